@@ -10,9 +10,7 @@ import io
 import json
 import os
 import shutil
-import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,31 +22,15 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
+from forked import exit_status, fork, free_port, variables
 from model_export import export_model, tiny_model
 from PIL import Image
 
 from mezzotint import draws, fault_injection, outside
 from mezzotint.assets import ASSETS as assets
 from mezzotint.cli import main
-from mezzotint.diffusion import noise
-from mezzotint.diffusion.objective import Objective
-from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.recipe.sections.run import RunSettings
-from mezzotint.runtimes import base, single
-from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import state
-from mezzotint.training.callbacks.base import Action, Callback
-from mezzotint.training.host import RunHost
-from mezzotint.training.model import TrainableModel
-from mezzotint.training.precision.policy import LossScale, Precision, cast
-from mezzotint.training.progress import Progress
-from mezzotint.training.trainable import UpdateCheck, trained_parameters
-from mezzotint.training.trainer import Trainer
-from mezzotint.training.update import Update
 from mezzotint.weights.files import _unpickling, pickled
 
 # how long an example takes depends on what else the machine does
@@ -74,128 +56,6 @@ def _one_thread() -> None:
     torch.set_num_threads(int(os.environ.get("MEZZOTINT_TEST_THREADS", "1")))
 
 
-class Reports(Callback):
-    """Keeps every report."""
-
-    follows = True
-
-    def __init__(self) -> None:
-        self.seen: list[StepReport] = []
-
-    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        if report is not None:
-            self.seen.append(report)
-        return Action.NOTHING
-
-
-def batch(
-    latents: torch.Tensor,
-    text: TextEmbedding | None,
-    *,
-    first: int = 0,
-    weight: Sequence[float] | None = None,
-    captions: Sequence[str] | None = None,
-) -> Batch:
-    """A batch of ready latents at positions first, first + 1, …"""
-    n = len(latents)
-    nothing = torch.zeros(n, 2, dtype=torch.int64)
-    return Batch(
-        keys=tuple(f"sample-{first + i}" for i in range(n)),
-        captions=tuple(captions or [""] * n),
-        positions=torch.arange(first, first + n),
-        posterior_keys=torch.arange(n),
-        original_size=nothing,
-        crop_top_left=nothing,
-        target_size=nothing,
-        weight=torch.tensor(weight or [1.0] * n),
-        latents=latents,
-        text=text,
-    )
-
-
-def step_of(batches: Sequence[Batch], step: int) -> StepBatches:
-    return StepBatches(step, 0, sum(b.size for b in batches), tuple(batches), sizes=tuple(b.size for b in batches))
-
-
-def make_trainer(
-    family: ModelFamily,
-    steps: Sequence[StepBatches],
-    *,
-    model: dict[str, Any] | None = None,
-    optim: dict[str, Any] | None = None,
-    run: dict[str, Any] | None = None,
-    objective: Objective | dict[str, Any] | None = None,
-    callbacks: Sequence[Callback] = (),
-    attention: Any = "auto",
-    **given: Any,
-) -> Trainer:
-    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first callback. given:
-    for the trainer, or in the place of a method of its host."""
-    run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
-    runtime = single.Runtime(torch.device("cpu"), base.Launch(), run_settings)
-    trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
-    precision = Precision.of(run_settings)
-    for module in family.parts().values():
-        cast(module, precision.weights if any(p.requires_grad for p in module.parameters()) else precision.frozen)
-    runtime.prepare(family.parts(), trained)
-    update = Update(trained, optim_settings, separate_masters=precision.separate_masters)
-    if not isinstance(objective, Objective):
-        objective = Objective(ObjectiveSettings(**(objective or {})), family.schedule, family.prediction)
-    trained_model = TrainableModel(
-        family=family,
-        files=None,  # type: ignore[arg-type]  # nothing is exported
-        trained=trained,
-        objective=objective,
-        prediction=family.prediction,
-        precision=precision,
-        optim=optim_settings,
-        update=update,
-        scale=LossScale(run_settings.scaler, precision, runtime.device),
-        attention=attention,
-    )
-    host = RunHost()
-    vars(host).update({name: given.pop(name) for name in [*given] if hasattr(RunHost, name)})
-    return Trainer(
-        trained_model,
-        steps,
-        runtime,
-        host,
-        Resolved(run_settings.seed, len(steps), optim_settings.ema.decay),
-        Progress(last_step=len(steps)),
-        [Reports(), *callbacks],
-        **{
-            "max_bad_steps": run_settings.max_bad_steps,
-            "update_check": UpdateCheck(update.masters),
-        }
-        | given,
-    )
-
-
-def addressed_latents(seed: int, n: int, channels: int = 4, side: int = 8) -> torch.Tensor:
-    keys = torch.tensor([draws.key(seed, "test", i) for i in range(n)], dtype=torch.uint64).view(torch.int64)
-    return noise.normal(keys, (channels, side, side))
-
-
-@pytest.fixture
-def trainer_over() -> Callable[..., Trainer]:
-    return make_trainer
-
-
-@pytest.fixture
-def batch_of() -> Callable[..., Batch]:
-    return batch
-
-
-@pytest.fixture
-def step_batches() -> Callable[..., StepBatches]:
-    return step_of
-
-
-@pytest.fixture
-def latents_at() -> Callable[..., torch.Tensor]:
-    return addressed_latents
-
-
 @pytest.fixture
 def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled files are read by the same program in this process, which keeps its powers: to start another takes
@@ -216,18 +76,18 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
 def plot() -> Iterator[Callable[..., bytes]]:
     """Draws the curve of a run's loss. Runs of tests go without, but where `curves` is asked for: it takes longer than
     their steps."""
-    from mezzotint.reports import loss_plot  # slow to import
+    from mezzotint.reports import plots  # slow to import
 
     with pytest.MonkeyPatch.context() as patched:
-        drawn = loss_plot.plot
-        patched.setattr(loss_plot, "plot", lambda curves, *, title: b"")
+        drawn = plots.plot_loss
+        patched.setattr(plots, "plot_loss", lambda curves, *, title: b"")
         yield drawn
 
 
 @pytest.fixture
 def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """The curve of a run's loss is drawn."""
-    monkeypatch.setattr("mezzotint.reports.loss_plot.plot", plot)
+    monkeypatch.setattr("mezzotint.reports.plots.plot_loss", plot)
 
 
 @pytest.fixture(autouse=True)
@@ -384,52 +244,20 @@ class World:
         self, name: str, verb: str = "train", fault: str = "", env: dict[str, str] | None = None, **settings: Any
     ) -> int:
         """Starts a run in a forked process; returns its process number. What it prints lies in NAME.out."""
-        words = self.words(name, **settings)
-        child = os.fork()
-        if child:
-            return child
-        status = 70
-        try:
-            out = os.open(self.root / f"{name}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            os.dup2(out, 1)
-            os.dup2(out, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-            torch.set_num_threads(1)
-            os.environ.update(env or {})
-            if fault:
-                os.environ["MEZZOTINT_FAULT"] = fault
-            status = main([verb, *words])
-            sys.stdout.flush()
-            sys.stderr.flush()
-        finally:
-            os._exit(status)
+        fault_of = {"MEZZOTINT_FAULT": fault} if fault else {}
+        return fork([verb, *self.words(name, **settings)], self.root / f"{name}.out", (env or {}) | fault_of)
 
     def fork_group(self, name: str, processes: int, faults: dict[int, str] | None = None, **settings: Any) -> list[int]:
         """Starts a run in several forked processes over loopback; returns their process numbers by rank."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         return [
-            self.fork(
-                name,
-                fault=(faults or {}).get(rank, ""),
-                env={
-                    "RANK": str(rank),
-                    "LOCAL_RANK": str(rank),
-                    "WORLD_SIZE": str(processes),
-                    "MASTER_ADDR": "127.0.0.1",
-                    "MASTER_PORT": str(port),
-                    "GLOO_SOCKET_IFNAME": "lo",
-                },
-                **settings,
-            )
+            self.fork(name, fault=(faults or {}).get(rank, ""), env=variables(rank, port, processes), **settings)
             for rank in range(processes)
         ]
 
     def wait(self, child: int) -> int:
         """The exit status of a forked run: 128 + n for signal n."""
-        return_code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return return_code if return_code >= 0 else 128 - return_code
+        return exit_status(child)
 
     def out(self, name: str) -> str:
         """What forked runs of a name have printed."""

@@ -17,9 +17,7 @@ import torch
 
 from mezzotint import __version__, cli, errors, fault_injection
 from mezzotint.cli import main
-from mezzotint.tasks.reading import arguments
 from mezzotint.tasks.reading.verbs import VERBS, Verb
-from mezzotint.tasks.reading.words import parse
 
 Run = Callable[[Sequence[str]], int]
 
@@ -70,60 +68,6 @@ def test_help_lists_every_verb_and_only_verbs_that_exist(capsys: pytest.CaptureF
     for each in VERBS:
         assert f"  {each.name} " in text
         assert page(each).is_file(), each.name
-
-
-@pytest.mark.parametrize("name", [each.name for each in VERBS])
-def test_each_verb_shows_three_examples_of_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--help"]) == 0
-    text = capsys.readouterr().out
-    examples = [
-        line for line in text.partition("examples\n")[2].splitlines() if line.startswith("  ") and line[2] != " "
-    ]
-    assert len(examples) == 3
-    assert all(f"mezzotint {name}" in line for line in examples)
-    assert main(["help", name]) == 0
-    assert capsys.readouterr().out == text
-
-
-def test_the_meanings_of_switches_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["sample", "--help"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  --")]
-    assert len(lines) == len(next(each for each in VERBS if each.name == "sample").switches)
-    assert len({len(line) - len(line[2:].partition("  ")[2].lstrip()) for line in lines}) == 1
-
-
-@pytest.mark.parametrize("name", ["train", "cache", "check", "bench", "sample", "convert", "merge"])
-def test_help_names_the_lines_of_other_trainers_where_they_are_taken(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([name, "--help"]) == 0
-    assert f"mezzotint {name} --as NAME -- THE LINE AS IT IS" in capsys.readouterr().out
-    assert main([name, "--as", "everydream3", "--", "x"]) == 2
-    assert "everydream2" in capsys.readouterr().err
-
-
-def test_names_of_switches_are_clear_within_a_verb() -> None:
-    for each in VERBS:
-        names = [name for switch in each.known() for name in (switch.name, *switch.aliases)]
-        assert len(names) == len(set(names)), each.name
-        assert all(each.switch(name.replace("-", "_")) is each.switch(name) for name in names)
-        assert not set(names) & set(each.instead), each.name
-
-
-def test_settings_that_switches_stand_for_exist() -> None:
-    from mezzotint.recipe.reading.paths import by_path
-
-    named = [switch.setting for each in VERBS for switch in each.switches if switch.setting]
-    assert "sample.steps" in named
-    assert set(named) <= set(by_path())
-
-
-def test_examples_name_settings_that_exist() -> None:
-    from mezzotint.recipe.reading.read import read_text
-
-    for each in VERBS:
-        for line, _ in each.examples:
-            read_text("schema: 1", overrides=[word for word in line.split() if "=" in word and "--" not in word])
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -245,36 +189,6 @@ def test_a_wrong_recipe_is_refused_before_the_verb_is_imported(
     assert called == [str(recipe), "optim.lr=1"]
 
 
-def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
-    recipe = tmp_path / "r.yaml"
-    recipe.write_text("optim: {lr: 1e-6}\n")
-    line = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
-    reading, given = arguments.parse_with(line, "bench")
-    assert reading.recipe.optim.accumulation == 2
-    assert (given.get("--out"), "--json" in given, given.whole("--warm-up", 0)) == ("a=b", True, 3)
-    assert "--fast" not in given
-    for word, hint in (
-        ("--jsn", "did you mean --json?"),
-        ("--out", "--out needs a value; write --out=FOLDER"),
-        ("--json=1", "--json takes no value; write --json"),
-    ):
-        with pytest.raises(errors.RecipeError) as caught:
-            arguments.parse_with([str(recipe), word], "bench")
-        assert caught.value.code == "E1012"
-        assert hint in str(caught.value)
-    with pytest.raises(errors.RecipeError, match=r"write optim\.lr=1"):
-        arguments.parse([str(recipe), "--optim.lr=1"], "train")
-
-
-def test_words_may_be_typed_again_without_a_verbs_own_switches() -> None:
-    foreign = ["--as", "diffusers-sd", "optim.lr=1", "--processes", "2", "--allow-package=x", "--", "--processes=3"]
-    line = parse(foreign, "check")
-    assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)
-    again = line.written(leaving=["--processes"])
-    assert again == ["--as", "diffusers-sd", "optim.lr=1", "--allow-package=x", "--", "--processes=3"]
-    assert parse(again, "train").foreign == ("--processes=3",)
-
-
 def test_faults_are_armed_from_the_environment(
     verb: Callable[[Run], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -291,64 +205,6 @@ def test_faults_are_armed_from_the_environment(
         assert "MEZZOTINT_FAULT cannot be read" in capsys.readouterr().err
     finally:
         fault_injection.arm("")
-
-
-def test_ls_names_what_a_recipe_may_name(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file = tmp_path / "fox.yaml"
-    file.write_text("# yaml-language-server: $schema=x.json\n#\n# Foxes, in ten minutes.\nrun: {name: fox}\n")
-    monkeypatch.setattr("mezzotint.tasks.ls.shipped_recipes", lambda: {"fox": file})
-    assert main(["ls"]) == 0
-    text = capsys.readouterr().out
-    assert "  fox  Foxes, in ten minutes.\n" in text
-    for word in ("dialects\n", "runtimes\n", "tiny-sd ", "mezzotint-mini  whole, with its weights\n"):
-        assert word in text
-    assert main(["ls", "families", "formats"]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("families\n  latte  LatteT2V of Open-Sora-Plan v1.1\n  sd     Stable Diffusion 1.x and 2.x,")
-    assert "  sdxl   SDXL's base model and its refiner, from" in text, "without the paper's number"
-    assert "  metadata       captions in a table\n" in text
-    assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines() if line.startswith("  "))
-
-
-def test_cp_copies_and_never_writes_over(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "ships" / "docs").mkdir(parents=True)
-    schema = tmp_path / "ships" / "docs" / "recipe.schema.json"
-    schema.write_text("{}")
-    (tmp_path / "ships" / "recipes").mkdir()
-    file = tmp_path / "ships" / "recipes" / "my_fox.yaml"
-    file.write_text("# yaml-language-server: $schema=../docs/recipe.schema.json\nrun: {name: fox}\n")
-    monkeypatch.setattr("mezzotint.tasks.cp.shipped_recipes", lambda: {"my_fox": file})
-    (tmp_path / "here" / "folder").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "here")
-    for words, target in (
-        (["my-fox"], "my_fox.yaml"),
-        (["my_fox", "b.yaml"], "b.yaml"),
-        (["my_fox", "folder"], "folder/my_fox.yaml"),
-        (["my_fox", "new/recipes/"], "new/recipes/my_fox.yaml"),
-    ):
-        assert main(["cp", *words]) == 0
-        assert f"mezzotint check {target}" in capsys.readouterr().out
-        assert Path(target).read_text() == f"# yaml-language-server: $schema={schema}\nrun: {{name: fox}}\n"
-    Path("b.yaml").write_text("mine")
-    assert main(["cp", "my_fox", "b.yaml"]) == 2
-    assert "E1014" in capsys.readouterr().err
-    assert Path("b.yaml").read_text() == "mine"
-    capsys.readouterr()
-    assert main(["cp", "my_fox", "b.yaml/x.yaml"]) == 4
-    assert "b.yaml: no folder can be made there" in capsys.readouterr().err
-    assert main(["cp", "my_fix"]) == 2
-    assert "did you mean my_fox?" in capsys.readouterr().err
-
-
-def test_explain_takes_settings_sections_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", "optim.lr", "optim.clip", "e1007"]) == 0
-    text = capsys.readouterr().out
-    for words in ("The peak learning rate", "optim.clip.scope", "E1007\n"):
-        assert words in text
 
 
 def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:

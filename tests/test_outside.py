@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from mezzotint import outside
-from mezzotint.data.cache import entries
-from mezzotint.data.cache.entries import LatentLayout
+from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
 from mezzotint.errors import MezzotintError
 from mezzotint.outside import NoPlainFile
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import prompt_file
@@ -68,10 +68,13 @@ def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[P
 
 def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path], Path], tmp_path: Path) -> None:
     put(tmp_path / "catalogue" / "manifest.json")
-    with pytest.raises(columns.Damaged, match="plain file"):
+    with pytest.raises(columns.DamagedColumns, match="plain file"):
         columns.read(tmp_path / "catalogue")
-    put(tmp_path / "latents" / "layout.json")
-    assert entries._read_layout(tmp_path / "latents", LatentLayout) is None
+    settings = DataSettings.model_validate({"path": [tmp_path]})
+    cache = TextCache(tmp_path, settings, identity="an encoder", compute="fp32")
+    put(cache.folder / "layout.json")
+    cache.refresh()
+    assert cache.layout is None
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "state.json"])

@@ -124,7 +124,7 @@ def use(folder: RunFolder, name: str) -> None:
         case "run.log":
             Voice(io.StringIO(), folder.log).say("hello")
         case "metrics.jsonl":
-            Lines(folder.metrics).write({"step": 1})
+            Lines(folder.metrics).add({"step": 1})
         case "history.jsonl":
             folder.record("started", step=0)
         case "bad_steps.jsonl":

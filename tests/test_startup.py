@@ -20,7 +20,7 @@ from mezzotint import cli, startup
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks.train.environment import environment
+from mezzotint.tasks.train.run_files import environment
 
 OF_THE_USER = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"KMP_BLOCKTIME": "200"})
 

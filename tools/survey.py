@@ -13,7 +13,8 @@ How each figure is counted:
 - a **room** of a package is a direct child, module or subpackage; an arrow is an edge between two rooms, counted once.
 - a module's **test of its name**: `src/mezzotint/a/b.py` and `src/mezzotint/a/_b.py` have `tests/a/test_b.py`.
   `__init__.py` and `__main__.py` need none.
-- a **fragment** is a module under 60 lines, `__init__.py` and `__main__.py` excepted.
+- a **fragment** is a module under 60 lines, `__init__.py` and `__main__.py` excepted. Some are choices: files of a
+  folder that the program lists (a format, an optimizer, a family), each in a file of its own by design.
 - a **closed list** shows as a string that is the name of a family, format or optimizer in a module that is not its own
   (none of the words of its path is the name). Docstrings do not count, nor does `library`, which is a word of its own.
 """
@@ -41,6 +42,11 @@ PACKAGE = "mezzotint"
 RESULT_WORDS = ("found", "told", "made", "wanted")
 """Words that say of a value only that it is one."""
 FRAGMENT = 60
+CHOICES = frozenset(
+    ("data.formats", "dialects", "families", "recipe.families", "recipe.formats", "recipe.optimizers", "runtimes",
+     "training.callbacks", "training.optimizers", "weights.layouts")
+)  # fmt: skip
+"""Folders that the program lists: a choice is a file there without an underscore."""
 FOLDER = 14
 PAGE = 20_000
 NAMES = {
@@ -539,6 +545,9 @@ def room_figures(house: House) -> dict[str, float | str]:
     importers: Counter[str] = Counter(name for others in house.run_time.values() for name in others)
     small = {m.name for m in house.ordinary if m.lines < FRAGMENT}
     alone = {m.name for m in house.ordinary if importers[m.name] == 1}
+    choices = {
+        m.name for m in house.ordinary if m.folder in CHOICES and m.path.name[0] != "_" and m.path.stem != "base"
+    }
     folders = Counter(m.folder for m in house.ordinary)
     large = {name or "(top level)": n for name, n in folders.items() if n > FOLDER}
     figures: dict[str, float | str] = {}
@@ -549,6 +558,7 @@ def room_figures(house: House) -> dict[str, float | str]:
         f"folders with over {FOLDER} modules": len(large),
         "which folders": _worst(large.items(), 20) or "none",
         f"files under {FRAGMENT} lines": len(small),
+        f"files under {FRAGMENT} lines that are no choices": len(small - choices),
         "modules with one importer": len(alone),
         f"files under {FRAGMENT} lines with one importer": len(small & alone),
         "which of these": ", ".join(sorted(small & alone)) or "none",

@@ -17,6 +17,7 @@ from mezzotint.dialects.base import Dialect, Row
 from mezzotint.dialects.diffusers import sd, sdxl
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
+from mezzotint.recipe.reading.paths import settings
 from mezzotint.training.callbacks._scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -160,7 +161,7 @@ def key_table(rows: Sequence[Row], shipped: Mapping[str, object]) -> list[str]:
 def rule_table() -> list[str]:
     """Which settings have which rule on resume, the exceptions first."""
     by_rule: dict[str, list[str]] = {kind: [] for kind in ("never", "recorded", "free", "allow")}
-    for row in reference.rows():
+    for row in settings():
         by_rule[row.change].append(f"`{row.path}`")
     return table(("rule", "settings"), [(kind, ", ".join(paths)) for kind, paths in by_rule.items()])
 

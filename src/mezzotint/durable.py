@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -22,17 +23,8 @@ _REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _FAILED = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENOTCONN, errno.ENXIO, errno.ENODEV)
 
 
-def sync_folder(folder: Path) -> None:
-    """Makes the names inside a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def sync_file(path: Path) -> None:
-    """Makes a file's content durable."""
+    """Makes a file's content durable, or the names inside of a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -40,10 +32,14 @@ def sync_file(path: Path) -> None:
         os.close(handle)
 
 
+sync_folder = sync_file
+"""Makes the names inside of a folder durable."""
+
+
 def sync(path: Path) -> None:
     """Makes a file, or a folder with all that is in it, durable."""
     for inner in path.rglob("*") if path.is_dir() else ():
-        sync_folder(inner) if inner.is_dir() else sync_file(inner)
+        sync_file(inner)
     sync_file(path)
 
 
@@ -58,15 +54,20 @@ def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
     _remove(aside)
     try:
         yield aside
-        if durably:
-            sync(aside)
-        if aside.is_dir():
-            remove_tree(path)
-        os.replace(aside, path)
+        take_place(aside, path, durably=durably)
     except BaseException:
         with suppress(OSError):
             _remove(aside)
         raise
+
+
+def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
+    """Gives what is written beside `path` its name, in the place of what lies there. Raises the system's own errors."""
+    if durably:
+        sync(aside)
+    if aside.is_dir():
+        remove_tree(path)
+    os.replace(aside, path)
     if durably:
         sync_folder(path.parent)
 
@@ -76,6 +77,21 @@ def replacing(path: Path, *, needed: int | None = None, durably: bool = True) ->
     """`swapped_in` with the errors of storage. needed: bytes. Raises StorageError."""
     with storage_errors(path, needed=needed), swapped_in(path, durably=durably) as aside:
         yield aside
+
+
+def free_folder(folder: Path) -> Path:
+    """The folder, or the first of FOLDER-2, FOLDER-3 … that is not there."""
+    names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
+    return next(name for name in itertools.chain([folder], names) if not name.exists())
+
+
+def set_aside(path: Path) -> Path:
+    """Gives a file or folder of ours the first name `set-aside-N-NAME` that is free beside it, durably; returns it."""
+    names = (path.with_name(f"set-aside-{number}-{path.name}") for number in itertools.count(1))
+    target = next(name for name in names if not name.exists())
+    os.rename(path, target)
+    sync_folder(path.parent)
+    return target
 
 
 def _remove(path: Path) -> None:
@@ -224,21 +240,12 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
-            wanted = f", {needed:,} bytes are needed" if needed else ""
-            raise StorageError(
-                f"{path}: the disk is full{wanted}, {free_bytes(path.parent):,} are free; make "
-                "room or choose another run.folder",
-                code="E1701",
-            ) from error
-        if error.errno in _REFUSED:
-            raise StorageError(
-                f"{path}: may not be written ({os.strerror(error.errno)}); choose another "
-                "run.folder or change its rights",
-                code="E1702",
-            ) from error
-        if error.errno in _FAILED:
-            raise StorageError(
-                f"{path}: the disk failed ({os.strerror(error.errno)}); look after it, or choose another run.folder",
-                code="E1700",
-            ) from error
-        raise
+            size = f", {needed:,} bytes are needed" if needed else ""
+            code, what = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
+        elif error.errno in _REFUSED:
+            code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its rights or"
+        elif error.errno in _FAILED:
+            code, what = "E1700", f"the disk failed ({os.strerror(error.errno)}); look after it, or"
+        else:
+            raise
+        raise StorageError(f"{path}: {what} choose another run.folder", code=code) from error

@@ -36,6 +36,9 @@ POINTS: dict[str, str] = {
 exercised."""
 
 
+_SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "int": signal.SIGINT, "usr1": signal.SIGUSR1}
+
+
 @dataclass(slots=True)
 class _Fault:
     countdown: int
@@ -54,7 +57,7 @@ def arm(text: str) -> None:
         point, _, count = place.partition("@")
         if point not in POINTS:
             raise ValueError(f"no probe is called {point!r}; known: {', '.join(POINTS)}")
-        if action.partition("=")[0] not in ("kill", "term", "int", "usr1", "raise", "enospc", "sleep"):
+        if action.partition("=")[0] not in (*_SIGNALS, "raise", "enospc", "sleep"):
             raise ValueError(f"no fault is called {action!r}")
         _armed.setdefault(point, []).append(_Fault(int(count or 1), action))
 
@@ -75,14 +78,6 @@ def reach(point: str) -> None:
 def _act(action: str, point: str) -> None:
     name, _, value = action.partition("=")
     match name:
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "term":
-            os.kill(os.getpid(), signal.SIGTERM)
-        case "int":
-            os.kill(os.getpid(), signal.SIGINT)
-        case "usr1":
-            os.kill(os.getpid(), signal.SIGUSR1)
         case "raise":
             raise RuntimeError(f"a fault was injected at {point}")
         case "enospc":
@@ -90,4 +85,4 @@ def _act(action: str, point: str) -> None:
         case "sleep":
             time.sleep(float(value or 1))
         case _:
-            raise AssertionError(action)
+            os.kill(os.getpid(), _SIGNALS[name])

@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,6 +32,10 @@ _DEPTH = 200
 _DIGITS = 400
 """So many digits may a number in JSON have; a float64 has 309 at most."""
 
+_KINDS = {
+    stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+}  # fmt: skip
 _LONG = re.compile(rf"\d{{{_DIGITS + 1}}}")
 _OF_DEPTH = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
 
@@ -49,11 +54,12 @@ def open_plain(path: Path, *, limit: int | None = None) -> BinaryIO:
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(handle)
-        if not stat.S_ISREG(found.st_mode):
-            raise NoPlainFile(path, f"it is {_kind(found.st_mode)}, no plain file")
-        if limit is not None and found.st_size > limit:
-            raise NoPlainFile(path, f"it is larger than {limit:,} bytes, with {found.st_size:,}")
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+            raise NoPlainFile(path, f"it is {kind}, no plain file")
+        if limit is not None and status.st_size > limit:
+            raise NoPlainFile(path, f"it is larger than {limit:,} bytes, with {status.st_size:,}")
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
@@ -83,11 +89,11 @@ def read_json(path: Path, *, limit: int = SMALL) -> Any:
 def read_lines(path: Path, *, limit: int = LOGGED) -> list[dict[str, Any]]:
     """The JSON objects of a file, one a line; lines that a crash has torn are left out. Empty when there is no file.
     Raises as `open_plain`."""
-    found: list[dict[str, Any]] = []
+    objects: list[dict[str, Any]] = []
     try:
         file = open_plain(path, limit=limit)
     except FileNotFoundError:
-        return found
+        return objects
     with file:
         for line in file:
             try:
@@ -95,8 +101,8 @@ def read_lines(path: Path, *, limit: int = LOGGED) -> list[dict[str, Any]]:
             except ValueError:
                 continue
             if isinstance(value, dict):
-                found.append(value)
-    return found
+                objects.append(value)
+    return objects
 
 
 def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
@@ -107,45 +113,22 @@ def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] | Non
     if text.count("[") + text.count("{") > _DEPTH and _depth(text) > _DEPTH:
         raise ValueError(f"it is nested more than {_DEPTH} deep")
     if _LONG.search(text):  # it may stand in a text: only then each number is looked at
-        return json.loads(text, object_pairs_hook=pairs, parse_int=_whole, parse_float=_fraction)
+        return json.loads(
+            text,
+            object_pairs_hook=pairs,
+            parse_int=lambda digits: int(_not_too_long(digits)),
+            parse_float=lambda digits: float(_not_too_long(digits)),
+        )
     return json.loads(text, object_pairs_hook=pairs)
 
 
 def _depth(text: str) -> int:
     """How deep a text is nested at most, what stands in quotes left out."""
-    depth = deepest = 0
-    for found in _OF_DEPTH.finditer(text):
-        match found[0]:
-            case "[" | "{":
-                depth += 1
-                deepest = max(deepest, depth)
-            case "]" | "}":
-                depth -= 1
-    return deepest
-
-
-def _whole(digits: str) -> int:
-    return int(_not_too_long(digits))
-
-
-def _fraction(digits: str) -> float:
-    return float(_not_too_long(digits))
+    signs = (1 if sign[0] in "[{" else -1 for sign in _OF_DEPTH.finditer(text) if sign[0][0] != '"')
+    return max(accumulate(signs), default=0)
 
 
 def _not_too_long(digits: str) -> str:
     if len(digits) > _DIGITS:
         raise ValueError(f"it has a number of {len(digits):,} digits")
     return digits
-
-
-def _kind(mode: int) -> str:
-    for is_one, name in (
-        (stat.S_ISDIR, "a folder"),
-        (stat.S_ISFIFO, "a pipe"),
-        (stat.S_ISSOCK, "a socket"),
-        (stat.S_ISCHR, "a device"),
-        (stat.S_ISBLK, "a device"),
-    ):
-        if is_one(mode):
-            return name
-    return "something else"

@@ -31,42 +31,16 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def exports(self) -> Path:
-        return self.path / "exports"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def history(self) -> Path:
-        return self.path / "history.jsonl"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def bad_steps(self) -> Path:
-        return self.path / "bad_steps.jsonl"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "run.log"
-
-    @property
-    def recipe(self) -> Path:
-        return self.path / "recipe.yaml"
+        self.checkpoints = self.path / "checkpoints"
+        self.exports = self.path / "exports"
+        self.samples = self.path / "samples"
+        self.logs = self.path / "logs"
+        self.history = self.path / "history.jsonl"
+        self.metrics = self.path / "metrics.jsonl"
+        self.bad_steps = self.path / "bad_steps.jsonl"
+        self.log = self.path / "run.log"
+        self.recipe = self.path / "recipe.yaml"
+        self._folders = (self.path, self.checkpoints, self.exports, self.samples, self.logs)
 
     def open(self) -> Self:
         """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703."""
@@ -75,7 +49,7 @@ class RunFolder:
                 f"{self.path}: is a file, not a folder; choose another run.folder or run.name", code="E1703"
             )
         with durable.storage_errors(self.path):
-            for folder in (self.path, self.checkpoints, self.exports, self.samples, self.logs):
+            for folder in self._folders:
                 _make(folder)
             probe = self.path / f".probe-{os.getpid()}"
             durable.write_file(probe, b"can this folder be written?")
@@ -88,7 +62,7 @@ class RunFolder:
         (self.path / "lock").unlink(missing_ok=True)
         if self.log.exists() and not self.history.exists():
             self.log.unlink()
-        for folder in (self.checkpoints, self.exports, self.samples, self.logs, self.path):
+        for folder in reversed(self._folders):
             try:
                 folder.rmdir()
             except OSError:
@@ -113,7 +87,7 @@ class RunFolder:
     def sweep(self) -> list[str]:
         """Removes what a killed process left half-written, by our own hidden names alone; returns what went."""
         gone = []
-        for folder in (self.path, self.checkpoints, self.exports, self.samples, self.logs):
+        for folder in self._folders:
             for path in folder.glob(".*"):
                 if path.name.startswith((".partial-", ".removing-", ".probe-")) or path.name.endswith(".partial"):
                     shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

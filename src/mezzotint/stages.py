@@ -7,6 +7,7 @@ Pixels lie in [−1, 1]. torch is named for type checking alone, so that data pl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from mezzotint.shapes import Size
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, device
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,11 @@ class TextEmbedding:
     states: Tensor
     mask: Tensor | None = None
     pooled: Tensor | None = None
+
+    def to(self, place: device | str) -> TextEmbedding:
+        """The same on a device."""
+        mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
+        return TextEmbedding(self.states.to(place), mask, pooled)
 
     def zeroed(self, dropped: Tensor | None) -> TextEmbedding:
         """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""
@@ -223,17 +229,27 @@ class StepReport:
     """
 
     step: int
-    epoch: int
-    loss: float
-    norm: float
-    rates: dict[str, float]
-    samples: int
-    seconds: float
-    wait_seconds: float
-    applied: bool
-    overflow: bool
-    keys: tuple[str, ...]
-    timesteps: tuple[float, ...]
-    losses: tuple[float, ...]
+    epoch: int = 0
+    loss: float = math.nan
+    norm: float = math.nan
+    rates: dict[str, float] = field(default_factory=dict)
+    samples: int = 0
+    seconds: float = 0.0
+    wait_seconds: float = 0.0
+    applied: bool = True
+    overflow: bool = False
+    keys: tuple[str, ...] = ()
+    timesteps: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
     memory_bytes: int = 0
     loss_scale: float = 1.0
+
+    @property
+    def images_per_s(self) -> float:
+        """Samples per second, on all processes."""
+        return self.samples / max(self.seconds, 1e-9)
+
+    @property
+    def data_wait(self) -> float:
+        """Share of the time spent waiting for data, 0 to 1."""
+        return min(1.0, self.wait_seconds / max(self.seconds, 1e-9))

@@ -1,4 +1,4 @@
-"""The objective of a denoiser that learns its variance: both terms, what weighs them, what is refused."""
+"""A denoiser that learns its variance: what must hold of the terms, what weighs them, what is refused."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mezzotint.diffusion import iddpm
+from mezzotint.diffusion.learned_variance import Posterior, discretized_log_likelihood, gaussian_kl
 from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.diffusion.prediction import add_noise
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
 
+SCHEDULE = Schedule.linear()
+POSTERIOR = Posterior.of(SCHEDULE)
+SHAPE = (4, 4, 3, 6, 5)
 RECORD = Path(__file__).parents[1] / "parity" / "data" / "open-sora-plan" / "diffusion_losses.safetensors"
 
 
@@ -26,7 +30,11 @@ def record() -> dict[str, Tensor]:
 
 
 def objective(prediction: str = "epsilon", **settings: Any) -> Objective:
-    return Objective(ObjectiveSettings(**settings), Schedule.linear(), prediction)
+    return Objective(ObjectiveSettings(**settings), SCHEDULE, prediction)
+
+
+def drawn(seed: int, *shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 def noised(record: dict[str, Tensor], mask: str = "ones") -> Noised:
@@ -36,22 +44,24 @@ def noised(record: dict[str, Tensor], mask: str = "ones") -> Noised:
 
 @pytest.mark.parametrize("mask", ["ones", "partial"])
 def test_the_loss_of_each_sample_is_open_sora_plans(mask: str, record: dict[str, Tensor]) -> None:
-    given = record["in.attention_mask"] if mask == "partial" else None
-    found = objective().loss(record["in.model_output"], noised(record, mask), torch.ones(4), given)
-    torch.testing.assert_close(found.per_sample, record[f"out.{mask}.loss"], rtol=1e-6, atol=0)
-    assert torch.equal(found.weight, torch.ones(4))
-    plain = objective(variance="none").loss(record["in.model_output"], noised(record, mask), torch.ones(4), given)
+    latents_mask = record["in.attention_mask"] if mask == "partial" else None
+    loss = objective().loss(record["in.model_output"], noised(record, mask), torch.ones(4), latents_mask)
+    torch.testing.assert_close(loss.per_sample, record[f"out.{mask}.loss"], rtol=1e-6, atol=0)
+    assert torch.equal(loss.weight, torch.ones(4))
+    plain = objective(variance="none").loss(
+        record["in.model_output"], noised(record, mask), torch.ones(4), latents_mask
+    )
     torch.testing.assert_close(plain.per_sample, record[f"out.{mask}.mse"], rtol=1e-6, atol=0)
 
 
 def test_min_snr_weighs_the_squared_error_alone(record: dict[str, Tensor]) -> None:
     o = objective(min_snr_gamma=5.0)
-    found = o.loss(record["in.model_output"], noised(record), torch.full((4,), 2.0))
+    loss = o.loss(record["in.model_output"], noised(record), torch.full((4,), 2.0))
     snr = o.schedule.snr[record["in.t"]]
     share = snr.clamp(max=5.0) / snr
-    wanted = share * record["out.ones.mse"] + record["out.ones.vb"]
-    torch.testing.assert_close(found.per_sample, wanted, rtol=1e-5, atol=0)
-    assert torch.equal(found.weight, torch.full((4,), 2.0))
+    expected = share * record["out.ones.mse"] + record["out.ones.vb"]
+    torch.testing.assert_close(loss.per_sample, expected, rtol=1e-5, atol=0)
+    assert torch.equal(loss.weight, torch.full((4,), 2.0))
 
 
 def test_the_variational_term_teaches_the_variance_alone(record: dict[str, Tensor]) -> None:
@@ -59,23 +69,23 @@ def test_the_variational_term_teaches_the_variance_alone(record: dict[str, Tenso
     objective().loss(said, noised(record), torch.ones(4)).total.backward()
     eps_grad, v_grad = said.grad.chunk(2, dim=1)  # type: ignore[union-attr]
     eps = record["in.model_output"].chunk(2, dim=1)[0]
-    wanted = 2 * (eps - record["in.noise"]) / eps[0].numel()
-    torch.testing.assert_close(eps_grad, wanted, rtol=1e-5, atol=1e-8)
+    expected = 2 * (eps - record["in.noise"]) / eps[0].numel()
+    torch.testing.assert_close(eps_grad, expected, rtol=1e-5, atol=1e-8)
     assert v_grad.abs().max() > 0
 
 
 def test_a_velocity_that_means_the_same_has_the_same_term(record: dict[str, Tensor]) -> None:
     """At timesteps where both are well conditioned."""
     at = noised(record)
-    eps, v = iddpm.split(record["in.model_output"])
+    eps, v = record["in.model_output"].chunk(2, dim=1)
     keep = torch.tensor([1, 2])
     some = Noised(*(getattr(at, name)[keep] for name in Noised.__slots__))
-    alpha_bar = Schedule.linear().alpha_bar[some.model_t].view(-1, 1, 1, 1, 1)
+    alpha_bar = SCHEDULE.alpha_bar[some.model_t].view(-1, 1, 1, 1, 1)
     x_0 = (some.x_t - (1 - alpha_bar).sqrt() * eps[keep]) / alpha_bar.sqrt()
     velocity = alpha_bar.sqrt() * eps[keep] - (1 - alpha_bar).sqrt() * x_0
-    found = objective("v").loss(torch.cat([velocity, v[keep]], dim=1), some, torch.ones(2)).per_sample
+    with_variance = objective("v").loss(torch.cat([velocity, v[keep]], dim=1), some, torch.ones(2)).per_sample
     plain = objective("v", variance="none").loss(torch.cat([velocity, v[keep]], dim=1), some, torch.ones(2)).per_sample
-    torch.testing.assert_close(found - plain, record["out.ones.vb"][keep], rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(with_variance - plain, record["out.ones.vb"][keep], rtol=1e-3, atol=1e-6)
 
 
 def test_noise_offset_belongs_to_what_is_learnt() -> None:
@@ -84,8 +94,8 @@ def test_noise_offset_belongs_to_what_is_learnt() -> None:
     x = torch.zeros(2, 4, 3, 2, 2)
     there = o.noise_at(x, drawn, torch.tensor([10, 900]))
     perfect = torch.cat([there.noise, torch.zeros_like(there.noise)], dim=1)
-    found = o.loss(perfect, there, torch.ones(2))
-    bits = found.per_sample
+    loss = o.loss(perfect, there, torch.ones(2))
+    bits = loss.per_sample
     plain = objective(variance="none", noise_offset=0.5).loss(perfect, there, torch.ones(2))
     assert torch.equal(plain.per_sample, torch.zeros(2))
     assert bits[0] > 1e-4  # v = 0 is not the true variance
@@ -97,8 +107,78 @@ def test_what_cannot_be_learnt_is_refused(record: dict[str, Tensor]) -> None:
     with pytest.raises(RecipeError, match="none for a variance") as met:
         objective(variance="learned-range").loss(half, noised(record), torch.ones(4))
     assert met.value.code == "E1465"
+    with pytest.raises(AssertionError, match="pure noise"):
+        Posterior.of(SCHEDULE.rescaled_to_zero_terminal_snr())
     with pytest.raises(RecipeError, match="ends in pure noise"):
         objective("v", zero_terminal_snr=True).loss(record["in.model_output"], noised(record), torch.ones(4))
     objective("v", zero_terminal_snr=True, variance="none").loss(
         record["in.model_output"], noised(record), torch.ones(4)
     )
+
+
+def test_a_mask_of_ones_says_what_no_mask_says(record: dict[str, Tensor]) -> None:
+    inputs = record["in.model_output"], noised(record), torch.ones(4)
+    for shape in ((4, 3, 6, 6), (4, 1, 3, 6, 6)):
+        masked = objective().loss(*inputs, torch.ones(shape)).per_sample
+        assert torch.equal(masked, objective().loss(*inputs).per_sample)
+
+
+def test_tables_are_open_sora_plans_in_float32(record: dict[str, Tensor]) -> None:
+    for ours, name in (
+        (POSTERIOR.log_least, "posterior_log_variance_clipped"),
+        (POSTERIOR.share_x_0, "posterior_mean_coef1"),
+        (POSTERIOR.share_x_t, "posterior_mean_coef2"),
+    ):
+        torch.testing.assert_close(ours.double(), record[f"table.{name}"], rtol=3e-7, atol=0)
+    torch.testing.assert_close(POSTERIOR.log_most.double(), record["table.betas"].log(), rtol=3e-7, atol=0)
+
+
+def test_the_true_noise_means_the_true_latents_and_leaves_nothing_to_say_with_the_true_variance() -> None:
+    t = torch.tensor([1, 10, 100, 300])  # later the bounds are one to rounding
+    x_0, eps = drawn(1, *SHAPE), drawn(2, *SHAPE)
+    x_t = add_noise(x_0, eps, SCHEDULE.alpha_bar[t])
+    torch.testing.assert_close(POSTERIOR.x_0(eps, x_t, t), x_0, rtol=0, atol=1e-4)
+    bits = POSTERIOR.variational_bits(x_0, torch.full_like(x_0, -1.0), x_0, x_t, t)
+    assert bits.abs().max() < 1e-6
+    worse = POSTERIOR.variational_bits(x_0, torch.zeros_like(x_0), x_0, x_t, t)
+    assert (worse.flatten(1).mean(1) > 1e-9).all()
+
+
+def test_v_places_the_variance_between_its_bounds() -> None:
+    t = torch.tensor([1, 10, 300, 999])
+    at = [POSTERIOR.log_variance(torch.full(SHAPE, v), t)[:, 0, 0, 0, 0] for v in (-1.0, 0.0, 1.0)]
+    torch.testing.assert_close(at[0], POSTERIOR.log_least[t])
+    torch.testing.assert_close(at[1], (POSTERIOR.log_least[t] + POSTERIOR.log_most[t]) / 2)
+    torch.testing.assert_close(at[2], SCHEDULE.betas()[t].log())
+    assert POSTERIOR.log_least[0] == POSTERIOR.log_least[1]
+
+
+def test_bins_of_a_normal_distribution_share_all_of_it() -> None:
+    values = torch.linspace(-1, 1, 256)
+    for mean, log_deviation in ((0.0, -1.0), (0.7, -2.0), (-1.2, -3.0)):
+        log = discretized_log_likelihood(values, torch.tensor(mean), torch.tensor(log_deviation))
+        assert log.exp().sum().item() == pytest.approx(1, abs=1e-4)
+    # log 1e-12, where the distribution is not
+    far = discretized_log_likelihood(values[:1], torch.tensor(5.0), torch.tensor(-5.0))
+    assert far.item() == pytest.approx(-27.631, abs=1e-3)
+
+
+def test_kl_of_normals_is_torchs() -> None:
+    a, b = (torch.distributions.Normal(drawn(s, 50), drawn(s + 1, 50).exp()) for s in (5, 7))
+    ours = gaussian_kl(a.mean, 2 * a.stddev.log(), b.mean, 2 * b.stddev.log())
+    torch.testing.assert_close(ours, torch.distributions.kl_divergence(a, b), rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision_predictions_are_judged_in_float32(record: dict[str, Tensor]) -> None:
+    half = record["in.model_output"].bfloat16()
+    losses = [objective().loss(said, noised(record), torch.ones(4)).per_sample for said in (half, half.float())]
+    assert losses[0].dtype == torch.float32
+    assert torch.equal(*losses)
+
+
+def test_nothing_is_read_back_from_the_device() -> None:
+    moved = POSTERIOR.to("meta")  # reading a number there is an error
+    x = torch.empty(SHAPE, device="meta")
+    t = torch.empty(4, dtype=torch.int64, device="meta")
+    assert moved.variational_bits(moved.x_0(x, x, t), x, x, x, t).shape == SHAPE
+    assert POSTERIOR.log_most.device.type == "cpu"

@@ -16,6 +16,13 @@ def words(text: str) -> Tensor:
     return torch.tensor([int(word, 16) for word in text.split()])
 
 
+def words_of(keys: Tensor, blocks: int) -> Tensor:
+    """(B, 4 · blocks): the words that a draw is made of, in order."""
+    halves = torch.stack([keys & 0xFFFFFFFF, (keys >> 32) & 0xFFFFFFFF])
+    counters = (torch.tensor([[n], [0], [0], [0]]).expand(4, len(keys)) for n in range(blocks))
+    return torch.cat([noise.philox(counter, halves) for counter in counters]).T
+
+
 def addresses(count: int, purpose: str = "noise") -> Tensor:
     return torch.from_numpy(draws.keys(7, purpose, 3, torch.arange(count).numpy()).view("int64"))
 
@@ -42,12 +49,7 @@ def test_philox_works_on_many_counters_and_keys_at_once() -> None:
 
 def test_a_draw_is_philox_of_the_address_and_the_block_number() -> None:
     key = addresses(1)
-    halves = torch.stack([key & 0xFFFFFFFF, (key >> 32) & 0xFFFFFFFF])
-    blocks = [noise.philox(torch.tensor([[n], [0], [0], [0]]), halves)[:, 0] for n in range(3)]
-    w = torch.cat(blocks)
-    assert torch.equal(noise.uniform(key, (12,))[0], (w >> 8).float() * 2.0**-24)
-
-    w = w.double()
+    w = words_of(key, 3)[0].double()
     radius = (-2 * ((w[0::2] + 1) * 2.0**-32).log()).sqrt()
     angle = w[1::2] * (2 * math.pi * 2.0**-32)
     expected = torch.stack([radius * angle.cos(), radius * angle.sin()], dim=1).flatten()
@@ -67,9 +69,8 @@ def test_an_element_depends_on_its_key_and_index_alone(
 ) -> None:
     keys = torch.arange(samples) + seed
     pick, short = pick % samples, min(short, long)
-    for draw in (noise.normal, noise.uniform):
-        alone = draw(keys[pick : pick + 1], (short,))
-        assert torch.equal(alone[0], draw(keys, (long,))[pick, :short])
+    alone = noise.normal(keys[pick : pick + 1], (short,))
+    assert torch.equal(alone[0], noise.normal(keys, (long,))[pick, :short])
 
 
 def test_shape_only_folds_the_same_numbers() -> None:
@@ -112,15 +113,6 @@ def test_draws_at_different_addresses_are_not_correlated() -> None:
         assert abs((row[lag:] * row[:-lag]).mean()) < 5 / math.sqrt(len(row))
 
 
-def test_uniforms_are_even() -> None:
-    drawn = noise.uniform(addresses(64), (1024,)).double()
-    assert drawn.min() >= 0
-    assert drawn.max() < 1
-    counts = torch.histc(drawn.float(), bins=16, min=0, max=1)
-    expected = drawn.numel() / 16
-    assert ((counts - expected) ** 2 / expected).sum() < 45  # χ² with 15 degrees of freedom, p ≈ 1e-4
-
-
 def test_the_extreme_words_are_finite() -> None:
     edge = torch.tensor([0, 1, 2**31 - 1, 2**31, 2**31 + 1, 2**32 - 200, 2**32 - 1, 2**30, 3 * 2**30])
     squared = noise._minus_two_log(edge)
@@ -132,7 +124,7 @@ def test_the_extreme_words_are_finite() -> None:
 
 
 def test_logarithm_and_cosine_are_right_to_float32() -> None:
-    w = (noise.uniform(addresses(64), (1024,)).double() * 2**32).long()
+    w = words_of(addresses(64), 256)
     u = ((w + 1).float() * 2.0**-32).double()
     torch.testing.assert_close(noise._minus_two_log(w).double(), -2 * u.log(), rtol=5e-7, atol=0)
     exact = (w.double() * (2 * math.pi * 2.0**-32)).cos()
@@ -154,3 +146,13 @@ def test_the_numbers_of_this_version_stay_the_numbers() -> None:
         "0x1.341f680000000p-2",
         "-0x1.862f600000000p-2",
     ]
+
+
+def test_even_numbers_are_even_and_belong_to_their_key() -> None:
+    keys = addresses(64)
+    drawn = noise.uniform(keys, (1024,))
+    assert torch.equal(drawn[5, :12], (words_of(keys, 3)[5] >> 8).float() * 2.0**-24)
+    assert torch.equal(noise.uniform(keys[5:6], (10,))[0], drawn[5, :10])
+    assert 0 <= drawn.min() < drawn.max() < 1
+    counts, expected = torch.histc(drawn, bins=16, min=0, max=1), drawn.numel() / 16
+    assert ((counts - expected) ** 2 / expected).sum() < 45  # χ² with 15 degrees of freedom, p ≈ 1e-4

@@ -48,10 +48,10 @@ def test_a_batch_and_its_split_draw_the_same() -> None:
 
 
 def test_noised_latents_are_the_forward_process() -> None:
-    made = objective()
+    built = objective()
     x_0 = clean(range(3))
-    noised = made.noise(x_0, step_draws(range(3)))
-    a = made.schedule.alpha_bar[noised.model_t].view(3, 1, 1, 1)
+    noised = built.noise(x_0, step_draws(range(3)))
+    a = built.schedule.alpha_bar[noised.model_t].view(3, 1, 1, 1)
     torch.testing.assert_close(noised.x_t, a.sqrt() * x_0 + (1 - a).sqrt() * noised.noise)
     assert noised.model_t.tolist() == timesteps.draw(step_draws(range(3)).timestep, 0, 1000).tolist()
     assert noised.level.dtype == torch.float32
@@ -86,29 +86,29 @@ def test_offset_noise_is_one_number_for_each_channel(shape: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("kind", ["epsilon", "v", "x0"])
 def test_saying_the_target_costs_nothing(kind: str) -> None:
-    made = objective(kind)
-    noised = made.noise(clean(range(3)), step_draws(range(3)))
-    assert made.loss(made.target(noised), noised, torch.ones(3)).per_sample.tolist() == [0, 0, 0]
-    wrong = made.loss(made.target(noised) + 0.5, noised, torch.ones(3))
+    built = objective(kind)
+    noised = built.noise(clean(range(3)), step_draws(range(3)))
+    assert built.loss(built.target(noised), noised, torch.ones(3)).per_sample.tolist() == [0, 0, 0]
+    wrong = built.loss(built.target(noised) + 0.5, noised, torch.ones(3))
     torch.testing.assert_close(wrong.per_sample, torch.full((3,), 0.25))
 
 
 def test_huber_forgives_outliers() -> None:
-    made = objective(loss="huber", huber_delta=0.1)
-    noised = made.noise(clean(range(2)), step_draws(range(2)))
-    small = made.loss(made.target(noised) + 0.05, noised, torch.ones(2))
-    large = made.loss(made.target(noised) - 3.0, noised, torch.ones(2))
+    built = objective(loss="huber", huber_delta=0.1)
+    noised = built.noise(clean(range(2)), step_draws(range(2)))
+    small = built.loss(built.target(noised) + 0.05, noised, torch.ones(2))
+    large = built.loss(built.target(noised) - 3.0, noised, torch.ones(2))
     torch.testing.assert_close(small.per_sample, torch.full((2,), 0.5 * 0.05**2), rtol=1e-4, atol=0)
     torch.testing.assert_close(large.per_sample, torch.full((2,), 0.1 * (3.0 - 0.05)), rtol=1e-5, atol=0)
 
 
 @pytest.mark.parametrize("form", ["prediction", "x0", "ratio"])
 def test_the_weight_is_the_samples_times_the_timesteps(form: str) -> None:
-    made = objective("v", min_snr_gamma=5.0, min_snr_form=form)
+    built = objective("v", min_snr_gamma=5.0, min_snr_form=form)
     at = torch.tensor([0, 300, 999])
-    noised = made.noise_at(clean(range(3)), step_draws(range(3)), at)
-    loss = made.loss(torch.zeros(3, *SHAPE), noised, torch.tensor([1.0, 2.0, 0.0]))
-    expected = weighting.min_snr(made.schedule.snr, 5.0, "v", form)[at] * torch.tensor([1.0, 2.0, 0.0])
+    noised = built.noise_at(clean(range(3)), step_draws(range(3)), at)
+    loss = built.loss(torch.zeros(3, *SHAPE), noised, torch.tensor([1.0, 2.0, 0.0]))
+    expected = weighting.min_snr(built.schedule.snr, 5.0, "v", form)[at] * torch.tensor([1.0, 2.0, 0.0])
     assert torch.equal(loss.weight, expected)
     plain = objective("v").loss(torch.zeros(3, *SHAPE), noised, torch.ones(3))
     assert torch.equal(plain.weight, torch.ones(3))
@@ -116,29 +116,29 @@ def test_the_weight_is_the_samples_times_the_timesteps(form: str) -> None:
 
 
 def test_zero_terminal_snr_trains_on_pure_noise() -> None:
-    made = objective("v", zero_terminal_snr=True)
+    built = objective("v", zero_terminal_snr=True)
     x_0 = clean(range(2))
-    noised = made.noise_at(x_0, step_draws(range(2)), torch.tensor([999, 999]))
-    assert made.schedule.zero_terminal
+    noised = built.noise_at(x_0, step_draws(range(2)), torch.tensor([999, 999]))
+    assert built.schedule.zero_terminal
     assert torch.equal(noised.x_t, noised.noise)
-    assert torch.equal(made.target(noised), -x_0)
+    assert torch.equal(built.target(noised), -x_0)
 
 
 def test_half_precision_latents_and_predictions_are_worked_on_in_float32() -> None:
-    made = objective("v")
+    built = objective("v")
     x_0 = clean(range(2)).bfloat16()
-    noised = made.noise(x_0, step_draws(range(2)))
-    assert (noised.x_t.dtype, noised.noise.dtype, made.target(noised).dtype) == (torch.float32,) * 3
-    loss = made.loss(made.target(noised).half(), noised, torch.ones(2))
+    noised = built.noise(x_0, step_draws(range(2)))
+    assert (noised.x_t.dtype, noised.noise.dtype, built.target(noised).dtype) == (torch.float32,) * 3
+    loss = built.loss(built.target(noised).half(), noised, torch.ones(2))
     assert loss.per_sample.dtype == torch.float32
     assert loss.per_sample.max() < 1e-6
 
 
 def test_gradients_reach_the_prediction() -> None:
-    made = objective(min_snr_gamma=5.0)
-    noised = made.noise(clean(range(2)), step_draws(range(2)))
+    built = objective(min_snr_gamma=5.0)
+    noised = built.noise(clean(range(2)), step_draws(range(2)))
     predicted = torch.zeros(2, *SHAPE, requires_grad=True)
-    loss = made.loss(predicted, noised, torch.ones(2))
+    loss = built.loss(predicted, noised, torch.ones(2))
     loss.total.backward()
     assert predicted.grad is not None
     expected = -2 * noised.noise / noised.noise[0].numel() * loss.weight.view(2, 1, 1, 1)
@@ -146,9 +146,9 @@ def test_gradients_reach_the_prediction() -> None:
 
 
 def test_an_empty_batch_passes_through() -> None:
-    made = objective(noise_offset=0.1)
-    noised = made.noise(clean(range(0)), step_draws(range(0)))
-    loss = made.loss(torch.zeros(0, *SHAPE), noised, torch.ones(0))
+    built = objective(noise_offset=0.1)
+    noised = built.noise(clean(range(0)), step_draws(range(0)))
+    loss = built.loss(torch.zeros(0, *SHAPE), noised, torch.ones(0))
     assert (noised.x_t.shape, loss.per_sample.shape, loss.total.item()) == ((0, *SHAPE), (0,), 0)
 
 
@@ -168,11 +168,11 @@ class CountReadBacks(TorchDispatchMode):
 @pytest.mark.parametrize("kind", ["epsilon", "v", "x0"])
 @pytest.mark.parametrize("loss", ["mse", "huber"])
 def test_nothing_is_read_back_from_the_device(kind: str, loss: str) -> None:
-    made = objective(kind, loss=loss, min_snr_gamma=5.0, noise_offset=0.1, zero_terminal_snr=True)
+    built = objective(kind, loss=loss, min_snr_gamma=5.0, noise_offset=0.1, zero_terminal_snr=True)
     x_0, positions = clean(range(3)), np.arange(3)
     with CountReadBacks() as count:
-        noised = made.noise(x_0, StepDraws.at(1, 2, positions, "cpu"))
-        made.loss(noised.x_t, noised, torch.ones(3))
+        noised = built.noise(x_0, StepDraws.at(1, 2, positions, "cpu"))
+        built.loss(noised.x_t, noised, torch.ones(3))
     assert count.found == []
     with CountReadBacks() as count:
         float(noised.x_t.sum())
@@ -180,10 +180,10 @@ def test_nothing_is_read_back_from_the_device(kind: str, loss: str) -> None:
 
 
 def test_a_batch_on_the_meta_device_has_its_shapes() -> None:
-    made = objective("v", min_snr_gamma=5.0, noise_offset=0.1).to("meta")
+    built = objective("v", min_snr_gamma=5.0, noise_offset=0.1).to("meta")
     x_0 = torch.empty(3, *SHAPE, device="meta")
-    noised = made.noise(x_0, StepDraws.at(1, 2, np.arange(3), "meta"))
-    loss = made.loss(noised.x_t, noised, torch.ones(3, device="meta"))
+    noised = built.noise(x_0, StepDraws.at(1, 2, np.arange(3), "meta"))
+    loss = built.loss(noised.x_t, noised, torch.ones(3, device="meta"))
     assert loss.per_sample.shape == (3,)
     assert loss.per_sample.device.type == "meta"
 

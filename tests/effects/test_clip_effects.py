@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from refusals import refused
 
-from mezzotint.data.cache.entries import TextCache
+from mezzotint.data.cache.entries import Caches, TextCache
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch
-from mezzotint.tasks.cache._filling import fill
+from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.weights.files import text_cache_npz
 
 Make = Callable[..., Any]
@@ -44,8 +45,8 @@ def listed(films: Path, tmp_path: Path) -> Callable[..., Path]:
     """`listed("a.mp4", …)`: a list file of these entries, names or whole objects; `name` is the file's."""
 
     def write(*entries: Any, name: str = "list", texts: Path | None = None) -> Path:
-        found = [{"path": one, "cap": f"caption of {one}"} if isinstance(one, str) else one for one in entries]
-        (tmp_path / f"{name}.json").write_text(json.dumps(found))
+        written = [{"path": one, "cap": f"caption of {one}"} if isinstance(one, str) else one for one in entries]
+        (tmp_path / f"{name}.json").write_text(json.dumps(written))
         middle = f"{texts}," if texts else ""
         (tmp_path / f"{name}.txt").write_text(f"{films},{middle}{name}.json\n")
         return tmp_path / f"{name}.txt"
@@ -70,7 +71,7 @@ def shapes(batches: Sequence[Batch]) -> set[tuple[int, ...]]:
     return {tuple(batch.pixels.shape[2:]) for batch in batches if batch.pixels is not None}
 
 
-def refused(*words: str) -> str:
+def refusal(*words: str) -> str:
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=["data.format=clip-list", *words])
     return str(caught.value)
@@ -81,9 +82,9 @@ def refused(*words: str) -> str:
 def test_frames_is_how_many_of_them_a_sample_has(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
     for count in (1, 5, 9):
-        (found,) = seen(feed(path, **SQUARE, clips__frames=count))
-        assert found == list(range(found[0], found[0] + count))
-    assert "got 16; write 15 or 17" in refused("data.clips.frames=16")
+        (sample,) = seen(feed(path, **SQUARE, clips__frames=count))
+        assert sample == list(range(sample[0], sample[0] + count))
+    assert "got 16; write 15 or 17" in refusal("data.clips.frames=16")
 
 
 # breaks if every frame were seen whatever the interval, or an entry's own start were moved by it
@@ -98,13 +99,13 @@ def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
 # breaks if the rate were the clip's own
 @pytest.mark.effect("data.clips.fps")
 def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make) -> None:
-    (found,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
-    assert np.diff(found).tolist() == [4, 4]
+    (sample,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5))
+    assert np.diff(sample).tolist() == [4, 4]
     report = feed(listed("a.mp4", "short.mp4"), **SQUARE, clips__frames=3, clips__fps=2.5).report
     assert reasons(report.left_out) == {
-        "short.mp4": "too short: 0.30 s, and 0.90 s are wanted (3 frames at 2.5 a second)"
+        "short.mp4": "too short: 0.30 s, and 0.90 s are needed (3 frames at 2.5 a second)"
     }
-    assert "takes the place of data.clips.interval" in refused("data.clips.fps=5", "data.clips.interval=2")
+    assert "takes the place of data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
 
 # breaks if the place were drawn elsewhere, were another at the same visit, or the last as the reference draws
@@ -113,8 +114,8 @@ def test_begin_is_drawn_anywhere_or_is_the_first_frame(feed: Make, listed: Make)
     path = listed("a.mp4")
 
     def begins(begin: str, seed: int = 0) -> list[int]:
-        given = {"clips__frames": 9, "clips__begin": begin}
-        return [one[0] for one in seen(feed(path, **SQUARE, **given, steps=40, seed=seed))]
+        usual = {"clips__frames": 9, "clips__begin": begin}
+        return [one[0] for one in seen(feed(path, **SQUARE, **usual, steps=40, seed=seed))]
 
     assert set(begins("first")) == {0}
     assert set(begins("anywhere")) == {0, 1, 2, 3}
@@ -128,7 +129,7 @@ def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: M
     path = listed("a.mp4", "short.mp4")
     fed = feed(path, **SQUARE, clips__frames=5)
     assert fed.report.used == 1
-    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are wanted"}
+    assert reasons(fed.report.left_out) == {"short.mp4": "too short: 3 frames, and 5 are needed"}
     assert [0, 0, 1, 1, 2] in seen(feed(path, **SQUARE, clips__frames=5, clips__short="repeat"))
 
 
@@ -139,22 +140,22 @@ def test_buckets_are_sizes_in_frames_height_and_width(feed: Make, listed: Make) 
     sizes = [[9, 32, 32], [9, 32, 48], [5, 24, 24], [5, 24, 72], [5, 64, 64]]
     plain = {"resolution": 512, "buckets__step": 64, "format": "clip-list"}
     fed = feed(path, **plain, clips__frames=9, clips__buckets=sizes, batch_size=2)
-    found = {tuple(batch.pixels.shape[2:]): batch.keys for batch in fed.batches()}
-    assert set(found) == {(9, 32, 48), (5, 24, 72), (5, 64, 64)}
-    assert set(found[9, 32, 48]) == {"a.mp4", "b.mp4"}
-    assert "the longest of data.clips.buckets has 5" in refused("data.clips.buckets=[[5,32,32]]")
+    by_size = {tuple(batch.pixels.shape[2:]): batch.keys for batch in fed.batches()}
+    assert set(by_size) == {(9, 32, 48), (5, 24, 72), (5, 64, 64)}
+    assert set(by_size[9, 32, 48]) == {"a.mp4", "b.mp4"}
+    assert "the longest of data.clips.buckets has 5" in refusal("data.clips.buckets=[[5,32,32]]")
 
 
 # breaks if clips of any size were taken
 @pytest.mark.effect("data.clips.min_size", "data.clips.max_size", "data.clips.max_aspect")
 def test_clips_of_other_sizes_are_left_out(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "wide.mp4", "large.mp4")
-    for setting, value, wanted in (
+    for setting, value, names in (
         ("min_size", 40, {"a.mp4", "wide.mp4"}), ("max_size", 90, {"wide.mp4", "large.mp4"}), ("max_aspect", 2,
         {"wide.mp4"}),
     ):  # fmt: skip
         report = feed(path, **SQUARE, clips__frames=5, **{f"clips__{setting}": value}).report
-        assert set(reasons(report.left_out)) == wanted
+        assert set(reasons(report.left_out)) == names
         assert not report.skipped
 
 
@@ -175,34 +176,33 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
         mask = (np.arange(20) < count).astype(np.uint8)
         text_cache_npz.write(tmp_path / f"texts/{name}.npz", text_cache_npz.TextFile(states, mask))
     path = listed("a.mp4", "b.mp4", texts=tmp_path / "texts")
-    given = SQUARE | {"clips__frames": 5, "clips__texts": True, "cache__text": True}
-    fed = feed(path, **given)
+    usual = SQUARE | {"clips__frames": 5, "clips__texts": True, "cache__text": True}
+    fed = feed(path, **usual)
     text = TextCache(tmp_path / "cache", fed.recipe.data, identity="t", compute="fp32")
 
     def no_encoder(what: str) -> Any:
         raise AssertionError(what)
 
-    told: list[str] = []
+    said: list[str] = []
     rows, data = fed.dataset.rows, fed.recipe.data
     cpu = torch.device("cpu")
-    fill(fed.catalogue, rows, data, latents=None, text=text, load=no_encoder, device=cpu, say=told.append)
-    assert any("age cannot be checked" in line for line in told)
-    found = text.read(
+    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=said.append), rows, Caches(text=text))
+    assert any("age cannot be checked" in line for line in said)
+    read_back = text.read(
         [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
     )
-    assert found.mask is not None
-    assert found.mask.sum(dim=1).tolist() == [3, 18]
-    assert torch.equal(found.states[1, :18], torch.from_numpy(states[:18]))
-    assert not found.states[0, 3:].any()
+    assert read_back.mask.sum(dim=1).tolist() == [3, 18]
+    assert torch.equal(read_back.states[1, :18], torch.from_numpy(states[:18]))
+    assert not read_back.states[0, 3:].any()
     assert sorted(store.row_bytes for store in text.stores if len(store)) == [16 * 7 * 4, 20 * 7 * 4]
-    text.wanted_shape = (300, 6)
+    text.expected_shape = (300, 6)
     text_cache_npz.write(tmp_path / "texts/a.npz", text_cache_npz.TextFile(states[:19], mask[:19]))
-    again = feed(path, **given)
+    again = feed(path, **usual)
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
-    fresh.wanted_shape = (20, 6)
+    fresh.expected_shape = (20, 6)
     with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
-        fill(again.catalogue, rows, data, latents=None, text=fresh, load=no_encoder, device=cpu, say=told.append)
-    assert "set data.cache.text=true" in refused("data.clips.texts=true")
+        fill(Worker(again.catalogue, data, no_encoder, cpu, say=said.append), rows, Caches(text=fresh))
+    assert "set data.cache.text=true" in refusal("data.clips.texts=true")
     with pytest.raises(DatasetError, match=r"set data\.clips\.texts=true"):
         feed(path, **SQUARE, clips__frames=5)
 
@@ -211,51 +211,46 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
 @pytest.mark.effect("data.clips.stills", "data.clips.stills_from")
 def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
-    given = SQUARE | {"clips__frames": 5, "clips__stills": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
-    for batch in feed(path, **given, clips__stills_from="clips", steps=4).batches():
-        assert batch.pixels is not None
-        assert batch.stills is not None
-        assert batch.stills.pixels is not None
+    usual = SQUARE | {"clips__frames": 5, "clips__stills": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
+    for batch in feed(path, **usual, clips__stills_from="clips", steps=4).batches():
         assert batch.stills.captions == tuple(one for one in batch.captions for _ in range(3))
         assert batch.stills.positions.tolist() == [0, 0, 0, 1, 1, 1]
-        wanted = batch.pixels[:, :, [0, 2, 4]].transpose(1, 2).flatten(0, 1)
-        assert torch.equal(batch.stills.pixels, wanted)
+        frames_of_clips = batch.pixels[:, :, [0, 2, 4]].transpose(1, 2).flatten(0, 1)
+        assert torch.equal(batch.stills.pixels, frames_of_clips)
         assert len(set(batch.stills.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
     images = listed("0.png", "1.png", "2.png", name="images")
-    (batch,) = feed(path, **given, clips__stills_from="images", clips__stills_path=[str(images)]).batches()
-    assert batch.stills is not None
+    (batch,) = feed(path, **usual, clips__stills_from="images", clips__stills_path=[str(images)]).batches()
     assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
-    assert "nothing says where these pictures come from" in refused("data.clips.stills=4")
-    assert "data.clips.stills_from has no effect" in refused("data.clips.stills_from=clips")
-    assert "more than a sample has frames" in refused("data.clips.stills=19", "data.clips.stills_from=clips")
+    assert "nothing says where these pictures come from" in refusal("data.clips.stills=4")
+    assert "data.clips.stills_from has no effect" in refusal("data.clips.stills_from=clips")
+    assert "more than a sample has frames" in refusal("data.clips.stills=19", "data.clips.stills_from=clips")
 
 
 # breaks if the pictures were not those of the path, or were read in another way than they are written down
 @pytest.mark.effect("data.clips.stills_path", "data.clips.stills_kind")
 def test_stills_are_read_from_a_list_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
-    given = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images"}
-    (of_list,) = feed(path, **given, clips__stills_path=[str(images)]).batches()
+    usual = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images"}
+    (of_list,) = feed(path, **usual, clips__stills_path=[str(images)]).batches()
     assert set(of_list.stills.captions) == {"caption of 0.png", "caption of 4.png"}
-    of_folder = feed(path, **given, clips__stills_path=[str(films)], clips__stills_kind="image-folder", steps=30)
-    told = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
-    assert told == {f"picture {number}" for number in range(5)}
-    with pytest.raises(DatasetError, match=r"2 pictures, and data\.clips\.stills=3") as caught:
-        feed(path, **(given | {"clips__stills": 3}), clips__stills_path=[str(images)])
-    assert caught.value.code == "E1291"
+    of_folder = feed(path, **usual, clips__stills_path=[str(films)], clips__stills_kind="image-folder", steps=30)
+    captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
+    assert captions == {f"picture {number}" for number in range(5)}
+    with refused("E1291", r"2 pictures, and data\.clips\.stills=3"):
+        feed(path, **(usual | {"clips__stills": 3}), clips__stills_path=[str(images)])
 
 
 # breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
 @pytest.mark.effect("data.clips.stills_order")
 def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")
-    given = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images", "batch_size": 3}
-    given |= {"clips__stills_path": [str(images)]}
+    usual = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images", "batch_size": 3}
+    usual |= {"clips__stills_path": [str(images)]}
     path = listed("a.mp4", "b.mp4", "wide.mp4")
     groups = {"a.mp4": ("0.png", "1.png"), "b.mp4": ("2.png", "3.png"), "wide.mp4": ("0.png", "1.png")}
-    for batch in feed(path, **given, clips__stills_order="groups", steps=3).batches():
+    for batch in feed(path, **usual, clips__stills_order="groups", steps=3).batches():
         assert batch.stills.keys == tuple(one for key in batch.keys for one in groups[key])
-    drawn = [batch.stills.keys for batch in feed(path, **given, steps=20).batches()]
+    drawn = [batch.stills.keys for batch in feed(path, **usual, steps=20).batches()]
     assert {key for keys in drawn for key in keys} == {f"{number}.png" for number in range(5)}
     assert len({keys[:2] for keys in drawn}) > 5
 

@@ -15,15 +15,17 @@ import pytest
 import torch
 from loading import open_loader
 from PIL import Image
+from refusals import refused
 
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
-from mezzotint.data.loading.worker import Request
+from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
-from mezzotint.training.latents import latents_of
+from mezzotint.training.model import latents_of
 
 Make = Callable[..., Any]
 DRAWN = 10_000
@@ -85,18 +87,18 @@ def test_repeats_is_how_often_an_epoch_visits_a_sample(feed: Make, noisy: Make, 
 @pytest.mark.effect("data.batch_size")
 def test_batch_size_is_the_size_of_full_batches(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
-    for size, wanted in ((4, [4, 2]), (3, [3, 3]), (6, [6])):
-        assert sorted((b.size for b in feed(folder, batch_size=size).batches()), reverse=True) == wanted
+    for size, sizes in ((4, [4, 2]), (3, [3, 3]), (6, [6])):
+        assert sorted((b.size for b in feed(folder, batch_size=size).batches()), reverse=True) == sizes
 
 
 # breaks if one policy were taken for another
 @pytest.mark.effect("data.remainder")
 def test_remainder_is_trained_short_filled_up_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
-    found = {kind: feed(folder, batch_size=4, remainder=kind) for kind in ("short", "fill", "drop")}
-    sizes = {kind: sorted(b.size for b in fed.batches()) for kind, fed in found.items()}
+    by_kind = {kind: feed(folder, batch_size=4, remainder=kind) for kind in ("short", "fill", "drop")}
+    sizes = {kind: sorted(b.size for b in fed.batches()) for kind, fed in by_kind.items()}
     assert sizes == {"short": [2, 4], "fill": [4, 4], "drop": [4]}
-    assert {kind: (fed.epoch().filled, fed.epoch().left_out) for kind, fed in found.items()} == {
+    assert {kind: (fed.epoch().filled, fed.epoch().left_out) for kind, fed in by_kind.items()} == {
         "short": (0, 0), "fill": (2, 0), "drop": (0, 2),
     }  # fmt: skip
 
@@ -136,9 +138,9 @@ def test_resolution_and_buckets_are_the_sizes_of_batches(feed: Make, noisy: Make
 
 def corners(fed: Any, count: int) -> np.ndarray[Any, Any]:
     """Row and column of the crop of a sample, at so many visits of its bucket."""
-    bucket = Size(32, 32)
+    bucket, key_hash = Size(32, 32), int(fed.catalogue.key_hash[0])
     placed = (
-        placement.at_visit(fed.catalogue, 0, bucket, fed.recipe.data, seed=0, epoch=0, visit=visit)
+        placement.at_visit(fed.catalogue, Visit(0, key_hash, 0, 0, visit), bucket, fed.recipe.data)
         for visit in range(count)
     )
     return np.array([(*p.crop_top_left, p.flipped) for p in placed])
@@ -221,9 +223,9 @@ def test_background_is_the_colour_behind_transparency(feed: Make, tmp_path: Path
     folder.mkdir()
     Image.new("RGBA", (32, 32), (9, 9, 9, 0)).save(folder / "a.png")
     (folder / "a.txt").write_text("nothing")
-    for colour, wanted in (("'#ff0000'", (1, -1, -1)), ("'#00ff00'", (-1, 1, -1))):
+    for colour, pixel in (("'#ff0000'", (1, -1, -1)), ("'#00ff00'", (-1, 1, -1))):
         [batch] = feed(folder, background=colour).batches()
-        assert torch.equal(batch.pixels[0], torch.tensor(wanted).float()[:, None, None].expand(3, 32, 32))
+        assert torch.equal(batch.pixels[0], torch.tensor(pixel).float()[:, None, None].expand(3, 32, 32))
 
 
 # breaks if pictures were not measured before they are decoded
@@ -270,9 +272,8 @@ def test_captions_source_is_beside_or_in_the_name(feed: Make, noisy: Make, tmp_p
 def test_captions_missing_is_an_error_a_skip_or_empty(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 2)
     (folder / "000.txt").unlink()
-    with pytest.raises(DatasetError, match=r"000\.png") as raised:
+    with refused("E1203", r"000\.png"):
         feed(folder, captions__missing="error")
-    assert raised.value.code == "E1203"
     skipped = feed(folder, captions__missing="skip")
     assert said(skipped) == ["picture 1"]
     assert skipped.report.left_out == (("000.png", "no caption"),)
@@ -288,9 +289,7 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
     fed = feed(folder, captions__lines="choose", steps=30)
     assert set(said(fed)) == {"one", "two", "three"}
     lines = fed.catalogue.captions(0)
-    drawn = Counter(
-        captions.choose(lines, seed=0, epoch=0, key_hash=5, visit=visit, dropout=0.0) for visit in range(DRAWN)
-    )
+    drawn = Counter(captions.choose(lines, Visit(0, 5, 0, 0, visit), dropout=0.0) for visit in range(DRAWN))
     assert all(abs(n / DRAWN - 1 / 3) < three_sigma(1 / 3) for n in drawn.values())
 
 
@@ -301,7 +300,7 @@ def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tm
     worker = fed.loader._worker  # what answers the loader's requests, asked without decoding anything
     where = np.zeros(DRAWN, np.int32)
     visits = np.arange(DRAWN, dtype=np.int32)
-    request = Request(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
+    request = BatchRequest(0, 0, DRAWN, True, 0, where, visits, visits.astype(np.float32), visits.astype(np.int64))
     worker._pixels = lambda *ignored: torch.zeros(1)
     dropped = sum(caption == "" for caption in worker[request].captions)
     assert abs(dropped / DRAWN - 0.2) < three_sigma(0.2)
@@ -345,26 +344,26 @@ def test_holdout_rule_counts_or_draws(feed: Make, noisy: Make, tmp_path: Path) -
 @pytest.mark.effect("data.workers")
 def test_workers_are_processes_that_decode_the_same(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 4)
-    found = {}
+    by_workers = {}
     for workers in (0, 2):
         before = len(multiprocessing.active_children())
         fed = feed(folder, workers=workers, batch_size=2, crop="random", flip=0.5)
         batches = iter(fed.loader)
         first = next(batches)
         assert len(multiprocessing.active_children()) - before == workers
-        found[workers] = [b.pixels for step in (first, *batches) for b in step.batches]
+        by_workers[workers] = [b.pixels for step in (first, *batches) for b in step.batches]
         fed.loader.close()
-    assert all(torch.equal(a, b) for a, b in zip(found[0], found[2], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(by_workers[0], by_workers[2], strict=True))
 
 
 class Counting(Loader):
     """Counts the requests that have been handed to workers."""
 
-    asked = 0
+    taken = 0
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[BatchRequest]:
         for request in super().requests():
-            self.asked += 1
+            self.taken += 1
             yield request
 
 
@@ -381,7 +380,7 @@ def test_prefetch_counts_the_batches_that_a_worker_keeps_ready(
         fed.catalogue, rows, data, kind=Counting, accumulation=1, seed=0, start_step=0, last_step=50
     ) as loader:
         next(iter(loader))
-        assert loader.asked == ahead + 1
+        assert loader.taken == ahead + 1
 
 
 # breaks if both ways gave the same epochs, or `add` had another meaning
@@ -424,12 +423,12 @@ def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
     plain, cached = prepare(data__cache__text=False), prepare(data__cache__text=True)
     assert "text_encoder" in plain.family.parts()
     assert "text_encoder" not in cached.family.parts()
-    [told], [stored] = plain.next_batches().batches, cached.next_batches().batches
-    assert told.text is None
-    assert told.captions == stored.captions
+    [encoded], [stored] = plain.next_batches().batches, cached.next_batches().batches
+    assert encoded.text is None
+    assert encoded.captions == stored.captions
     with torch.no_grad():
         torch.testing.assert_close(
-            plain.family.encode_text(told.captions).states, stored.text.states, rtol=1e-4, atol=1e-5
+            plain.family.encode_text(encoded.captions).states, stored.text.states, rtol=1e-4, atol=1e-5
         )
 
 
@@ -483,9 +482,9 @@ def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype
 # breaks if another number of placements were kept, or visits took the first one alone
 @pytest.mark.effect("data.cache.crops")
 def test_cache_crops_counts_the_placements_of_a_picture(prepare: Make, noisy: Make, tmp_path: Path) -> None:
-    given = {"data__path": noisy(tmp_path / "one", [(80, 48)]), "run__steps": 40, "data__buckets__shape": "square"}
+    usual = {"data__path": noisy(tmp_path / "one", [(80, 48)]), "run__steps": 40, "data__buckets__shape": "square"}
     for crops in (1, 3):
-        ready = prepare(data__cache__crops=crops, data__cache__path=tmp_path / "cache", **given)
+        ready = prepare(data__cache__crops=crops, data__cache__path=tmp_path / "cache", **usual)
         seen = Counter(tuple(b.moments.flatten().tolist()) for step in ready.job.trainer.batches for b in step.batches)
         assert len(seen) == crops
         assert sum(seen.values()) == 40

@@ -12,8 +12,9 @@ from loading import place_by
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data.loading.worker import Request
+from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import placement, plan
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
@@ -31,7 +32,7 @@ def captioned(folder: Path, *captions: str) -> Path:
     return folder
 
 
-def told(fed: Any) -> list[str]:
+def said(fed: Any) -> list[str]:
     return [caption for batch in fed.batches() for caption in batch.captions]
 
 
@@ -84,12 +85,12 @@ def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
 @pytest.mark.effect("data.captions.shuffle_tags", "data.captions.keep_tags")
 def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a cat, one, two, three, four")
-    assert set(told(feed(folder, steps=20))) == {"a cat, one, two, three, four"}
-    moved = {tuple(caption.split(", ")) for caption in told(feed(folder, steps=60, captions__shuffle_tags=True))}
+    assert set(said(feed(folder, steps=20))) == {"a cat, one, two, three, four"}
+    moved = {tuple(caption.split(", ")) for caption in said(feed(folder, steps=60, captions__shuffle_tags=True))}
     assert len(moved) > 15
     assert {order[0] for order in moved} == {"a cat"}
     assert {tuple(sorted(order)) for order in moved} == {("a cat", "four", "one", "three", "two")}
-    kept = set(told(feed(folder, steps=60, captions__shuffle_tags=True, captions__keep_tags=2)))
+    kept = set(said(feed(folder, steps=60, captions__shuffle_tags=True, captions__keep_tags=2)))
     assert kept == {"a cat, one, two, three, four", "a cat, one, two, four, three"}
 
 
@@ -107,7 +108,7 @@ def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp
     visits = np.arange(40, dtype=np.int32)
     for row in rows:
         where, factor = np.full(40, row, np.int32), visits.astype(np.float32)
-        piece = worker[Request(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
+        piece = worker[BatchRequest(0, 0, 40, True, 0, where, visits, factor, visits.astype(np.int64))]
         assert piece.text.states.shape[0] == 40
         seen[piece.keys[0]] = set(piece.captions)
     counts = {len(orders) for orders in seen.values()}
@@ -150,6 +151,6 @@ def test_pictures_of_everydream_have_their_own_chances(feed: Make, tmp_path: Pat
         seen[batch.keys[0]].add(batch.captions[0])
         assert batch.weight.item() == (0.25 if batch.keys[0] == "0.png" else 1.0)
     assert seen == {"0.png": {""}, "1.png": {"b, one, two", "b, two, one"}}
-    placed = [placement.at_visit(fed.catalogue, row, Size(32, 32), fed.recipe.data, seed=0, epoch=0, visit=0)
+    placed = [placement.at_visit(fed.catalogue, Visit(row, 1, 0, 0, 0), Size(32, 32), fed.recipe.data)
               for row in (0, 1)]  # fmt: skip
     assert [p.flipped for p in placed] == [True, False]

@@ -23,8 +23,8 @@ QUICK = {"run__steps": 2, "run__validation__every": 2, "run__validation__timeste
 
 def measured(run: Path) -> dict[int, dict[str, float]]:
     """The held-out numbers of metrics.jsonl by step."""
-    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    return {line.pop("step"): line for line in found if any(key.startswith("val/") for key in line)}
+    lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return {line.pop("step"): line for line in lines if any(key.startswith("val/") for key in line)}
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def test_holdout_path_names_folders_that_are_measured_and_never_trained(
     several = {"faces": str(faces), "places": str(places)}
     ready = prepare(data__holdout__path=several, data__holdout__share=0.2, run__log_samples=True, **QUICK)
     ready.trainer.run()
-    found = measured(ready.job.folder.path)
-    assert sorted(found) == [0, 2]
+    losses = measured(ready.job.folder.path)
+    assert sorted(losses) == [0, 2]
     tags = {"val/loss", "val/faces", "val/places", "val/all"}
-    assert {key for key in found[2] if "_at/" not in key} == tags
-    assert found[2].keys() - tags == {f"{tag}_at/{t}" for tag in tags - {"val/all"} for t in (250, 750)}
-    assert found[2]["val/all"] == pytest.approx(sum(found[2][tag] for tag in tags - {"val/all"}) / 3)
-    assert len({found[2][tag] for tag in tags}) == 4
+    assert {key for key in losses[2] if "_at/" not in key} == tags
+    assert losses[2].keys() - tags == {f"{tag}_at/{t}" for tag in tags - {"val/all"} for t in (250, 750)}
+    assert losses[2]["val/all"] == pytest.approx(sum(losses[2][tag] for tag in tags - {"val/all"}) / 3)
+    assert len({losses[2][tag] for tag in tags}) == 4
     rows = (ready.job.folder.logs / "samples.rank0.jsonl").read_text()
     assert "00.png" in rows
     assert "000.png" not in rows, "pictures of the sets are named with three digits"
@@ -59,15 +59,15 @@ def test_holdout_path_names_folders_that_are_measured_and_never_trained(
 # breaks if a lone folder were not a set, the report passed it over, or the measure depended on how latents are come by
 @pytest.mark.effect("data.holdout.path")
 def test_one_folder_is_the_set_val_cached_or_not(prepare: Make, sets: tuple[Path, Path]) -> None:
-    found = []
+    losses = []
     for cached in (True, False):
         cache = {"data__cache__latents": cached, "data__cache__text": cached}
         still = {"data__crop": "center", "data__flip": 0}
         ready = prepare(data__holdout__path=sets[0], **QUICK, **cache, **still)
         [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
-        found.append(validation.measure())
-    assert set(found[0]) == {"val/val", "val/val_at/250", "val/val_at/750"}
-    assert found[0] == pytest.approx(found[1], rel=1e-4)
+        losses.append(validation.measure())
+    assert set(losses[0]) == {"val/val", "val/val_at/250", "val/val_at/750"}
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 # breaks if measuring moved anything: the trained weights of a run with and without it
@@ -138,9 +138,9 @@ def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make)
     assert set(rows.tolist()) < set(dataset.rows.tolist())
     assert len(dataset.rows) + len(dataset.held) == 10
     [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
-    found = validation.measure()
-    assert {"val/loss", "val/train", "val/train_at/250"} <= found.keys()
-    assert "val/all" not in found, "what is trained says nothing of unseen pictures"
+    losses = validation.measure()
+    assert {"val/loss", "val/train", "val/train_at/250"} <= losses.keys()
+    assert "val/all" not in losses, "what is trained says nothing of unseen pictures"
     again = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
     assert np.array_equal(held_out.trained_rows(again.job.recipe, again.job.dataset), rows)
     other = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, run__seed=1, **QUICK)

@@ -23,7 +23,7 @@ from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import described
-from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 
 Prepare = Callable[..., Any]
 
@@ -75,7 +75,8 @@ def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
     folder, file = sorted(random.job.folder.exports.iterdir())
     tensors = load_file(file)
     plain = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
-    save_file(tensors | {average(name): tensor + 1 for name, tensor in plain.items()}, tmp_path / "x.safetensors")
+    copies = {LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()}
+    save_file(tensors | copies, tmp_path / "x.safetensors")
     return folder, tmp_path / "x.safetensors"
 
 

@@ -81,11 +81,11 @@ def test_original_size_is_that_before_or_after_the_turn(
     exif[0x0112] = orientation
     Image.new("RGB", (stored[1], stored[0])).save(folder / "a.jpg", exif=exif)
     (folder / "a.txt").write_text("a picture")
-    told = {
+    sizes = {
         kind: [b.original_size.tolist() for b in feed(folder, original_size=kind).batches()]
         for kind in ("turned", "stored")
     }
-    assert told == {"turned": [[[40, 64]]], "stored": [[stored]]}
+    assert sizes == {"turned": [[[40, 64]]], "stored": [[stored]]}
 
 
 # breaks if the order were still drawn, or batches of several sizes stood in the order of their sizes

@@ -45,11 +45,11 @@ def prepare(cache: Path, config: str, folder: Path) -> None:
 def test_columns_are_those_that_are_named(feed: Make, tmp_path: Path) -> None:
     row = {"file_name": "a.png", "other_file_name": "b.png", "text": "one", "prompt": "two"}
     folder = folder_of(tmp_path / "one", row)
-    found = [
+    by_columns = [
         seen(feed(folder, format="metadata", **columns))
         for columns in ({}, {"columns__caption": "prompt"}, {"columns__image": "other"})
     ]
-    assert found == [{"a.png": "one"}, {"a.png": "two"}, {"b.png": "one"}]
+    assert by_columns == [{"a.png": "one"}, {"a.png": "two"}, {"b.png": "one"}]
 
 
 # breaks if every table were read, or the first one
@@ -57,8 +57,8 @@ def test_columns_are_those_that_are_named(feed: Make, tmp_path: Path) -> None:
 def test_split_is_the_part_that_is_read(feed: Make, tmp_path: Path) -> None:
     for part in ("train", "test"):
         folder_of(tmp_path / "one" / part, {"file_name": "a.png", "text": part})
-    found = [seen(feed(tmp_path / "one", format="metadata", split=part)) for part in ("train", "test")]
-    assert found == [{"train/a.png": "train"}, {"test/a.png": "test"}]
+    by_part = [seen(feed(tmp_path / "one", format="metadata", split=part)) for part in ("train", "test")]
+    assert by_part == [{"train/a.png": "train"}, {"test/a.png": "test"}]
 
 
 # breaks if the library's own folder were always taken, or the newest configuration
@@ -74,9 +74,9 @@ def test_hub_cache_and_config_are_where_a_name_is_looked_for(
             prepare(tmp_path / place, config, folder)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "own")
     name = Path("someone/pictures")
-    found = [
-        list(seen(feed(name, format="metadata", hub_config=config, **given)).values())
-        for given in ({}, {"hub_cache": tmp_path / "given"})
+    captions = [
+        list(seen(feed(name, format="metadata", hub_config=config, **place)).values())
+        for place in ({}, {"hub_cache": tmp_path / "given"})
         for config in ("small", "large")
     ]
-    assert found == [["own small"], ["own large"], ["given small"], ["given large"]]
+    assert captions == [["own small"], ["own large"], ["given small"], ["given large"]]

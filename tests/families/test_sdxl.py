@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from loading import open_loader
 from model_export import export_model, load_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
+from sd_folder import edit
 from torch import Tensor
 
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -62,10 +62,6 @@ def copy(sdxl_folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(sdxl_folder, tmp_path / "model"))
 
 
-def _edit(path: Path, **values: object) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
-
-
 def _noised(x: Tensor, t: Tensor) -> Noised:
     return Noised(x_0=x, noise=x, x_t=x, model_input=x, model_t=t, level=t.float())
 
@@ -74,9 +70,6 @@ def _framing(*numbers: int, negative: list[bool] | None = None) -> Framing:
     line = torch.tensor([numbers])
     told = None if negative is None else torch.tensor(negative)
     return Framing(line[:, 0:2], line[:, 2:4], line[:, 4:6], told)
-
-
-# against the stock pipeline
 
 
 @pytest.mark.parametrize("caption", ["a red circle", "", "red " * 100])
@@ -143,9 +136,6 @@ def test_sizes_stay_whole_numbers_when_the_denoiser_is_bfloat16(sdxl_folder: Pat
     assert seen[0].tolist() == [1023, 769, 257, 0, 1025, 771]
 
 
-# sizes of the data
-
-
 def _batches(root: Path, **changes: Any) -> list[Batch]:
     given = {"path": [root], "resolution": 64, "buckets": {"step": 16}, "batch_size": 1, "workers": 0} | changes
     settings = DataSettings.model_validate(given)
@@ -181,9 +171,6 @@ def test_a_picture_is_told_as_it_is_seen_turned_and_where_it_is_cut(family: Fami
         assert float((shown - expected).abs().max()) < 0.02
 
 
-# the refiner
-
-
 @torch.no_grad()
 def test_the_refiner_hears_one_encoder_and_is_told_a_score(refiner: Family) -> None:
     assert refiner.parts().keys() == {"denoiser", "text_encoder_2", "vae"}
@@ -210,9 +197,6 @@ def test_the_refiner_goes_out_and_opens_in_the_stock_pipeline(refiner: Family, t
     assert torch.equal(again.encode_text(["x"]).states, refiner.encode_text(["x"]).states)
 
 
-# sampling
-
-
 def test_sampling_tells_the_size_that_is_drawn(refiner: Family, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Tensor] = []
     plain = Family.condition
@@ -231,9 +215,6 @@ def test_sampling_tells_the_size_that_is_drawn(refiner: Family, monkeypatch: pyt
     plain_text = SampleSettings(steps=1, solver="ddim", guidance=(1.0,))
     sample_latents(refiner, requests, replace(guided, settings=plain_text))
     assert told[-1].tolist() == [[32, 64, 0, 0, 6.0]] * 2
-
-
-# what is loaded, trained and named
 
 
 def test_the_tiny_model_is_small_whole_and_repeats() -> None:
@@ -321,9 +302,6 @@ def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder:
     assert load_model(Family, without, only=ENCODERS).parts().keys() == {"text_encoder_2"}
 
 
-# refusals
-
-
 @pytest.mark.parametrize(
     ("name", "values", "words", "code"),
     [
@@ -342,7 +320,7 @@ def test_a_part_that_the_refiner_has_not_has_a_name_all_the_same(refiner_folder:
 def test_what_does_not_belong_together_is_refused_by_name(
     copy: Path, name: str, values: dict[str, Any], words: str, code: str
 ) -> None:
-    _edit(copy / name, **values)
+    edit(copy / name, **values)
     with pytest.raises(WeightsError, match=words) as caught:
         load_model(Family, ModelSettings(family="sdxl", path=copy), only=[]).lost_tokens(["x"])
     assert caught.value.code == code
@@ -362,9 +340,6 @@ def test_a_base_model_that_is_not_whole_is_not_taken_for_a_refiner(copy: Path) -
     with pytest.raises(WeightsError, match="lacks text_encoder/") as caught:
         load_model(Family, ModelSettings(family="sdxl", path=copy))
     assert caught.value.code == "E1409"
-
-
-# going out
 
 
 def test_the_stock_pipeline_opens_an_export_with_what_was_trained(sdxl_folder: Path, tmp_path: Path) -> None:

@@ -60,20 +60,23 @@ def test_killed_again_and_again_it_ends_to_the_bit(shared_world: Any, undisturbe
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    "point",
+    "points",
     [
-        "checkpoint.begin@2", "checkpoint.file@5", "checkpoint.manifest@2", "checkpoint.renamed@2",
-        "checkpoint.prune@1", "step.begin@1", "step.backward@5", "step.end@4", "data.decode@9",
-        "export.begin@1", "export.renamed@1",
+        ["step.begin@1", "checkpoint.begin@2", "checkpoint.file@2", "checkpoint.manifest@1", "checkpoint.renamed@1",
+         "checkpoint.prune@1", "export.begin@1", "export.renamed@1"],
+        ["data.decode@9", "step.backward@5", "step.end@4"],
     ],
+    ids=["saving", "stepping"],
 )  # fmt: skip
-def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, point: str) -> None:
-    name = point.replace("@", "-")
-    child = shared_world.fork(name, fault=f"{point}:kill")
-    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
+def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, points: list[str]) -> None:
+    """Killed at a point, gone on with, killed at the next. The second save is the first one of a run that goes on."""
+    name = f"killed-at-{points[0]}"
     folder = shared_world.root / name / "checkpoints"
-    if point.startswith("checkpoint") and point != "checkpoint.begin@1":
-        assert state.newest(folder).path is not None, "at every instant there is a complete checkpoint"
+    for point in points:
+        child = shared_world.fork(name, fault=f"{point}:kill")
+        assert shared_world.wait(child) == 128 + signal.SIGKILL, (point, shared_world.out(name))
+        if point.startswith("checkpoint"):
+            assert state.newest(folder).path is not None, "at every instant there is a complete checkpoint"
     assert shared_world.wait(shared_world.fork(name)) == 0, shared_world.out(name)
     assert shared_world.end(name) == undisturbed
 
@@ -105,17 +108,20 @@ def shown(run: Path) -> dict[str, bytes]:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    "point", ["checkpoint.renamed@1", "export.begin@1", "export.renamed@1", "export.begin@2", "preview.begin@2"]
+    "points",
+    [["preview.begin@2"], ["checkpoint.renamed@1", "export.begin@1", "export.renamed@1", "export.begin@2"]],
+    ids=["preview", "export"],
 )
 def test_an_export_or_preview_that_was_due_is_made_when_the_run_goes_on(
-    shared_world: Any, with_exports: dict[str, bytes], point: str
+    shared_world: Any, with_exports: dict[str, bytes], points: list[str]
 ) -> None:
-    """Killed between the checkpoint of step 2 and the end of step 2's export, or in its previews."""
-    name = f"owed-{point.replace('@', '-')}"
-    child = shared_world.fork(name, fault=f"{point}:kill", **DUE)
-    assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
+    """Killed between the checkpoint of step 2 and the end of step 2's export, again and again, or in its previews."""
+    name = f"owed-{points[0]}"
     run = shared_world.root / name
-    assert not (run / "exports" / "step-00000002-ema").exists(), "it was killed before that"
+    for point in points:
+        child = shared_world.fork(name, fault=f"{point}:kill", **DUE)
+        assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
+        assert not (run / "exports" / "step-00000002-ema").exists(), f"{point}: it was killed before that"
     assert shared_world.wait(shared_world.fork(name, **DUE)) == 0, shared_world.out(name)
     assert shown(run) == with_exports
     assert [e["step"] for e in RunFolder(run).events() if e["event"] == "exported"] == [2, 4]
@@ -143,16 +149,14 @@ def test_killed_while_the_model_is_laid_elsewhere_it_ends_whole(shared_world: An
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(("name", "status"), [("TERM", 143), ("INT", 130)])
-def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(
-    shared_world: Any, undisturbed: Any, name: str, status: int
-) -> None:
-    child = shared_world.fork(f"signal-{name}", fault=f"step.backward@4:{name.lower()}")
-    assert shared_world.wait(child) == status, shared_world.out(f"signal-{name}")
-    assert state.newest(shared_world.root / f"signal-{name}" / "checkpoints").path.name == "step-00000004"
-    assert "mezzotint train" in shared_world.out(f"signal-{name}").splitlines()[-1]
-    assert shared_world.wait(shared_world.fork(f"signal-{name}")) == 0
-    assert shared_world.end(f"signal-{name}") == undisturbed
+def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(shared_world: Any, undisturbed: Any) -> None:
+    for fault, status, step in (("step.backward@4:term", 143, 4), ("step.backward@3:int", 130, 7)):
+        assert shared_world.wait(shared_world.fork("signals", fault=fault)) == status, shared_world.out("signals")
+        newest = state.newest(shared_world.root / "signals" / "checkpoints").path
+        assert newest.name == f"step-{step:08}"
+        assert "mezzotint train" in shared_world.out("signals").splitlines()[-1]
+    assert shared_world.wait(shared_world.fork("signals")) == 0
+    assert shared_world.end("signals") == undisturbed
 
 
 @pytest.mark.faults

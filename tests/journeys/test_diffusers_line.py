@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from runs import logged, tensors_of
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
-from mezzotint.training import state
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1")
@@ -64,17 +64,6 @@ def train(*words: str) -> int:
     return main(["train", "--as", "diffusers-sd", *OURS, "--", *words])
 
 
-def losses(folder: Path) -> list[float]:
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [line["loss"] for line in lines if "loss" in line]
-
-
-def newest(folder: Path) -> dict[str, torch.Tensor]:
-    path = state.newest(folder / "checkpoints").path
-    assert path is not None
-    return dict(state.read(path).tensors)
-
-
 def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -86,11 +75,11 @@ def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
     for words in ("--report_to: of all trackers", "is dropped: this is the one process", f"copied to    {out}\n"):
         assert words in said
     pipeline = StableDiffusionPipeline.from_pretrained(out, local_files_only=True, safety_checker=None)
-    average = {name: tensor for name, tensor in newest(out).items() if name.startswith("ema/denoiser/")}
+    average = {name: tensor for name, tensor in tensors_of(out).items() if name.startswith("ema/denoiser/")}
     unet = pipeline.unet.state_dict()
     assert len(average) == len(unet)
     assert all(torch.equal(unet[name.removeprefix("ema/denoiser/")], tensor) for name, tensor in average.items())
-    assert not torch.equal(unet["conv_in.weight"], newest(out)["w/denoiser/conv_in.weight"])
+    assert not torch.equal(unet["conv_in.weight"], tensors_of(out)["w/denoiser/conv_in.weight"])
     assert (out / "checkpoints" / "step-00000002" / "manifest.json").is_file()
 
 
@@ -105,7 +94,7 @@ def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pyt
     assert "mezzotint train sd-pokemon-model/recipe.yaml" in refused
     assert train(*flags(max_train_steps=4, resume_from_checkpoint="latest")) == 0
     assert "not bit-exact" not in capsys.readouterr().out
-    whole, parts = newest(here / "whole"), newest(out)
+    whole, parts = tensors_of(here / "whole"), tensors_of(out)
     assert whole.keys() == parts.keys()
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert main(["train", "sd-pokemon-model/recipe.yaml"]) == 0, "the printed line goes on, resume=never or not"
@@ -163,8 +152,8 @@ def same_run(here: Path, processes: int, capsys: pytest.CaptureFixture[str], **m
     assert json.loads((many / "environment.json").read_text())["processes"] == processes
     assert (recipe["data"]["batch_size"], recipe["data"]["remainder"]) == (processes, "fill")
     assert (recipe["run"]["precision"], recipe["run"]["frozen_dtype"]) == ("fp16", "same")
-    assert "scaler/scale" in newest(many), "fp16 without a scale would let small gradients vanish"
-    assert losses(many) == pytest.approx(losses(alone), rel=5e-3)
+    assert "scaler/scale" in tensors_of(many), "fp16 without a scale would let small gradients vanish"
+    assert logged(many) == pytest.approx(logged(alone), rel=5e-3)
     weights = [load_file(folder / "unet" / "diffusion_pytorch_model.safetensors") for folder in (many, alone)]
     base = load_file(here / "model" / "unet" / "diffusion_pytorch_model.safetensors")
     moved = max(float((weights[0][name] - base[name]).abs().max()) for name in base)

@@ -4,22 +4,20 @@ pictures with a metadata.jsonl. That it goes on as the line of the other script 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from forked import run_two
+from runs import tensors_of
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.tasks.bench import bench
-from mezzotint.training import state
 
 PICTURES = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "shapes6"
 OURS = ("data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false")
@@ -52,12 +50,6 @@ def train(*words: str, over: tuple[str, ...] = ()) -> int:
     return main(["train", "--as", "diffusers-sdxl", *OURS, *over, "--", *words])
 
 
-def newest(folder: Path) -> dict[str, torch.Tensor]:
-    path = state.newest(folder / "checkpoints").path
-    assert path is not None
-    return dict(state.read(path).tensors)
-
-
 def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,11 +61,11 @@ def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
     out = here / "out"
     assert len(list((out / "samples").rglob("*.png"))) >= 1
     pipeline: Any = StableDiffusionXLPipeline.from_pretrained(str(out), local_files_only=True)
-    average = {name: tensor for name, tensor in newest(out).items() if name.startswith("ema/denoiser/")}
+    average = {name: tensor for name, tensor in tensors_of(out).items() if name.startswith("ema/denoiser/")}
     unet = pipeline.unet.state_dict()
     assert len(average) == len(unet)
     assert all(torch.equal(unet[name.removeprefix("ema/denoiser/")], tensor) for name, tensor in average.items())
-    assert not torch.equal(unet["conv_in.weight"], newest(out)["w/denoiser/conv_in.weight"])
+    assert not torch.equal(unet["conv_in.weight"], tensors_of(out)["w/denoiser/conv_in.weight"])
     drawn_with = pipeline("a red shape", height=64, width=64, num_inference_steps=1, output_type="np").images
     assert drawn_with.shape == (1, 64, 64, 3)
 
@@ -120,7 +112,7 @@ def test_check_reads_the_line_and_bench_measures_it(
     assert "2 on each of 2 processes: a batch of 4" in page
     assert "each with one crop and mirror" in page
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     words = ["bench", "--as", "diffusers-sdxl", *OURS, "--as-written", "--steps=2", "--out=bench", "--", *flags()]
     assert main(words) == 0
     [document] = (here / "bench").rglob("*.json")
@@ -134,35 +126,9 @@ def test_check_reads_the_line_and_bench_measures_it(
 @pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     line = ["train", "--as", "diffusers-sdxl", *OURS, "--", *flags(max_train_steps=1)]
     more = {"ACCELERATE_MIXED_PRECISION": "bf16"} if launcher == "accelerate" else {}
-    children = [forked(line, rank, {"MASTER_PORT": port, **more}, here / f"{rank}.out") for rank in range(2)]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    said = "".join((here / f"{rank}.out").read_text() for rank in range(2))
-    assert ends == [0, 0], said
+    said = run_two(line, here / "out.txt", **more)
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     assert (here / "out" / "model_index.json").is_file()
     assert ("bf16, as the launcher hands over" in said) == (launcher == "accelerate")
-
-
-def forked(line: list[str], rank: int, more: dict[str, str], out: Path) -> int:
-    """Runs a line in a forked process with a launcher's variables; returns its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
-        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", **place, **more}
-        status = main(line)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)

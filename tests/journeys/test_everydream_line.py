@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import torch
 from PIL import Image
+from runs import logged, tensors_of
 
 from mezzotint import outside
 from mezzotint.cli import main
-from mezzotint.recipe.sections import live as live_settings
+from mezzotint.recipe import recipe as live_settings
 from mezzotint.tasks.train import _live_settings
-from mezzotint.training import state
 
 OURS = (
     "data.cache.path=cache", "data.resolution=64", "data.buckets.shape=square", "data.buckets.step=16",
@@ -64,14 +64,8 @@ def run_of(here: Path, project: str = "myproj") -> Path:
     return found
 
 
-def newest(folder: Path) -> dict[str, torch.Tensor]:
-    path = state.newest(folder / "checkpoints").path
-    assert path is not None
-    return dict(state.read(path).tensors)
-
-
 def same(one: Path, other: Path) -> bool:
-    a, b = newest(one), newest(other)
+    a, b = tensors_of(one), tensors_of(other)
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
@@ -83,10 +77,6 @@ def printed_line(said: str, before: str) -> list[str]:
     """The words behind `mezzotint` of a line that was printed."""
     [found] = re.findall(rf"{before}: mezzotint (train .*)", said)
     return shlex.split(found)
-
-
-def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
 
 
 def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
@@ -107,8 +97,8 @@ def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
     assert main(["train", "native.yaml", *OURS]) == 0
     native = run_of(here, "native")
     assert same(run, native)
-    assert losses(run) == losses(native)
-    assert len(losses(run)) == 6
+    assert logged(run) == logged(native)
+    assert len(logged(run)) == 6
     assert main(["train", f"logs/{run.name}/recipe.yaml"]) == 0, "the printed line goes on, with nothing left to do"
 
 
@@ -308,7 +298,7 @@ def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_
     monkeypatch.chdir(here)
     written(here, **STEP, max_epochs=2, save_every_n_epochs=1)
     assert train("--zero_frequency_noise_ratio=-1", "--project_name=line") == 0
-    assert losses(run)[:2] == losses(run_of(here, "line")), "as if the line had said so"
+    assert logged(run)[:2] == logged(run_of(here, "line")), "as if the line had said so"
 
 
 def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everything_else_act(

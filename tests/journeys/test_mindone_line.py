@@ -4,24 +4,21 @@ checkpoint of MindSpore's, pictures in a table, the cache, training on it, mergi
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
+from forked import exit_status, fork, free_port, run_two
 from PIL import Image
+from runs import logged
 from safetensors.torch import load_file
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.dialects.mindone_sdxl._dialect import SHIPPED
-from mezzotint.families.sdxl import Family
 from mezzotint.recipe.reading.read import read
 from mezzotint.tasks.bench import bench
 
@@ -70,43 +67,19 @@ def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
     return main([verb, "--as", "mindone-sdxl", *OURS, *over, "--", *words])
 
 
-def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
-
-
-@pytest.fixture
-def loaded(monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
-    """Which parts have been loaded since it was asked last."""
-    seen: set[str] = set()
-    plain = Family.load.__func__  # type: ignore[attr-defined]
-
-    def watched(cls: Any, files: Any, only: Any = None) -> Any:
-        found = plain(cls, files, only)
-        seen.update(found.parts())
-        return found
-
-    monkeypatch.setattr(Family, "load", classmethod(watched))
-
-    def since() -> set[str]:
-        found = set(seen)
-        seen.clear()
-        return found
-
-    return since
-
-
 def test_the_document_from_its_cache_to_its_model(
-    here: Path, loaded: Callable[[], set[str]], capsys: pytest.CaptureFixture[str]
+    here: Path, loaded: list[set[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("train", *line("--task", "=", "cache", *CACHED)) == 0, "as one page prints it"
     said = capsys.readouterr().out
     assert "the line encodes and does not train: mezzotint cache" in said
     assert not (here / "runs").exists(), "only the cache is written"
-    assert loaded() == {"vae", "text_encoder", "text_encoder_2"}
+    assert set().union(*loaded) == {"vae", "text_encoder", "text_encoder_2"}
+    loaded.clear()
 
     assert run("train", *line(*CACHED, "--save_path", "runs/cached")) == 0
-    assert loaded() == {"denoiser"}
-    assert len(losses(here / "runs/cached")) == 2
+    assert loaded == [{"denoiser"}]
+    assert len(logged(here / "runs/cached")) == 2
     weights = here / "runs" / "cached" / "weights"
     trained = weights / "SDXL-base-1.0_2.safetensors"
     assert trained.is_file()
@@ -167,7 +140,7 @@ def test_check_and_bench_read_the_line(
     page = " ".join(capsys.readouterr().out.split())
     assert "1 on each of 2 cards: a batch of 2" in page
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     assert run("bench", *line(), over=("--as-written", "--steps=2", "--out=bench")) == 0
     [document] = (here / "bench").rglob("*.json")
     assert [row["steps"] for row in json.loads(document.read_text())["rows"]] == [2]
@@ -187,7 +160,7 @@ def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFi
         capsys.readouterr().out.split()
     )
     assert not (here / "elsewhere").exists()
-    assert len(losses(here / "runs" / "mine")) == 3
+    assert len(logged(here / "runs" / "mine")) == 3
     assert read(here / "runs" / "mine" / "recipe.yaml").recipe.objective.weighting == "prediction"
 
 
@@ -236,40 +209,13 @@ def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest
 )
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
     words = ["train", "--as", "mindone-sdxl", *OURS, "run.steps=1", "--", *line("--is_parallel", "True")]
-    children = [forked(words, rank, launcher, port, here / f"{rank}.out") for rank in range(2)]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
+    if launcher == "mpirun":
+        name, port = "OMPI_COMM_WORLD_", str(free_port())
+        of_rank = [{f"{name}RANK": r, f"{name}SIZE": "2", f"{name}LOCAL_RANK": r, "MASTER_PORT": port} for r in "01"]
+        children = [fork(words, here / "out.txt", {"GLOO_SOCKET_IFNAME": "lo", **env}) for env in of_rank]
+        assert [exit_status(child) for child in children] == [0, 0], (here / "out.txt").read_text()
+    else:
+        run_two(words, here / "out.txt", **{"ACCELERATE_USE_CPU": "true"} if launcher == "accelerate" else {})
     told = json.loads((here / "runs" / "environment.json").read_text())
     assert (told["processes"], told["launcher"]) == (2, launcher)
-
-
-def variables(launcher: str, rank: int, port: str) -> dict[str, str]:
-    if launcher == "mpirun":
-        name = "OMPI_COMM_WORLD_"
-        return {f"{name}RANK": str(rank), f"{name}SIZE": "2", f"{name}LOCAL_RANK": str(rank), "MASTER_PORT": port}
-    more = {"ACCELERATE_USE_CPU": "true"} if launcher == "accelerate" else {}
-    return {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port, **more}  # fmt: skip
-
-
-def forked(words: list[str], rank: int, launcher: str, port: str, out: Path) -> int:
-    """Runs a line in a forked process with a launcher's variables; returns its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        os.environ |= {"GLOO_SOCKET_IFNAME": "lo", **variables(launcher, rank, port)}
-        status = main(words)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)

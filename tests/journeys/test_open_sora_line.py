@@ -4,12 +4,9 @@ release's layout; killed and resumed, from a text cache that lies there, and by 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import signal
-import socket
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from forked import exit_status, fork, run_two
 from PIL import Image
+from runs import assert_alike, logged, tensors_of
 from safetensors.torch import save_file
-from torch import Tensor
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -27,7 +25,6 @@ from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.families.latte import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.bench import bench
-from mezzotint.training import state
 from mezzotint.weights.files import text_cache_npz
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -88,68 +85,17 @@ def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[s
     return [verb, "--as", "open-sora-plan", *OURS, *over, "--", *words]
 
 
-def forked(words: list[str], out: Path, env: dict[str, str]) -> int:
-    """Starts a line in a forked process, which can be killed; returns its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        os.environ |= env
-        status = main(words)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)
-
-
-def ended(*children: int) -> list[int]:
-    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-
-
-def two(words: list[str], here: Path, **more: str) -> None:
-    """The line in two processes, as torchrun starts them. more: what another launcher sets besides."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo"} | more
-    children = [forked(words, here / "two", {"RANK": rank, "LOCAL_RANK": rank, **common}) for rank in "01"]
-    assert ended(*children) == [0, 0], (here / "two").read_text()
-
-
-def kept(folder: Path) -> dict[str, Tensor]:
-    found = state.newest(folder / "checkpoints").path
-    assert found is not None
-    return dict(state.read(found).tensors)
-
-
-def losses(folder: Path) -> list[float]:
-    return [told["loss"] for told in outside.read_lines(folder / "metrics.jsonl") if "loss" in told]
-
-
-def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """Up to rounding, which Adam's first steps enlarge where a gradient is next to nothing."""
-    assert mine.keys() == other.keys()
-    for name, tensor in other.items():
-        apart = torch.linalg.vector_norm((mine[name] - tensor).double())
-        assert apart <= 2e-3 * torch.linalg.vector_norm(tensor.double()) + 1e-9, name
-
-
 @pytest.mark.faults
 def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here: Path) -> None:
-    child = forked(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})
-    assert ended(child) == [-signal.SIGKILL], (here / "said").read_text()
+    child = fork(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})
+    assert exit_status(child) == 128 + signal.SIGKILL, (here / "said").read_text()
     assert main(line(*flags(resume_from_checkpoint=True))) == 0
     assert main(line(*flags(output_dir="whole"))) == 0
-    mine, other = kept(here / "out"), kept(here / "whole")
+    mine, other = tensors_of(here / "out"), tensors_of(here / "whole")
     assert mine.keys() == other.keys()
     assert all(torch.equal(mine[name], tensor) for name, tensor in other.items())
-    assert losses(here / "out") == losses(here / "whole")
-    assert len(losses(here / "out")) == 4
+    assert logged(here / "out") == logged(here / "whole")
+    assert len(logged(here / "out")) == 4
     models = {path.name: path for path in (here / "out" / "ckpt").iterdir()}
     for suffix, prefix in (("", "w/denoiser/"), ("-ema", "ema/denoiser/")):
         family = Family.of(ModelSettings(family="latte", path=models[f"step-00000004{suffix}"]), only=["denoiser"])
@@ -177,14 +123,14 @@ def test_groups_by_names_that_the_network_has_not_are_trained(
     assert main(line(*flags(group_strategy=strategy, **alone), over=("run.preview.every=null",))) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"optim.optimizer.no_decay: {absent} name" in said
-    assert len(losses(here / "out")) == 2
+    assert len(logged(here / "out")) == 2
     assert "lr/denoiser.no_decay" in outside.read_lines(here / "out" / "metrics.jsonl")[0]
 
 
 @pytest.mark.slow
 def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
-    monkeypatch.setattr(bench, "plot", lambda runs, **told: b"")
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
     assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
     [document] = (here / "bench").rglob("*.json")
     assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]
@@ -240,14 +186,14 @@ def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, ov
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
     assert main(line(*flags(**plain, output_dir="one"))) == 0
     words = flags(**plain | {"batch_size": 1}, use_parallel=True, parallel_mode="optim")
-    two(line(*words, over=over), here, **{"ACCELERATE_MIXED_PRECISION": "no"} if over else {})
-    assert_alike(kept(here / "out"), kept(here / "one"))
-    assert losses(here / "out") == pytest.approx(losses(here / "one"), rel=1e-4)
+    run_two(line(*words, over=over), here / "two", **{"ACCELERATE_MIXED_PRECISION": "no"} if over else {})
+    assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
+    assert logged(here / "out") == pytest.approx(logged(here / "one"), rel=1e-4)
     longer = plain | {"max_train_steps": 4}
     assert main(line(*flags(**longer, resume_from_checkpoint=True))) == 0
     assert main(line(*flags(**longer, output_dir="one", resume_from_checkpoint=True))) == 0
-    assert len(losses(here / "out")) == 4
-    assert_alike(kept(here / "out"), kept(here / "one"))
+    assert len(logged(here / "out")) == 4
+    assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
 
 
 @pytest.fixture
@@ -283,7 +229,7 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     shutil.rmtree(here / "t5")
     assert main(line(*flags(**cached), verb="check")) == 0
     assert main(line(*flags(**cached))) == 0
-    assert len(losses(here / "out")) == 2
+    assert len(logged(here / "out")) == 2
 
 
 def test_embeddings_of_another_length_are_refused(

@@ -10,13 +10,12 @@ import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from PIL import Image
+from runs import logged
 from safetensors.torch import load_file
 
-from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.sampling.pictures import told_by
 from mezzotint.weights.files.tensor_files import read_header
 
 CACHED = {"data__cache__latents": True, "data__cache__text": True, "data__cache__crops": 2}
@@ -27,40 +26,24 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
     return {"model__family": "sdxl", "model__path": sdxl_folder, "model__weights": "files", "run__steps": 4}
 
 
-def losses(folder: Path) -> list[float]:
-    return [line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "cached", [pytest.param({}, id="encoded"), pytest.param(CACHED, id="cached", marks=pytest.mark.slow)]
-)
-def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any], cached: dict[str, Any]) -> None:
-    given = settings | cached
-    assert world.train("whole", **given) == 0
-    assert world.train("parts", **given | {"run__steps": 2}) == 0
-    assert world.train("parts", **given) == 0
+def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any]) -> None:
+    assert world.train("whole", **settings) == 0
+    assert world.train("parts", **settings | {"run__steps": 2}) == 0
+    assert world.train("parts", **settings) == 0
     whole, parts = world.end("whole"), world.end("parts")
     assert parts == whole
-    assert len(set(losses(world.root / "whole"))) == 4
+    assert len(set(logged(world.root / "whole"))) == 4
 
 
 def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
-    world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+    world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any
 ) -> None:
-    asked: list[frozenset[str] | None] = []
-    plain = Family.load.__func__  # type: ignore[attr-defined]
-
-    def watched(cls: Any, files: Any, only: Any = None) -> Any:
-        asked.append(None if only is None else frozenset(only))
-        return plain(cls, files, only)
-
-    monkeypatch.setattr(Family, "load", classmethod(watched))
     given = settings | CACHED | {"run__export__single_file": True, "run__preview__every": 4}
     given |= {"sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [64, 48]}
     assert world.train("run", **given) == 0
-    assert asked.count(frozenset({"denoiser"})) == 1
-    assert set(asked) <= {frozenset(s) for s in ({"denoiser"}, {"vae"}, {"text_encoder", "text_encoder_2"})}
+    assert loaded.count({"denoiser"}) == 1
+    assert all(parts in ({"denoiser"}, {"vae"}, {"text_encoder", "text_encoder_2"}) for parts in loaded)
     said = capsys.readouterr().out
     assert "text_encoder not loaded (cached); text_encoder_2 not loaded (cached); vae not loaded (cached)" in said
 
@@ -132,7 +115,7 @@ def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
     assert world.train("one", **given) == 0
     for child in world.fork_group("two", 2, **given):
         assert world.wait(child) == 0, world.out("two")
-    assert losses(world.root / "two") == pytest.approx(losses(world.root / "one"), rel=2e-5)
+    assert logged(world.root / "two") == pytest.approx(logged(world.root / "one"), rel=2e-5)
 
 
 def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], capsys: Any) -> None:
@@ -148,34 +131,3 @@ def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], 
     with Image.open(picture) as image:
         assert image.size == (48, 48)
         assert np.asarray(image).std() > 0
-
-
-@pytest.mark.slow
-def test_what_a_cached_run_trained_alone_is_merged_and_drawn_with(
-    world: Any, settings: dict[str, Any], sdxl_folder: Path, capsys: Any
-) -> None:
-    given = settings | CACHED | {"run__export__parts": "trained", "run__export__mindspore": True}
-    given["optim__ema__rule"] = "none"
-    assert world.train("run", **given, run__export__name="unet_{micro_step}") == 0
-    [file] = (world.root / "run" / "exports").iterdir()
-    assert file.suffix == ".ckpt"
-    capsys.readouterr()
-    assert main(["sample", str(file), "--prompt=x", "run.device=cpu"]) != 0
-    assert "mezzotint merge MODEL FILE NEW_FILE" in capsys.readouterr().err
-
-    merged = world.root / "merged"
-    assert main(["merge", str(sdxl_folder), str(file), str(merged)]) == 0
-    checkpoint = max((world.root / "run" / "checkpoints").iterdir())
-    trained = load_file(checkpoint / "weights.safetensors")
-    found = load_file(merged / "unet" / "diffusion_pytorch_model.safetensors")
-    assert {f"w/denoiser/{name}" for name in found} == set(trained)
-    assert all(torch.equal(tensor, trained[f"w/denoiser/{name}"]) for name, tensor in found.items())
-
-    words = ["--prompt=a red circle", "--size=32x32", "--steps=2", "--spacing=stability", "--solver=heun"]
-    assert main(["sample", str(merged), *words, "run.device=cpu", f"--out={world.root / 'drawn'}"]) == 0
-    assert "is of family sdxl" in capsys.readouterr().out
-    [picture] = (world.root / "drawn").glob("0*.png")
-    with Image.open(picture) as image:
-        told = told_by(image)
-    chosen = {"family": "sdxl", "spacing": "stability", "solver": "heun", "unconditional": "zeros"}
-    assert {name: told[name] for name in chosen} == chosen

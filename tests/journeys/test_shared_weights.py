@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from runs import assert_alike, logged, tensors_of
 
-from mezzotint import outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import ShardSettings
 from mezzotint.runtimes import fsdp
@@ -34,24 +33,6 @@ def start(world: Any, name: str, processes: int, **settings: Any) -> Path:
     return Path(world.root / name)
 
 
-def kept(folder: Path) -> dict[str, Tensor]:
-    found = state.newest(folder / "checkpoints").path
-    assert found is not None
-    return dict(state.read(found).tensors)
-
-
-def values(folder: Path, tag: str) -> list[float]:
-    return [line[tag] for line in outside.read_lines(folder / "metrics.jsonl") if tag in line]
-
-
-def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """Up to rounding, which Adam's first steps enlarge where a gradient is next to nothing."""
-    assert mine.keys() == other.keys()
-    for name, tensor in other.items():
-        apart = torch.linalg.vector_norm((mine[name] - tensor).double())
-        assert apart <= 2e-3 * torch.linalg.vector_norm(tensor.double()) + 1e-9, name
-
-
 @pytest.fixture(scope="module")
 def alone(shared_world: Any) -> Path:
     return start(shared_world, "one", 1, **SETTINGS)
@@ -68,9 +49,9 @@ def alone(shared_world: Any) -> Path:
 def test_two_that_share_end_as_one_does(shared_world: Any, alone: Path, given: dict[str, Any]) -> None:
     name = "shared" + "".join(f"-{key[12:]}" for key in given)
     folder = start(shared_world, name, 2, run__runtime="fsdp", **SETTINGS, **given)
-    assert_alike(kept(folder), kept(alone))
-    assert values(folder, "loss") == pytest.approx(values(alone, "loss"), rel=1e-4)
-    assert values(folder, "val/loss") == pytest.approx(values(alone, "val/loss"), rel=1e-4)
+    assert_alike(tensors_of(folder), tensors_of(alone))
+    assert logged(folder, "loss") == pytest.approx(logged(alone, "loss"), rel=1e-4)
+    assert logged(folder, "val/loss") == pytest.approx(logged(alone, "val/loss"), rel=1e-4)
     for suffix in ("", "-ema"):
         model = Path("exports") / f"step-00000004{suffix}" / "unet" / "diffusion_pytorch_model.safetensors"
         assert_alike(tensor_files.read(folder / model), tensor_files.read(alone / model))
@@ -87,20 +68,8 @@ def test_saved_by_two_it_goes_on_in_one_and_back(shared_world: Any, alone: Path)
     assert json.loads((checkpoint / "manifest.json").read_text())["schema"] == state.SCHEMA_OF_ROWS
     start(shared_world, "there", 1, **SETTINGS | {"run__steps": 3})
     start(shared_world, "there", 2, run__runtime="fsdp", **SETTINGS)
-    assert_alike(kept(two), kept(alone))
-    assert values(two, "loss") == pytest.approx(values(alone, "loss"), rel=1e-4)
-
-
-@pytest.mark.faults
-def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any) -> None:
-    given = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}
-    whole = start(shared_world, "unbroken", 2, **given)
-    world = shared_world
-    broken = world.fork_group("broken", 2, faults={1: "checkpoint.file@4:kill"}, **given)
-    assert 137 in [world.wait(child) for child in broken]
-    start(world, "broken", 2, **given)
-    mine, other = kept(world.root / "broken"), kept(whole)
-    assert all(torch.equal(mine[name], other[name]) for name in other)
+    assert_alike(tensors_of(two), tensors_of(alone))
+    assert logged(two, "loss") == pytest.approx(logged(alone, "loss"), rel=1e-4)
 
 
 def test_a_group_has_to_divide_the_processes() -> None:
@@ -126,6 +95,15 @@ def of_two(shared_world: Any) -> Path:
     if state.newest(folder / "checkpoints").path is None:
         start(shared_world, "shared", 2, run__runtime="fsdp", **SETTINGS)
     return folder
+
+
+@pytest.mark.faults
+def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any, of_two: Path) -> None:
+    given = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}
+    broken = shared_world.fork_group("broken", 2, faults={1: "checkpoint.file@4:kill"}, **given)
+    assert 137 in [shared_world.wait(child) for child in broken]
+    mine, other = tensors_of(start(shared_world, "broken", 2, **given)), tensors_of(of_two)
+    assert all(torch.equal(mine[name], other[name]) for name in other)
 
 
 @pytest.mark.parametrize("damage", ["gap", "file", "table"])

@@ -11,23 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import logged
 
-from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.tasks.check.memory import Activations, Outline
 
 
 @pytest.fixture(autouse=True)
 def _no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations are not measured by `check` here: tests/tasks/test_check_memory.py does."""
+    """Activations are not measured by `check` here: tests/tasks/check/test_memory.py does."""
     monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
 
 
 PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__captions__dropout": 0, "run__steps": 1}
-
-
-def loss_of(folder: Path) -> float:
-    return float(next(line["loss"] for line in outside.read_lines(folder / "metrics.jsonl") if "loss" in line))
 
 
 # pictures
@@ -72,7 +68,7 @@ def test_tables_shards_and_folders_are_checked_cached_and_trained(
     for verb, said in (("check", "10 pictures"), ("cache", "made 21"), ("train", "21 were there, nothing to make")):
         assert world.train("run", verb=verb, **given) == 0
         assert said in capsys.readouterr().out
-    assert loss_of(world.root / "run") > 0
+    assert logged(world.root / "run")[0] > 0
     assert (world.root / "run" / "exports" / "step-00000001" / "model_index.json").is_file()
 
 
@@ -115,7 +111,7 @@ def test_clips_are_checked_cached_and_trained(
     for verb, said in (("check", "2 clips"), ("cache", "made 4"), ("train", "4 were there, nothing to make")):
         assert world.train("run", verb=verb, **given) == 0
         assert said in capsys.readouterr().out
-    assert loss_of(world.root / "run") > 0
+    assert logged(world.root / "run")[0] > 0
 
 
 # models
@@ -131,7 +127,7 @@ def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_co
     given |= {"model__path": released, "model__weights": "files"}
     for verb in ("check", "train"):
         assert world.train("second", verb=verb, **given) == 0
-    assert loss_of(world.root / "second") > 0
+    assert logged(world.root / "second")[0] > 0
     capsys.readouterr()
     drawing = ["--prompt=a ball", "--size=32x32", "--steps=1", "run.device=cpu", f"--out={world.root / 'drawn'}"]
     assert main(["sample", str(released), *drawing]) == 0
@@ -153,7 +149,7 @@ def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_f
         words = [] if path == sdxl_folder else [f"model.config={sdxl_folder}"]
         for verb in ("check", "train"):
             assert main([verb, *world.words(name, **given), *words]) == 0
-        losses[name] = loss_of(world.root / name)
+        losses[name] = logged(world.root / name)[0]
         drawing = [
             "--prompt=a field",
             "--size=32x32",

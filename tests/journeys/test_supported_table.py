@@ -5,11 +5,8 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
 import shutil
-import socket
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from datasets.packaged_modules.parquet.parquet import Parquet
+from forked import run_two
 from PIL import Image
+from runs import logged
 from safetensors.torch import load_file, save_file
 
 from mezzotint.cli import main
 from mezzotint.errors import CODES
 from mezzotint.tasks.check.memory import Activations, Outline
-from mezzotint.weights.layouts.base import average
+from mezzotint.weights.layouts.sd import LAYOUT
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
@@ -38,16 +37,18 @@ XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
 EVERYDREAM = "tests/journeys/test_everydream_line.py"
 MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 SORA_LINE = "tests/journeys/test_open_sora_line.py"
-CONVERT = "tests/tasks/test_convert.py"
+CONVERT = "tests/tasks/convert/test_convert.py"
 KINDS = "tests/journeys/test_supported_kinds.py"
 XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
-XL_FILES = "tests/weights/test_sdxl_layout.py::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
-XL_MINDSPORE = "tests/weights/test_sdxl_layout.py::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
-TAKEN_OVER = "tests/tasks/test_taking_over.py"
+SDXL = "tests/weights/layouts/test_sdxl.py"
+SINGLE = "tests/weights/single_file/test_single_file.py"
+XL_FILES = f"{SDXL}::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
+XL_MINDSPORE = f"{SDXL}::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
+TAKEN_OVER = "tests/tasks/cache/test_import_cache.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
     # the model: check, train, sample, convert to a folder, convert to one file
@@ -79,9 +80,9 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{CONVERT}::test_ema_use_makes_the_average_the_denoiser",
     ),
     "a run of Mezzotint": (
-        "tests/tasks/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
+        "tests/tasks/check/test_check.py::test_a_run_that_has_begun_is_held_against_its_recipe",
         "tests/journeys/test_journey.py::test_a_run_folder_can_be_copied_and_goes_on_elsewhere",
-        "tests/tasks/test_sample.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
+        "tests/tasks/sample/test_model.py::test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws",
         f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
         f"{HERE}::test_a_run_is_not_converted_and_names_its_exports",
     ),
@@ -109,10 +110,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "Open-Sora-Plan's list of clips, with its annotations": (CLIPS,) * 3,
     # the recipe: check, translate, train, bench, torchrun, accelerate launch
     "a recipe of Mezzotint": (
-        "tests/tasks/test_check.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
+        "tests/tasks/check/test_page.py::test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal",
         "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
         "tests/journeys/test_journey.py::test_a_cached_run_from_start_to_export",
-        "tests/tasks/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
+        "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
     ),
@@ -120,7 +121,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
         "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
-        "tests/tasks/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
+        "tests/tasks/bench/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
         f"{LINE}::test_the_benchmark_line_trains_behind_accelerate",
     ),
@@ -164,17 +165,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a model with other inputs: inpainting (nine channels), depth, picture editing, upscaling": (
         "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
     ),
-    "SD 3, Flux": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
+    "SD 3, Flux": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
     "SDXL or its refiner, where model.family is sd": (
-        "tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",
+        f"{SINGLE}::test_other_kinds_are_refused_by_name",
     ),
-    "LoRA, ControlNet, textual inversion": ("tests/weights/test_single_file.py::test_other_kinds_are_refused_by_name",),
-    "a VAE or a text encoder alone": ("tests/weights/test_single_file.py::test_a_vae_alone_is_refused_by_name",),
+    "LoRA, ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
+    "a VAE or a text encoder alone": (f"{SINGLE}::test_a_vae_alone_is_refused_by_name",),
     "a Git LFS pointer, a web page, an empty or truncated download, GGUF": (
-        "tests/weights/test_single_file.py::test_files_that_are_no_weights_are_refused_by_name",
+        f"{SINGLE}::test_files_that_are_no_weights_are_refused_by_name",
     ),
     "a pickle that asks for more than tensors": (
-        "tests/weights/test_pickled.py::test_functions_are_refused_by_name",
+        "tests/weights/files/test_unpickling.py::test_functions_are_refused_by_name",
     ),
 }  # fmt: skip
 """The test of every cell, by the row's first cell, in the order of the columns."""
@@ -263,7 +264,7 @@ def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[st
     for ending in ("ckpt", "pt", "bin"):
         found[ending] = root / f"model.{ending}"
         torch.save({"state_dict": tensors, "global_step": 7}, found[ending])
-    averaged = {average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
+    averaged = {LAYOUT.average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
     found["averaged"] = root / "averaged.safetensors"
     save_file(tensors | averaged, found["averaged"])
     return found
@@ -284,7 +285,7 @@ SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "dat
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
-    not measured by `check`: tests/tasks/test_check_memory.py does."""
+    not measured by `check`: tests/tasks/check/test_memory.py does."""
     monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -297,11 +298,6 @@ def words(name: str, *more: str) -> list[str]:
     Path("recipe.yaml").write_text("schema: 1\n")
     own = (f"run.folder={name}", "data.cache.path=cache", "data.path=pictures")
     return ["recipe.yaml", *SHORT, *own, *more]
-
-
-def loss_of(folder: str) -> float:
-    lines = map(json.loads, (Path(folder) / "metrics.jsonl").read_text().splitlines())
-    return float(next(line["loss"] for line in lines if "loss" in line))
 
 
 FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "averaged")
@@ -329,12 +325,12 @@ def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
     expected = plain_loss()
     match form:
         case "fp16" | "bf16":
-            assert loss_of("run") == pytest.approx(expected, rel=2e-2)
-            assert loss_of("run") != expected
+            assert logged("run")[0] == pytest.approx(expected, rel=2e-2)
+            assert logged("run")[0] != expected
         case "averaged":
-            assert abs(loss_of("run") - expected) > 1e-4
+            assert abs(logged("run")[0] - expected) > 1e-4
         case _:
-            assert loss_of("run") == expected
+            assert logged("run")[0] == expected
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +341,7 @@ def plain_loss(shallow_sd: Path) -> Callable[[], float]:
     def loss() -> float:
         if not known:
             assert main(["train", *words("plain", f"model.path={shallow_sd}")]) == 0
-            known.append(loss_of("plain"))
+            known.append(logged("plain")[0])
         return known[0]
 
     return loss
@@ -527,38 +523,10 @@ def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, he
     (here / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
     own = ("run.device=cpu", "run.threads=1", "data.cache.path=cache", *OVER.get(dialect, ()))
     line = ["train", "--as", dialect, *own, "--", *LINES[dialect]]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    children = [forked(line, rank, port, here / f"{rank}.out") for rank in range(2)]
-    ends = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    assert ends == [0, 0], "".join((here / f"{rank}.out").read_text() for rank in range(2))
+    said = run_two(line, here / "out.txt", ACCELERATE_MIXED_PRECISION="no")
     assert json.loads((here / "out" / "environment.json").read_text())["processes"] == 2
     if dialect == "everydream2":
         assert (here / "out" / "ckpts" / "last-myproj-ep01-gs00002" / "model_index.json").is_file()
-        assert "the launcher hands over" in (here / "0.out").read_text()
+        assert "the launcher hands over" in said
     else:
         assert (here / "out" / "model_index.json").is_file()
-
-
-def forked(line: list[str], rank: int, port: str, out: Path) -> int:
-    """Runs a line in a forked process with the variables that torchrun sets, and that which accelerate adds; returns
-    its process number."""
-    child = os.fork()
-    if child:
-        return child
-    status = 70
-    try:
-        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        os.dup2(handle, 1)
-        os.dup2(handle, 2)
-        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
-        os.environ |= {
-            "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port, "GLOO_SOCKET_IFNAME": "lo", "ACCELERATE_MIXED_PRECISION": "no",
-        }  # fmt: skip
-        status = main(line)
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(status)

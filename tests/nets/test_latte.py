@@ -2,58 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from diffusers.models.transformers.latte_transformer_3d import LatteTransformer3DModel
+from small_nets import LATTE, inputs, released, tiny
 from torch import Tensor
 
-from mezzotint.assets import MODELS
-from mezzotint.errors import WeightsError
 from mezzotint.nets import _latte_positions as positions
 from mezzotint.nets.latte import Latte, LatteConfig
 from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.weights.folder.state import on_meta
 
-TINY = LatteConfig(
-    num_layers=2,
-    num_attention_heads=2,
-    attention_head_dim=8,
-    sample_size=(8, 8),
-    video_length=3,
-    caption_channels=12,
-    model_max_length=6,
-)
 RELEASED = {"latte-17f": 5, "latte-65f": 17, "latte-221f": 56}
-
-
-def released(name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((MODELS / name / "config.json").read_text())
-    return told
-
-
-def tiny(**changes: Any) -> Latte:
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        made = Latte(replace(TINY, **changes))
-        for parameter in made.parameters():  # also those that start at zero or alike
-            torch.nn.init.normal_(parameter, std=0.2)
-    return made
-
-
-def inputs(frames: int = 3, stills: int = 0, *, side: int = 8, batch: int = 2) -> dict[str, Tensor]:
-    rng = torch.Generator().manual_seed(1)
-    return {
-        "latents": torch.randn(batch, 4, frames + stills, side, side, generator=rng),
-        "timestep": torch.tensor([7, 800, 31, 2][:batch]),
-        "text": torch.randn(batch, 1 + stills, 6, 12, generator=rng),
-    }
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -151,30 +116,6 @@ def test_samples_of_a_batch_do_not_see_each_other(changes: dict[str, Any]) -> No
             torch.testing.assert_close(network(**one, use_image_num=1), both[i : i + 1], rtol=0, atol=1e-5)
 
 
-def test_masked_tokens_and_masked_patches_are_not_seen() -> None:
-    network, given = tiny(), inputs()
-    text_mask = torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)
-    latent_mask = torch.ones(2, 3, 8, 8)
-    latent_mask[:, :, 5:] = 0  # row 5 lies in a patch with row 4, which counts
-    other = {name: tensor.clone() for name, tensor in given.items()}
-    other["text"][:, :, 4:] = 9.0
-    other["latents"][:, :, :, 6:] = 9.0
-    masks = {"text_mask": text_mask, "latent_mask": latent_mask}
-    with torch.no_grad():
-        found, again = network(**given, **masks), network(**other, **masks)
-        assert torch.equal(found[..., :6, :], again[..., :6, :])
-        assert not torch.equal(found, network(**given))
-        assert torch.equal(
-            network(**given, text_mask=torch.ones(2, 6), latent_mask=latent_mask.fill_(1)), network(**given)
-        )
-
-
-def test_nothing_to_look_at_is_no_reason_for_nan() -> None:
-    with torch.no_grad():
-        found = tiny()(**inputs(), text_mask=torch.zeros(2, 6), latent_mask=torch.zeros(2, 3, 8, 8))
-    assert found.isfinite().all()
-
-
 def test_every_parameter_learns() -> None:
     for changes in ({}, {"compress_kv_factor": 2}):
         network = tiny(**changes)
@@ -201,21 +142,6 @@ def test_a_still_is_a_clip_of_one_frame() -> None:
         found, alone = network(**given), network(**given, temporal=False)
     assert found.shape == (2, 8, 1, 8, 8)
     assert not torch.equal(found, alone)
-
-
-def test_shrunk_keys_begin_as_means() -> None:
-    network = Latte(replace(TINY, compress_kv_factor=2))
-    plane, time = (pair.attn1 for pair in list(network.pairs())[1])
-    assert [plane.factor, time.factor] == [2, 2]
-    assert [block.attn1.factor for block in next(network.pairs())] == [1, 1]
-    x = torch.arange(16.0).view(1, 16, 1).expand(1, 16, 16)
-    mean = plane.sr(x.transpose(1, 2).unflatten(2, (4, 4)))[0, 0].flatten()
-    assert mean.tolist() == [2.5, 4.5, 10.5, 12.5]
-    odd = time.sr.register_forward_pre_hook(lambda _, given: seen.append(given[0][0, 0].tolist()))
-    seen: list[list[float]] = []
-    assert time.shrunk(x[:, :5]).shape == (1, 3, 16)
-    odd.remove()
-    assert seen == [[0.0, 0.0, 1.0, 2.0, 3.0, 4.0]]
 
 
 @contextmanager
@@ -268,16 +194,6 @@ def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str,
         torch.testing.assert_close(compiled(**given, use_image_num=1), network(**given, use_image_num=1))
 
 
-def test_captions_are_projected_once_however_many_frames() -> None:
-    network = tiny()
-    rows: list[int] = []
-    for spatial, _ in network.pairs():
-        spatial.attn2.to_k.register_forward_hook(lambda _, __, key: rows.append(key[..., 0].numel()))
-    with torch.no_grad():
-        network(**inputs(frames=3, stills=2), use_image_num=2)
-    assert rows == [2 * (1 + 2) * 6] * 2
-
-
 def test_weights_in_bf16_make_bf16_of_nearly_the_same() -> None:
     network, given = tiny(use_rope=True), inputs(stills=1)
     masks = {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
@@ -295,54 +211,8 @@ def test_weights_in_bf16_make_bf16_of_nearly_the_same() -> None:
 
 def test_a_network_made_without_memory_has_no_table_to_fill() -> None:
     source = tiny()
-    network = on_meta(lambda: Latte(TINY))
+    network = on_meta(lambda: Latte(LATTE))
     network.load_state_dict(source.state_dict(), strict=True, assign=True)
     assert not any(t.is_meta for t in (*network.parameters(), *network.buffers()))
     with torch.no_grad():
         assert torch.equal(network(**inputs()), source(**inputs()))
-
-
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"video_length": None}, "lacks video_length"),
-        ({"activation_fn": "geglu"}, "activation_fn is 'geglu'"),
-        ({"dropout": 0.1}, "dropout is 0.1"),
-        ({"patch_size_t": 2}, "patch_size_t is 2"),
-        ({"num_layers": "28"}, "num_layers must be a whole number"),
-        ({"num_layers": True}, "num_layers must be a whole number"),
-        ({"sample_size": [64]}, "sample_size must be"),
-        ({"sample_size": 64.0}, "sample_size must be"),
-        ({"use_rope": "yes"}, "use_rope must be true or false"),
-        ({"norm_eps": 0}, "norm_eps must be a number above 0"),
-        ({"cross_attention_dim": 768}, "cross_attention_dim is 768; it must be 1152"),
-        ({"use_rope": True, "compress_kv_factor": 2}, "use_rope with a compress_kv_factor above 1"),
-        ({"attention_head_dim": 71, "num_attention_heads": 1, "cross_attention_dim": 71}, "must divide by 4"),
-    ],
-)
-def test_a_configuration_of_another_network_is_refused_by_name(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(WeightsError, match=told) as met:
-        LatteConfig.read(released("latte-17f") | change, "x/config.json")
-    assert met.value.code == "E1409"
-
-
-@pytest.mark.parametrize(
-    ("change", "time", "plane"),
-    [
-        ({"video_length": 1}, 1, 1),
-        ({"video_length": 129}, 8, 1),
-        ({"video_length": 33, "sample_size": [128, 64]}, 2, 2),
-        ({"interpolation_scale_1d": 2.5, "sample_size": [32, 32]}, 2.5, 1),
-    ],
-)
-def test_positions_are_scaled_by_what_the_configuration_was_made_for(
-    change: dict[str, Any], time: float, plane: int
-) -> None:
-    config = LatteConfig.read(released("latte-17f") | change)
-    assert (config.time_scale, config.plane_scale) == (time, plane)
-
-
-def test_what_says_nothing_of_the_network_is_ignored() -> None:
-    plain = LatteConfig.read(released("latte-17f"))
-    told = released("latte-17f") | {"hidden_size": 300, "attention_mode": "math", "enable_flash_attention": True}
-    assert LatteConfig.read(told | {"compress_kv_factor": None, "sample_size": 64}) == plain == LatteConfig()

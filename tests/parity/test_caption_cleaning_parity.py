@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 
 import pytest
-from bs4.exceptions import ParserRejectedMarkup
 from diffusers import PixArtAlphaPipeline
 
-from mezzotint.data.files import _cleaning_rules
-from mezzotint.data.files._cleaning_rules import clean, clean_once
+from mezzotint.data.files.caption_cleaning import clean, clean_once
 
 RECORD = json.loads((Path(__file__).parent / "data" / "open-sora-plan" / "caption_cleaning.json").read_text("utf-8"))
 HARD = (
@@ -56,18 +53,3 @@ def test_the_record_tells_cleaning_twice_from_once() -> None:
 def test_one_pass_is_that_of_the_pipelines(caption: str) -> None:
     pipeline = PixArtAlphaPipeline.__new__(PixArtAlphaPipeline)
     assert clean_once(caption) == pipeline._clean_caption(caption)
-
-
-@pytest.mark.parametrize("caption", ["cats.html", "videos/cat.xml", "http://example.com"])
-def test_a_caption_that_looks_like_a_file_is_cleaned_without_a_warning(caption: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        clean(caption)
-
-
-def test_markup_that_the_parser_rejects_is_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    def reject(*_: object, **__: object) -> None:
-        raise ParserRejectedMarkup("expected name token")
-
-    monkeypatch.setattr(_cleaning_rules, "BeautifulSoup", reject)
-    assert clean("a cat <![x> on a mat") == "a cat <! x> on a mat"

@@ -22,6 +22,7 @@ from mezzotint.tasks.assemble import rate_factor
 from mezzotint.training import lr
 from mezzotint.training.ema import Ema, decay_for
 from mezzotint.training.optimizers.adacoor import AdaCoorStep
+from mezzotint.training.optimizers.base import StepInputs
 from mezzotint.training.precision.policy import LossScale, Precision
 from mezzotint.training.trainable import trained_parameters
 
@@ -40,7 +41,7 @@ def test_adacoor_moves_weights_and_sums_to_the_bit(case: dict[str, Any]) -> None
     for step in range(case["steps"]):
         grads = [tensors[f"{case['key']}.{name}.grad{step:02d}"].clone() for name in "pq"]
         names, masters = list(weights), list(weights.values())
-        rule.step(names, masters, grads, lr=0.5, weight_decay=0.0, scale=one, found_inf=0 * one)
+        rule.step(StepInputs(names, masters, grads, lr=0.5, weight_decay=0.0, scale=one, found_inf=0 * one))
         for name in "pq":
             kept = rule.tensors()[f"opt.sum/denoiser/{name}"]
             assert kept.dtype == torch.bfloat16

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from mezzotint.data.buckets.clip_sampling import (
-    ClipSampling,
     annotated,
     num_starts,
     spread,
     stills_of_clip,
+    window,
 )
+from mezzotint.recipe.sections.clips import ClipsSettings
 
 RECORD: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parent / "data" / "open-sora-plan" / "frame_sampling.json").read_text()
@@ -24,15 +25,14 @@ RECORD: dict[str, list[dict[str, Any]]] = json.loads(
 
 @pytest.mark.parametrize("entry", RECORD["temporal_random_crop"], ids=lambda e: f"{e['total_frames']}-{e['window']}")
 def test_recorded_windows_have_the_same_places_and_frames(entry: dict[str, Any]) -> None:
-    sampling = ClipSampling(
-        entry["num_frames"], entry["window"] // entry["num_frames"], starts="reference", short="repeat"
-    )
-    assert sampling.window == entry["window"]
+    frames = entry["num_frames"]
+    clips = ClipsSettings(interval=entry["window"] // frames, begin="open-sora-plan", short="repeat")
+    assert window(frames, clips) == entry["window"]
     # the reference draws with Python's random; its number comes out when the count of places is the same
-    places = num_starts(entry["total_frames"], sampling)
+    places = num_starts(entry["total_frames"], frames, clips)
     begin = random.Random(entry["python_random_seed"]).randint(0, places - 1)
     assert begin == entry["begin"]
-    assert min(begin + sampling.window, entry["total_frames"]) == entry["end"]
+    assert min(begin + entry["window"], entry["total_frames"]) == entry["end"]
     assert spread(begin, entry["end"], entry["num_frames"]).tolist() == entry["indices"]
 
 

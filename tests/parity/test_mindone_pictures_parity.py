@@ -18,9 +18,10 @@ from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import read_picture
+from mezzotint.data.loading.reading import read_picture
 from mezzotint.data.media import _opencv_resize, decoding
 from mezzotint.data.schedule import placement
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
@@ -57,7 +58,7 @@ def test_the_square_chain_is_the_same_to_the_bit(line: dict[str, Any], catalogue
     placed = Placement(bucket, cover(size, bucket), corner)
     assert np.array_equal(read_picture(catalogue, row, placed, settings_of()), recorded(f"square32/{row}/image"))
     drawn = {
-        placement.at_visit(catalogue, row, bucket, settings_of(), seed=0, epoch=epoch, visit=0).crop_top_left
+        placement.at_visit(catalogue, Visit(row, 1, 0, epoch, 0), bucket, settings_of()).crop_top_left
         for epoch in range(200)
     }
     assert corner in drawn, "ours draws from the same places"

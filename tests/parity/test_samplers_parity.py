@@ -13,7 +13,6 @@ from torch import Tensor
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
-from mezzotint.sampling.base import trajectory
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import DESCENTS, SigmaSampler
 from mezzotint.sampling.guidance import thresholded
@@ -50,9 +49,13 @@ def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
     network, scale = (_both, 5.0) if guided else (_plain, 1.0)
     denoiser = Denoiser(network, SCHEDULE, "epsilon", scale=scale)
     descent = levels(LEVELS[kind], SCHEDULE, "epsilon", 10)
-    start = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
+    x = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
     sampler = SigmaSampler(name, descent)
-    return list(trajectory(sampler, start, denoiser, lambda number: RECORD["noises"][number]))
+    states = []
+    for number in range(len(sampler)):
+        x = sampler.step(number, x, denoiser, lambda number: RECORD["noises"][number])
+        states.append(x)
+    return states
 
 
 @pytest.mark.parametrize("theirs", NAMES)

@@ -12,8 +12,8 @@ from rounding import within
 from safetensors.torch import load_file
 from torch import Tensor
 
-from mezzotint.diffusion import preconditioning
-from mezzotint.diffusion.preconditioning import ScalingName, WeightingName
+from mezzotint.diffusion import preconditioning, weighting
+from mezzotint.diffusion.preconditioning import ScalingName
 from mezzotint.diffusion.prediction import add_noise, velocity
 from mezzotint.diffusion.schedule import Schedule
 
@@ -46,8 +46,8 @@ def test_factors_are_the_recorded_ones(name: str, kind: ScalingName, sigma_data:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("unit", "unit"), ("eps", "epsilon"), ("v", "v"), ("edm0.5", "edm")])
-def test_weights_are_the_recorded_ones(name: str, kind: WeightingName) -> None:
-    same(preconditioning.level_weight(kind, SIGMAS), f"weighting.{name}")
+def test_weights_are_the_recorded_ones(name: str, kind: str) -> None:
+    same(weighting.of_x_0(kind, SIGMAS**-2.0), f"weighting.{name}")
 
 
 def test_the_tables_are_the_recorded_ones() -> None:
@@ -88,15 +88,15 @@ def test_the_discrete_models_are_the_same_thing_on_a_table(t: int, seed: int) ->
         found = preconditioning.denoised(right, x_sigma, factors)
         torch.testing.assert_close(found.double(), x_0, rtol=1e-3, atol=1e-3)
         error = (preconditioning.denoised(right + wrong, x_sigma, factors) - found).square()
-        weighted = preconditioning.level_weight("epsilon" if kind == "epsilon" else "v", sigma) * error
+        weighted = weighting.of_x_0(kind, sigma**-2.0) * error
         torch.testing.assert_close(weighted.double(), wrong.square(), rtol=2e-2, atol=2e-3)
 
 
 def test_unknown_kinds_and_too_many_steps_are_refused() -> None:
     with pytest.raises(ValueError, match="no scaling"):
         preconditioning.scaling("eps", SIGMAS)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no weighting"):
-        preconditioning.level_weight("eps", SIGMAS)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="no weight is known"):
+        weighting.of_x_0("eps", SIGMAS)
     for steps in (0, 1001):
         with pytest.raises(ValueError, match="1 to 1000 steps"):
             preconditioning.spread_sigmas(TABLE, steps)

@@ -7,16 +7,16 @@ dialect, the objective's own arithmetic, the trainer and the update are what is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from rounding import unit
 from safetensors.torch import load_file
 from torch import Tensor
+from trainers import batch_of, step_batches, trainer_over
 
 from mezzotint.dialects.base import Launched
 from mezzotint.diffusion import noise
@@ -88,9 +88,7 @@ def test_the_record_has_these_cases() -> None:
 
 @pytest.mark.usefixtures("_recorded_noise")
 @pytest.mark.parametrize("case", CASES)
-def test_three_steps_are_the_recorded_ones(
-    case: str, trainer_over: Callable[..., Any], batch_of: Callable[..., Any], step_batches: Callable[..., Any]
-) -> None:
+def test_three_steps_are_the_recorded_ones(case: str) -> None:
     expected, recipe = RECORD[case], translated(case)
     family = Family.of(recipe.model, only=["denoiser"])
     text = TextEmbedding(TENSORS["input.encoder_hidden_states"])

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.schedule.placement import at_visit
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.dialects.base import Launched
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -74,7 +75,7 @@ def test_the_longer_side_is_cut_to_whole_pixels_as_there(pictures: Path, tmp_pat
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     for row in range(len(catalogue)):
         told = RECORD[str(int(Path(catalogue.key(row)).stem))]
-        placed = at_visit(catalogue, row, Size(64, 64), settings, seed=0, epoch=0, visit=0)
+        placed = at_visit(catalogue, Visit(row, 1, 0, 0, 0), Size(64, 64), settings)
         assert [placed.resized.height, placed.resized.width] == told["resized_height_width"]
         assert list(placed.crop_top_left) == told["sdxl_center_crop_top_left"]
     exact = [64 * max(told["original_height_width"]) / min(told["original_height_width"]) for told in RECORD.values()]

@@ -36,8 +36,8 @@ def left(*words: str, **seen: Any) -> list[str]:
 def test_advice_is_about_settings_that_are_there_and_explain_carries_it() -> None:
     assert advice.ADVICE.keys() <= by_path().keys()
     for path, words in advice.ADVICE.items():
-        told = " ".join(reference.explain(path).split())
-        assert told.endswith(f"Advised: {words}")
+        text = " ".join(reference.explain(path).split())
+        assert text.endswith(f"Advised: {words}")
     assert "Advised" not in reference.explain("data.workers")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe import reference
-from mezzotint.recipe.reading.paths import sections
+from mezzotint.recipe.reading.paths import sections, settings
 from mezzotint.recipe.reading.read import shipped_recipes
 from mezzotint.recipe.reading.yaml_rules import load
 from mezzotint.recipe.recipe import Recipe
@@ -22,13 +22,13 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 def test_every_leaf_of_a_dumped_recipe_has_a_row() -> None:
     def leaves(tree: dict[str, object], prefix: str = "") -> set[str]:
-        found = set()
+        paths = set()
         for key, value in tree.items():
             path = prefix + key
-            found |= leaves(value, path + ".") if isinstance(value, dict) and path in sections() else {path}
-        return found
+            paths |= leaves(value, path + ".") if isinstance(value, dict) and path in sections() else {path}
+        return paths
 
-    paths = [row.path for row in reference.rows()]
+    paths = [row.path for row in settings()]
     dumped = leaves(Recipe().model_dump(mode="json", by_alias=True))
     assert dumped <= set(paths)
     # the settings of optimizers that are not the default one
@@ -37,9 +37,9 @@ def test_every_leaf_of_a_dumped_recipe_has_a_row() -> None:
 
 
 def test_every_row_has_help_a_type_and_a_rule() -> None:
-    for row in reference.rows():
+    for row in settings():
         assert row.help.endswith((".", ")")), row.path
-        assert row.type, row.path
+        assert reference.type_words(row.shape), row.path
         assert row.change in reference.ON_RESUME, row.path
 
 
@@ -120,11 +120,11 @@ def test_shipped_recipes_are_valid_by_the_schema() -> None:
 
 def test_the_reference_page_is_current() -> None:
     folder = DOCS / "reference" / "recipe"
-    pages = reference.pages()
+    pages, whole = reference.pages(), reference.markdown()
     assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == pages, "run: make docs"
-    for row in reference.rows():
+    for row in settings():
         assert [f"| `{row.path}` |" in page for page in pages.values()].count(True) == 1, row.path
-        assert f"| `{row.path}` |" in reference.markdown()
+        assert f"| `{row.path}` |" in whole
 
 
 def test_a_large_section_inside_another_has_a_page_and_every_page_is_in_the_index(

@@ -27,18 +27,18 @@ def test_equal_recipes_do_not_differ() -> None:
 
 
 def test_each_rule_has_its_outcome() -> None:
-    found = differences(
+    differing = differences(
         dumped(),
         recipe("data.workers=7", "run.precision=bf16", "optim.lr=1e-6", "run.seed=3", "sample.prompts=[a]"),
     )
-    assert {d.path: d.change for d in found} == {
+    assert {d.path: d.change for d in differing} == {
         "data.workers": "free",
         "run.precision": "recorded",
         "optim.lr": "allow",
         "run.seed": "never",
         "sample.prompts": "free",
     }
-    recorded, problems = judge(found, ())
+    recorded, problems = judge(differing, ())
     assert [d.path for d in recorded] == ["run.precision"]
     assert [(p.where, p.code) for p in problems] == [("optim.lr", "E1510"), ("run.seed", "E1511")]
     assert "run.allow_change=[optim.lr]" in problems[0].remedy

@@ -23,8 +23,8 @@ def catalogue_of(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[A
     (root / "h" / "batch_id.txt").write_text("horses")
     base = {"path": root, "format": "everydream", "buckets": {"shape": "table"}, "batch_size": 4}
     settings = DataSettings.model_validate(base | values)
-    found = build(settings, tmp_path / "index", workers=1)
-    return found, np.arange(len(found), dtype=np.int32), settings
+    result = build(settings, tmp_path / "index", workers=1)
+    return result, np.arange(len(result), dtype=np.int32), settings
 
 
 def test_the_table_tells_what_is_over_what_to_add_and_what_is_filled_up(tmp_path: Path) -> None:
@@ -45,18 +45,18 @@ def test_warnings_name_the_bucket_and_what_to_do(tmp_path: Path) -> None:
 
 
 def test_nothing_is_told_where_batches_are_neither_filled_nor_named(tmp_path: Path) -> None:
-    found, rows, settings = catalogue_of(tmp_path)
-    nameless = rows[found.overrides.group == 0][:1]
-    assert batch_report.warnings(found, nameless, settings) == []
+    result, rows, settings = catalogue_of(tmp_path)
+    nameless = rows[result.overrides.group == 0][:1]
+    assert batch_report.warnings(result, nameless, settings) == []
     filled = settings.model_copy(update={"remainder": "fill"})
-    assert len(batch_report.warnings(found, nameless, filled)) == 1
-    assert batch_report.warnings(found, rows[found.overrides.group == 0][:8], filled) == []
+    assert len(batch_report.warnings(result, nameless, filled)) == 1
+    assert batch_report.warnings(result, rows[result.overrides.group == 0][:8], filled) == []
 
 
 def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:
-    found, rows, settings = catalogue_of(tmp_path)
-    path = batch_report.write_undersized(found, rows, settings, tmp_path)
+    result, rows, settings = catalogue_of(tmp_path)
+    path = batch_report.write_undersized(result, rows, settings, tmp_path)
     assert path is not None
     lines = path.read_text("utf-8").splitlines()
     assert lines == [f"{tmp_path}/data/h/300-{i}.png, 300×200, bucket 640×384" for i in range(2)]
-    assert batch_report.write_undersized(found, rows[found.width == 530], settings, tmp_path / "gone") is None
+    assert batch_report.write_undersized(result, rows[result.width == 530], settings, tmp_path / "gone") is None

@@ -9,17 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from PIL import Image
 
 from mezzotint import durable, outside
-from mezzotint.reports import loss_plot
-from mezzotint.reports.run_report import curves_of, read_metrics, run_report, smoothed, summary
+from mezzotint.reports.curves import read_metrics
+from mezzotint.reports.run_report import run_report, summary
 from mezzotint.run_folder import RunFolder
-from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import RunningMean
-from mezzotint.training.callbacks.metrics_log import MetricsLog
-from mezzotint.training.progress import Progress
 
 pytestmark = pytest.mark.usefixtures("curves")
 
@@ -133,59 +128,6 @@ def test_the_lowest_held_out_loss_is_said_where_it_lies_between(folder: RunFolde
     assert "held-out loss 0.6500 at step 0, 0.5000 at step 4, lowest 0.4000 at step 2" in summary(folder)
 
 
-def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder: RunFolder) -> None:
-    folder.metrics.write_text('{"step": 1, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
-    assert [line["loss"] for line in read_metrics(folder).steps] == [2.0]
-
-
-def test_smoothing_passes_over_what_is_not_finite() -> None:
-    found = smoothed(np.array([np.nan, 2.0, np.inf, 2.0]))
-    assert np.isnan(found[0])
-    assert found[1:].tolist() == pytest.approx([2.0, 2.0, 2.0])
-
-
 def test_reading_a_report_module_does_not_import_matplotlib() -> None:
     code = "import sys, mezzotint.reports.run_report; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def decaying(step: int) -> float:
-    """A loss that stays for ten steps and falls."""
-    return 1.0 / (1 + (step - 1) // 10)
-
-
-def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_logged(folder: RunFolder) -> None:
-    log = MetricsLog(folder, every=10)
-    shown = RunningMean()
-    for step in range(1, 201):
-        shown.take(decaying(step))
-        report = StepReport(
-            step=step - 1, epoch=0, loss=decaying(step), norm=1.0, rates={}, samples=4, seconds=0.5, wait_seconds=0.0,
-            applied=True, overflow=False, keys=(), timesteps=(), losses=(),
-        )  # fmt: skip
-        log.on_step(report, Progress(last_step=200))
-    log.close()
-    assert shown.value is not None
-    assert f"smoothed {shown.value:.4f} at the end, of 21 logged steps" in "\n".join(summary(folder))
-    assert curves_of(read_metrics(folder)).smoothed[-1] == shown.value
-
-
-def test_of_a_log_without_the_smoothed_loss_each_point_stands_for_the_steps_before_it(folder: RunFolder) -> None:
-    shown = RunningMean()
-    for step in range(1, 201):
-        shown.take(decaying(step))
-        if step % 10 == 0:
-            durable.append_line(folder.metrics, {"step": step, "loss": decaying(step)})
-    curves = curves_of(read_metrics(folder))
-    assert curves.smoothed[-1] == pytest.approx(shown.value, rel=1e-9)
-
-
-@pytest.mark.parametrize(("every", "label"), [(1, "each step"), (10, "logged steps")])
-def test_the_legend_says_which_steps_are_drawn(folder: RunFolder, every: int, label: str) -> None:
-    for step in range(every, 201, every):
-        durable.append_line(folder.metrics, {"step": step, "loss": decaying(step)})
-    axes = Figure().subplots()
-    loss_plot._draw_loss(axes, curves_of(read_metrics(folder)))
-    legend = axes.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == [label, "smoothed over all steps"]

@@ -1,3 +1,5 @@
+"""Gradients over several processes."""
+
 from __future__ import annotations
 
 import socket
@@ -8,8 +10,7 @@ import torch
 import torch.multiprocessing as mp
 from torch import nn
 
-from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 
 
@@ -81,48 +82,3 @@ def test_gradients_are_the_sum_over_processes_whatever_their_shares(tmp_path: Pa
         assert mine.pop("total").tolist() == [2.0, 2.0]
         for name, value in mine.items():
             torch.testing.assert_close(value, whole[name], rtol=1e-5, atol=1e-7)
-
-
-def test_the_launch_is_read_from_its_environment() -> None:
-    assert base.Launch.read({}) == base.Launch()
-    given = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
-    assert base.Launch.read(given) == base.Launch(3, 1, 4, 4, None, "torchrun")
-    assert base.Launch.read(given | {"ACCELERATE_MIXED_PRECISION": "bf16"}) == base.Launch(
-        3, 1, 4, 4, "bf16", "accelerate"
-    )
-
-
-def test_the_launch_of_mpirun_is_read_from_open_mpi_s_variables() -> None:
-    name = "OMPI_COMM_WORLD_"
-    given = {f"{name}RANK": "3", f"{name}SIZE": "8", f"{name}LOCAL_RANK": "3", f"{name}LOCAL_SIZE": "8"}
-    found = base.Launch.read(given)
-    assert found == base.Launch(3, 3, 8, 8, None, "mpirun", "tcp://127.0.0.1:29500")
-    assert base.Launch.read(given | {"RANK": "0", "WORLD_SIZE": "2"}).launcher == "torchrun"
-    two = given | {f"{name}LOCAL_SIZE": "4"}
-    assert base.Launch.read(two | {"MASTER_ADDR": "a", "MASTER_PORT": "1"}).meeting == "tcp://a:1"
-    with pytest.raises(RecipeError, match="-x MASTER_ADDR=ADDRESS"):
-        base.Launch.read(two)
-
-
-def test_single_with_several_processes_names_the_setting() -> None:
-    with pytest.raises(RecipeError, match=r"run\.runtime"):
-        base.open_runtime(RunSettings(runtime="single"), base.Launch(0, 0, 2, 2, None, "torchrun"))
-
-
-def test_recomputing_gives_the_same_gradients_in_every_block_but_the_exempt() -> None:
-    torch.manual_seed(0)
-    data = torch.randn(3, 4)
-    found = []
-    for recompute in (False, True):
-        torch.manual_seed(1)
-        net = Net()
-        if recompute:
-            assert base.recompute_blocks([(net.a,), (net.b,)], RecomputeSettings(enabled=True, exempt=1)) == 1
-        net(data).sum().backward()
-        found.append([p.grad for p in (net.a.weight, net.b.bias)])
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
-
-
-def test_ddp_without_a_launcher_says_how_to_start_it() -> None:
-    with pytest.raises(RecipeError, match="torchrun"):
-        base.open_runtime(RunSettings(runtime="ddp"), base.Launch())

@@ -8,20 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
 from torch import Tensor
 
 from mezzotint.diffusion.parameterization import IN_SIGMA, Parameterization
 from mezzotint.diffusion.prediction import PREDICTIONS, target
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName, ThresholdingSettings
-from mezzotint.sampling.base import descend
+from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import DESCENTS, SigmaSampler
-from mezzotint.sampling.levels import kept, levels, timesteps
+from mezzotint.sampling.levels import levels
 from mezzotint.sampling.sample import WHOLE, Request, Sampling, Span, sample_latents
+from mezzotint.sampling.solvers import descend
 from mezzotint.shapes import Size
 
 SCHEDULE = Schedule.scaled_linear()
@@ -72,43 +70,6 @@ def test_a_descent_that_is_left_and_gone_on_with_is_the_whole_one(name: SolverNa
     rest = descend(SigmaSampler(name, visited[at:]), half, network, lambda number: fresh(number + at))
     torch.testing.assert_close(rest, whole, rtol=1e-5, atol=1e-5)
     assert torch.equal(descend(SigmaSampler(name, visited, last=0), x, network, fresh), x)
-
-
-def test_thresholding_holds_each_text_before_guidance() -> None:
-    away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
-    bound = ThresholdingSettings(ratio=1.0, max=1.0)
-    network = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
-    assert network(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [1.0, -2.0], "1 + 2·(1 − 1), 1 + 2·(−0.5 − 1)"
-    free = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
-    assert free(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [5.0, -4.0]
-
-
-@pytest.mark.parametrize("spacing", ["leading", "trailing", "linspace"])
-@pytest.mark.parametrize("steps", [1, 7, 30])
-def test_timesteps_are_those_of_diffusers(spacing: str, steps: int) -> None:
-    stock = EulerDiscreteScheduler(timestep_spacing=spacing, steps_offset=1)
-    stock.set_timesteps(steps)
-    # one step of diffusers' linspace begins, as a range of one number does, at its first
-    expected = [999] if (spacing, steps) == ("linspace", 1) else [round(float(t)) for t in stock.timesteps]
-    assert timesteps(spacing, 1000, steps) == expected
-
-
-@pytest.mark.parametrize(
-    ("share", "steps", "begins"),
-    [(0.0, 40, 40), (0.02, 40, 40), (0.15, 40, 35), (0.75, 40, 11), (1.0, 40, 0), (0.5, 3, 2), (0.75, 4, 2)],
-)
-def test_a_share_of_levels_counts_the_final_zero(share: float, steps: int, begins: int) -> None:
-    # Stability: of the rising list of steps + 1 levels the first max(int(share · (steps + 1)), 1) are kept
-    assert kept(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
-
-
-def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
-    short = Schedule.scaled_linear(num_timesteps=10)
-    with pytest.raises(RecipeError, match="write at most that many") as caught:
-        levels(SampleSettings(spacing="stability"), short, "epsilon", 11)
-    assert caught.value.code == "E1070"
-    with pytest.raises(RecipeError, match=r"sample\.spacing is library"):
-        levels(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)
 
 
 def test_pictures_of_a_descent_by_levels_do_not_depend_on_their_company() -> None:

@@ -11,7 +11,6 @@ from mezzotint.diffusion.noise import normal
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.guidance import guided, together
 from mezzotint.sampling.sample import Picture, Request, Sampling, as_bytes, embedded, initial_noise, sample
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
@@ -89,32 +88,3 @@ def test_sampling_leaves_the_denoisers_mode_and_makes_no_gradient(tiny: Family) 
 def test_bytes_are_rounded_and_clamped() -> None:
     pixels = torch.tensor([-1.0, -2.0, 0.0, 0.999, 1.0, 3.0]).reshape(1, 2, 3).expand(3, 2, 3)
     assert as_bytes(pixels)[..., 0].tolist() == [[0, 0, 128], [255, 255, 255]]
-
-
-def _linear(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tensor:
-    return x + text.states.mean(dim=(1, 2)).reshape(-1, 1, 1, 1) + t.reshape(-1, 1, 1, 1)
-
-
-def test_guidance_moves_from_the_negative_through_the_prompt() -> None:
-    calls: list[int] = []
-
-    def predict(x: torch.Tensor, t: torch.Tensor, text: TextEmbedding) -> torch.Tensor:
-        calls.append(len(x))
-        return _linear(x, t, text)
-
-    x, t = torch.zeros(2, 1, 1, 1), torch.tensor(10.0)
-    prompt, negative = TextEmbedding(torch.full((2, 1, 1), 3.0)), TextEmbedding(torch.full((2, 1, 1), 1.0))
-    for scale, expected in ((1.0, 13.0), (0.0, 11.0), (2.0, 15.0)):
-        out = guided(predict, x, t, text=prompt, negative=negative, scale=scale)
-        assert out.flatten().tolist() == [expected, expected]
-    assert calls == [2, 4, 4]  # one forward pass each; a scale of 1 has no second half
-
-
-def test_embeddings_are_joined_with_their_masks_and_pooled_parts() -> None:
-    one = TextEmbedding(torch.zeros(1, 2, 3), torch.ones(1, 2), torch.zeros(1, 4))
-    both = together([one, one])
-    assert both.mask is not None
-    assert both.pooled is not None
-    assert (both.states.shape, both.mask.shape, both.pooled.shape) == ((2, 2, 3), (2, 2), (2, 4))
-    with pytest.raises(AssertionError):
-        together([one, TextEmbedding(torch.zeros(1, 2, 3))])

@@ -18,9 +18,8 @@ from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, Spacing
-from mezzotint.sampling.base import descend
 from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample_latents, step_noise
-from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName
+from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName, descend
 from mezzotint.shapes import Size
 
 STOCK: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -29,7 +29,11 @@ def test_stored_runs_are_told_apart() -> None:
     assert len({(row["processor"], row["threads"], row["seed"]) for row in rows}) == len(rows) > 0
 
 
-@pytest.mark.xfail(strict=True, reason="in two of eight runs fewer than 90 % of the wugs were at the place asked for")
+@pytest.mark.xfail(strict=True, reason="they take two and a half hours of a processor; the others follow")
+def test_all_runs_are_stored() -> None:
+    assert everywhere.missing(everywhere.stored()) == []
+
+
 def test_stored_runs_keep_what_the_demonstration_is_to_reach() -> None:
     rows = everywhere.stored()
     for name in everywhere.COLUMNS:
@@ -114,4 +118,4 @@ def test_the_demonstration_and_its_repetitions_ask_the_same_of_the_recipe(tmp_pa
         f"data.path=[{folders[0]}, {folders[1]}]",
         f"data.repeats=[{lesson.REPEATS[0]}, {lesson.REPEATS[1]}]",
     ]
-    assert lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "both kinds alike in all"
+    assert 2 * lesson.REPEATS[0] * 12 == lesson.REPEATS[1] * lesson.KEPT, "a third of what is seen is wugs"

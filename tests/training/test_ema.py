@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mezzotint.training.ema import decay_at
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.training.ema import Ema, decay_at
 
 
 def decays(rule: str, decay: float, counts: list[int], dtype: torch.dtype = torch.float64) -> list[float]:
@@ -48,13 +49,37 @@ def test_nothing_is_read_back_and_the_counter_stays_as_it_was(rule: str) -> None
 
     updates = torch.tensor(3.0)
     with Watch():
-        found = decay_at(rule, 0.99, updates)
+        result = decay_at(rule, 0.99, updates)
     assert seen
     assert torch.ops.aten._local_scalar_dense.default not in seen
-    assert (found.shape, found.dtype, updates.item()) == (torch.Size([]), torch.float32, 3.0)
+    assert (result.shape, result.dtype, updates.item()) == (torch.Size([]), torch.float32, 3.0)
     assert decay_at(rule, 0.99, torch.tensor(3.0, device="meta")).device.type == "meta"
 
 
 def test_an_unknown_rule_is_refused() -> None:
     with pytest.raises(ValueError, match="sideways"):
         decay_at("sideways", 0.9, torch.tensor(0.0))
+
+
+def test_an_average_apart_follows_behind_the_steps_to_the_same_bits() -> None:
+    ema = read_text("schema: 1", overrides=["optim.ema.rule=ramp", "optim.ema.decay=0.9"]).recipe.optim
+    masters = {"denoiser/a": torch.randn(64, 64), "denoiser/b": torch.randn(7)}
+    beside, apart = (Ema(masters, ema, apart=where) for where in (False, True))
+    for step in range(12):
+        for average in (beside, apart):
+            average.follow(masters, torch.tensor(float(step == 5)))
+        for master in masters.values():
+            master.mul_(1.01).add_(0.1 * step)  # breaks if the thread reads the masters instead of its copies
+    assert apart.tensors().keys() == beside.tensors().keys()
+    for name, tensor in beside.tensors().items():
+        assert torch.equal(apart.tensors()[name], tensor), name
+
+
+def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() -> None:
+    ema = read_text("schema: 1", overrides=["optim.ema.rule=constant"]).recipe.optim
+    masters = {"denoiser/a": torch.randn(3)}
+    average = Ema(masters, ema, apart=True)
+    average._weights["denoiser/a"] = torch.zeros(2)
+    average.follow(masters, torch.zeros(()))
+    with pytest.raises(RuntimeError):
+        _ = average.weights

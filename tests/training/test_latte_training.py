@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import batch, make_trainer, step_of
 from torch import Tensor
+from trainers import batch_of, step_batches, trainer_over
 
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.families.latte import Family
@@ -18,7 +18,7 @@ from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.stages import Batch, TextEmbedding
-from mezzotint.training.latents import latents_of
+from mezzotint.training.model import latents_of
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def told(family: Family, *captions: str) -> TextEmbedding:
+def text_of(family: Family, *captions: str) -> TextEmbedding:
     with torch.no_grad():
         return family.encode_text(captions)
 
@@ -38,21 +38,21 @@ def told(family: Family, *captions: str) -> TextEmbedding:
 def joint(family: Family, clips: int = 2, stills: int = 2) -> Batch:
     """Clips of two latent frames with stills, all encoded."""
     words = [f"a cat and {n} dogs" for n in range(clips * stills)]
-    beside = batch(noise(clips * stills, 4, 4, 4, seed=1), told(family, *words))
-    return replace(batch(noise(clips, 4, 2, 4, 4), told(family, *["a red ball"] * clips)), stills=beside)
+    beside = batch_of(noise(clips * stills, 4, 4, 4, seed=1), text_of(family, *words))
+    return replace(batch_of(noise(clips, 4, 2, 4, 4), text_of(family, *["a red ball"] * clips)), stills=beside)
 
 
 def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
     given = joint(family)
-    found = latents_of(family, given, torch.device("cpu"))
-    assert found.shape == (2, 4, 4, 4, 4)
+    result = latents_of(family, given, torch.device("cpu"))
+    assert result.shape == (2, 4, 4, 4, 4)
     assert given.latents is not None
-    assert torch.equal(found[:, :, :2], given.latents)
+    assert torch.equal(result[:, :, :2], given.latents)
     assert given.stills is not None
     assert given.stills.latents is not None
     for clip in range(2):
         for still in range(2):
-            assert torch.equal(found[clip, :, 2 + still], given.stills.latents[2 * clip + still])
+            assert torch.equal(result[clip, :, 2 + still], given.stills.latents[2 * clip + still])
 
 
 def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
@@ -60,17 +60,17 @@ def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
     given = joint(family, clips=1)
     assert given.stills is not None
     beside = replace(given.stills, latents=None, pixels=stills)
-    found = latents_of(family, replace(given, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
+    result = latents_of(family, replace(given, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
     alone = latents_of(family, replace(given, latents=None, pixels=pixels, stills=None), torch.device("cpu"))
-    assert found.shape == (1, 4, 4, 4, 4)
-    assert torch.equal(found[:, :, :2], alone)
+    assert result.shape == (1, 4, 4, 4, 4)
+    assert torch.equal(result[:, :, :2], alone)
     picture = replace(beside, stills=None)
-    assert torch.equal(found[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
+    assert torch.equal(result[0, :, 2:].transpose(0, 1), latents_of(family, picture, torch.device("cpu")))
 
 
 def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Family) -> None:
     given = joint(family)
-    trainer = make_trainer(family, [step_of([given], 0)], run={"device": "cpu", "seed": 5})
+    trainer = trainer_over(family, [step_batches([given], 0)], run={"device": "cpu", "seed": 5})
     loss, level = trainer._loss(given, 0)
     objective = Objective(ObjectiveSettings(variance="none"), family.schedule, family.prediction)
     x_0 = latents_of(family, given, torch.device("cpu"))
@@ -116,7 +116,7 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
         done = recompute_blocks(blocks, settings) if settings else 0
         assert done == {"none": 0, "one exempt": 1, "all": 2}[name]
         given = joint(family)
-        trainer = make_trainer(family, [step_of([given], 0)], run={"device": "cpu"})
+        trainer = trainer_over(family, [step_batches([given], 0)], run={"device": "cpu"})
         with saved_bytes() as total:
             loss = trainer._loss(given, 0)[0].total
         kept[name] = total[0]
@@ -132,11 +132,11 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
 
 @pytest.mark.slow
 def test_it_learns_two_clips_by_heart(family: Family) -> None:
-    clips, text = noise(2, 4, 2, 4, 4), told(family, "a red ball", "a blue cat")
+    clips, text = noise(2, 4, 2, 4, 4), text_of(family, "a red ball", "a blue cat")
     assert text.mask is not None
     many = TextEmbedding(text.states.repeat(4, 1, 1), text.mask.repeat(4, 1))
-    steps = [step_of([batch(clips.repeat(4, 1, 1, 1, 1), many)], number) for number in range(150)]
-    trainer: Any = make_trainer(Family.tiny(seed=1), steps, optim={"lr": 3e-3}, run={"device": "cpu"})
+    steps = [step_batches([batch_of(clips.repeat(4, 1, 1, 1, 1), many)], number) for number in range(150)]
+    trainer: Any = trainer_over(Family.tiny(seed=1), steps, optim={"lr": 3e-3}, run={"device": "cpu"})
     trainer.run()
     losses = [report.loss for report in trainer.callbacks[0].seen]
     start, end = sum(losses[:3]) / 3, sum(losses[-25:]) / 25
@@ -146,8 +146,8 @@ def test_it_learns_two_clips_by_heart(family: Family) -> None:
 @pytest.mark.parametrize("changes", [{"min_snr_gamma": 5.0}, {"noise_offset": 0.1}, {"loss": "huber"}])
 def test_other_objectives_train_it_too(family: Family, changes: dict[str, Any]) -> None:
     given = joint(family)
-    trainer: Any = make_trainer(
-        Family.tiny(seed=1), [step_of([given], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}
+    trainer: Any = trainer_over(
+        Family.tiny(seed=1), [step_batches([given], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}
     )
     before = trainer.model.family.parts()["denoiser"].proj_out.weight.detach().clone()
     trainer.run()

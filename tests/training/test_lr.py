@@ -14,8 +14,8 @@ DECAYING = ("linear", "cosine", "restarts", "polynomial")
 
 
 def curve(steps: range, total: int = 100, **given: Any) -> list[float]:
-    made = ScheduleSettings(**given)
-    return [factor(made, step, total) for step in steps]
+    built = ScheduleSettings(**given)
+    return [factor(built, step, total) for step in steps]
 
 
 @pytest.mark.parametrize("kind", ["constant", *DECAYING])
@@ -25,10 +25,10 @@ def test_the_warm_up_rises_in_a_straight_line_from_nothing(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", DECAYING)
 def test_the_rate_falls_from_its_peak_to_the_floor_and_stays(kind: str) -> None:
-    found = curve(range(130), kind=kind, warmup_steps=10, floor=0.25)
-    assert found[10] == 1
-    assert found[100:] == [0.25] * 30
-    assert all(a > b for a, b in pairwise(found[10:101]))
+    result = curve(range(130), kind=kind, warmup_steps=10, floor=0.25)
+    assert result[10] == 1
+    assert result[100:] == [0.25] * 30
+    assert all(a > b for a, b in pairwise(result[10:101]))
 
 
 def test_halfway_values_of_each_kind() -> None:
@@ -40,11 +40,11 @@ def test_halfway_values_of_each_kind() -> None:
 
 
 def test_restarts_return_to_the_peak() -> None:
-    found = curve(range(101), kind="restarts", cycles=4)
-    assert [found[k] for k in (0, 25, 50, 75)] == [1.0] * 4
-    assert found[24] == pytest.approx(found[99])
-    assert found[24] < 0.01
-    assert found[100] == 0
+    result = curve(range(101), kind="restarts", cycles=4)
+    assert [result[k] for k in (0, 25, 50, 75)] == [1.0] * 4
+    assert result[24] == pytest.approx(result[99])
+    assert result[24] < 0.01
+    assert result[100] == 0
 
 
 def test_decay_steps_take_the_place_of_the_runs_length() -> None:
@@ -79,8 +79,8 @@ def test_a_run_that_ends_within_its_warm_up_only_rises() -> None:
 def test_the_factor_is_a_share_and_never_below_the_floor_after_the_warm_up(
     kind: str, step: int, total: int, warmup: int, floor: float, cycles: int, power: float
 ) -> None:
-    made = ScheduleSettings(kind=kind, warmup_steps=warmup, floor=floor, cycles=cycles, power=power)  # type: ignore[arg-type]
-    found = factor(made, step, total)
-    assert 0 <= found <= 1
+    built = ScheduleSettings(kind=kind, warmup_steps=warmup, floor=floor, cycles=cycles, power=power)  # type: ignore[arg-type]
+    result = factor(built, step, total)
+    assert 0 <= result <= 1
     if step >= warmup:
-        assert found >= floor - 1e-12
+        assert result >= floor - 1e-12

@@ -51,10 +51,10 @@ def test_one_flipped_bit_anywhere_is_named_and_passed_over(tmp_path: Path, file:
         broken = bytearray(content)
         broken[place] ^= 1
         (newest / file).write_bytes(broken)
-        found = state.newest(tmp_path)
-        assert found.path == tmp_path / "step-00000001"
-        assert found.passed_over[0][0] == newest
-        assert file in found.passed_over[0][1]
+        result = state.newest(tmp_path)
+        assert result.path == tmp_path / "step-00000001"
+        assert result.passed_over[0][0] == newest
+        assert file in result.passed_over[0][1]
         with pytest.raises(CheckpointError, match=file):
             state.read(newest)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
@@ -41,38 +42,34 @@ def text_of(family: Family, n: int) -> TextEmbedding:
         return TextEmbedding(family.encode_text(list(COLOURS[:n])).states)
 
 
-def four_samples(family: Family, batch_of: Make, latents_at: Make, split: Sequence[int], **given: Any) -> list[Any]:
+def four_samples(family: Family, split: Sequence[int], **given: Any) -> list[Any]:
     latents, text = latents_at(1, 4), text_of(family, 4)
-    made, first = [], 0
+    built, first = [], 0
     for n in split:
         rows = slice(first, first + n)
-        made.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **given))
+        built.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **given))
         first += n
-    return made
+    return built
 
 
 def losses(trainer: Any) -> list[float]:
     return [report.loss for report in trainer.callbacks[0].seen]
 
 
-def test_the_split_into_micro_batches_changes_nothing_but_rounding(
-    trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    found = []
+def test_the_split_into_micro_batches_changes_nothing_but_rounding() -> None:
+    result = []
     for split in ((4,), (1, 3), (2, 1, 1), (4, 0)):
         family = Family.tiny()
-        steps = [step_batches(four_samples(family, batch_of, latents_at, split), step) for step in range(4)]
+        steps = [step_batches(four_samples(family, split), step) for step in range(4)]
         trainer = trainer_over(family, steps, optim={"lr": 1e-3})
         trainer.run()
-        found.append((losses(trainer), [r.timesteps for r in trainer.callbacks[0].seen]))
-    for values, timesteps in found[1:]:
-        assert timesteps == found[0][1]
-        assert values == pytest.approx(found[0][0], rel=1e-5)
+        result.append((losses(trainer), [r.timesteps for r in trainer.callbacks[0].seen]))
+    for values, timesteps in result[1:]:
+        assert timesteps == result[0][1]
+        assert values == pytest.approx(result[0][0], rel=1e-5)
 
 
-def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(
-    family: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(family: Family) -> None:
     text = text_of(family, 4)
     whole = batch_of(latents_at(1, 4), text, weight=[1.0, 0.5, 2.0, 0.0])
     trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, update_check=None)
@@ -102,11 +99,9 @@ EVERYDREAM: dict[str, Any] = {
 
 @pytest.mark.parametrize("given", [{}, EVERYDREAM], ids=["plain", "everydream"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_no_step_reads_a_number_back(
-    precision: str, given: dict[str, Any], trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_no_step_reads_a_number_back(precision: str, given: dict[str, Any]) -> None:
     family = Family.tiny()
-    steps = [step_batches(four_samples(family, batch_of, latents_at, (2, 2)), step) for step in range(3)]
+    steps = [step_batches(four_samples(family, (2, 2)), step) for step in range(3)]
     optim, run = (given.get(section, {}) for section in ("optim", "run"))
     trainer = trainer_over(
         family,
@@ -148,10 +143,8 @@ def poisoned(family: Family, steps: tuple[int, ...]) -> PoisonAt:
     return objective
 
 
-def test_a_step_that_is_not_finite_is_skipped_named_and_survived(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(6)]
+def test_a_step_that_is_not_finite_is_skipped_named_and_survived(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(6)]
     named: list[StepReport] = []
     trainer = trainer_over(fresh, steps, objective=poisoned(fresh, (1, 3)), bad_step=named.append)
     trainer.run()
@@ -163,10 +156,8 @@ def test_a_step_that_is_not_finite_is_skipped_named_and_survived(
     assert all(bool(torch.isfinite(t).all()) for t in trainer.tensors().values())
 
 
-def test_more_bad_steps_in_a_row_than_allowed_end_the_run(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(20)]
+def test_more_bad_steps_in_a_row_than_allowed_end_the_run(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(20)]
     trainer = trainer_over(fresh, steps, objective=poisoned(fresh, tuple(range(2, 20))), run={"max_bad_steps": 2})
     with pytest.raises(Diverged, match=r"bad_steps\.jsonl") as raised:
         trainer.run()
@@ -174,10 +165,8 @@ def test_more_bad_steps_in_a_row_than_allowed_end_the_run(
     assert trainer.progress.step <= 6
 
 
-def test_an_fp16_overflow_halves_the_scale_and_is_no_bad_step(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(4)]
+def test_an_fp16_overflow_halves_the_scale_and_is_no_bad_step(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(4)]
     named: list[StepReport] = []
     run = {"precision": "fp16", "scaler": {"init": 2.0**40}}
     trainer = trainer_over(fresh, steps, run=run, bad_step=named.append)
@@ -189,19 +178,15 @@ def test_an_fp16_overflow_halves_the_scale_and_is_no_bad_step(
     assert reports[1].loss_scale == reports[0].loss_scale / 2
 
 
-def test_a_part_without_gradient_ends_the_run_by_name(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_a_part_without_gradient_ends_the_run_by_name(fresh: Family) -> None:
     # the embeddings are at hand, so nothing of the text encoder takes part in the loss
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), 0)]
+    steps = [step_batches(four_samples(fresh, (4,)), 0)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]})
     with pytest.raises(Diverged, match="text_encoder is to be trained but receives no gradient"):
         trainer.run()
 
 
-def test_a_part_that_does_not_move_is_named_with_its_rate_of_zero(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_a_part_that_does_not_move_is_named_with_its_rate_of_zero(fresh: Family) -> None:
     steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(5)]
     model = {"train": ["denoiser", "text_encoder"]}
     trainer = trainer_over(fresh, steps, model=model, optim={"lr": 1e-3, "part_lr": {"text_encoder": 0.0}})
@@ -209,10 +194,8 @@ def test_a_part_that_does_not_move_is_named_with_its_rate_of_zero(
         trainer.run()
 
 
-def test_a_schedule_that_starts_at_zero_is_waited_for(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(9)]
+def test_a_schedule_that_starts_at_zero_is_waited_for(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(9)]
     schedule = {"kind": "piecewise", "points": [[0, 0.0], [4, 1.0]]}
     trainer = trainer_over(fresh, steps, optim={"lr": 1e-3, "schedule": schedule})
     trainer.run()
@@ -220,9 +203,7 @@ def test_a_schedule_that_starts_at_zero_is_waited_for(
     assert trainer.update_check is None
 
 
-def test_both_parts_move_when_both_are_trained(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_both_parts_move_when_both_are_trained(fresh: Family) -> None:
     steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(4)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]}, optim={"lr": 1e-3})
     trainer.run()
@@ -233,28 +214,24 @@ def test_both_parts_move_when_both_are_trained(
 @pytest.mark.parametrize(
     "run", [{"precision": "bf16"}, {"precision": "bf16", "weight_dtype": "same"}, {"precision": "fp16"}]
 )
-def test_smaller_types_train_like_float32(
-    run: dict[str, str], trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    found = []
+def test_smaller_types_train_like_float32(run: dict[str, str]) -> None:
+    result = []
     for chosen in ({}, run):
         family = Family.tiny()
-        steps = [step_batches(four_samples(family, batch_of, latents_at, (4,)), 0)] * 1 + [
-            step_batches(four_samples(family, batch_of, latents_at, (4,)), step) for step in range(1, 6)
+        steps = [step_batches(four_samples(family, (4,)), 0)] * 1 + [
+            step_batches(four_samples(family, (4,)), step) for step in range(1, 6)
         ]
         trainer = trainer_over(family, steps, optim={"lr": 1e-3}, run=chosen | {"scaler": {"init": 1024.0}})
         trainer.run()
         assert all(t.dtype == torch.float32 for name, t in trainer.tensors().items() if name.startswith("w/"))
-        found.append(losses(trainer))
-    assert found[1] == pytest.approx(found[0], rel=0.05)
-    assert found[1] != found[0]
+        result.append(losses(trainer))
+    assert result[1] == pytest.approx(result[0], rel=0.05)
+    assert result[1] != result[0]
 
 
 @pytest.mark.parametrize("kernel", ["efficient", "cudnn"])
-def test_an_attention_kernel_that_is_not_to_be_had_is_named(
-    kernel: str, fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), 0)]
+def test_an_attention_kernel_that_is_not_to_be_had_is_named(kernel: str, fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), 0)]
     with pytest.raises(RecipeError, match=f"model.attention is {kernel}"):
         trainer_over(fresh, steps, attention=kernel).run()
 
@@ -275,10 +252,8 @@ def test_an_observer_that_does_not_look_cannot_be_made() -> None:
         Blind()  # type: ignore[abstract]
 
 
-def test_an_observer_without_disk_never_ends_the_training(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(3)]
+def test_an_observer_without_disk_never_ends_the_training(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(3)]
     said: list[str] = []
     trainer = trainer_over(fresh, steps, callbacks=[Full()], warn=said.append)
     trainer.run()
@@ -286,10 +261,8 @@ def test_an_observer_without_disk_never_ends_the_training(
     assert "the disk is full" in said[0]
 
 
-def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(4)]
+def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(4)]
     for broken, ends_well in (((2,), True), ((4,), False)):
         tried: list[int] = []
 
@@ -312,10 +285,8 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(
         assert tried == [2, 4]
 
 
-def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(9)]
+def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(9)]
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
@@ -330,9 +301,7 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(
 @pytest.mark.parametrize(
     ("steps", "below"), [(100, 0.5), pytest.param(600, 0.1, marks=pytest.mark.slow)], ids=["begun", "learnt"]
 )
-def test_it_learns_four_pictures_and_draws_each_for_its_caption(
-    steps: int, below: float, fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_it_learns_four_pictures_and_draws_each_for_its_caption(steps: int, below: float, fresh: Family) -> None:
     """Overfitting drives the loss down; DDIM in latent space lands nearest the right picture, and by far. With v, as
     ε-prediction learns what the caption is for, at high noise, last."""
     latents, text = latents_at(1, 4, side=4), text_of(fresh, 4)
@@ -368,9 +337,7 @@ def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
     return x
 
 
-def test_the_loop_costs_little_over_a_bare_one(
-    trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
+def test_the_loop_costs_little_over_a_bare_one() -> None:
     """Our step against the same UNet, loss, clip and fused AdamW written bare, in alternation, in CPU seconds."""
     whole = ModelSettings(path=shipped("tiny-sd"), weights="random")  # four levels: what is not arithmetic counts less
     ours, bare = Family.of(whole), Family.of(whole)
@@ -425,10 +392,8 @@ class Counter(Callback):
         self.count = state.get("count", 0)
 
 
-def test_what_callbacks_remember_is_read_under_its_former_name_too(
-    fresh: Family, trainer_over: Make, batch_of: Make, step_batches: Make, latents_at: Make
-) -> None:
-    steps = [step_batches(four_samples(fresh, batch_of, latents_at, (4,)), step) for step in range(2)]
+def test_what_callbacks_remember_is_read_under_its_former_name_too(fresh: Family) -> None:
+    steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(2)]
     trainer = trainer_over(fresh, steps, callbacks=[Counter()])
     trainer.run()
     now = trainer.state()

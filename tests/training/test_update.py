@@ -1,102 +1,35 @@
+"""How weights move: masters, clipping, groups, averages, checkpoints."""
+
 from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from stepping import Parameters, apply, give_gradients, kept, parameters, same, steps, update_of
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.runtimes.base import norms_of
-from mezzotint.training.ema import Ema
 from mezzotint.training.update import Update
 
 
-def parameters() -> dict[str, nn.Parameter]:
-    torch.manual_seed(0)
-    return {
-        "denoiser/a.weight": nn.Parameter(torch.randn(6, 5)),
-        "denoiser/a.bias": nn.Parameter(torch.randn(6)),
-        "text_encoder/b.weight": nn.Parameter(torch.randn(4)),
-    }
-
-
-def give_gradients(trained: dict[str, nn.Parameter], seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    for p in trained.values():
-        p.grad = torch.randn(p.shape, generator=generator).to(p.dtype)
-
-
-def apply(
-    update: Update, trained: dict[str, nn.Parameter], *, scale: float = 1.0, bad: bool = False, lr: float = 1e-2
-) -> None:
-    norms = torch.stack([p.grad.float().norm() / scale for p in trained.values() if p.grad is not None])
-    update.apply(
-        loss_scale=torch.tensor(scale),
-        norms=torch.linalg.vector_norm(norms).reshape(1),
-        found_inf=torch.tensor(float(bad)),
-        lr={group.name: lr for group in update.groups},
-        update_ema=update.ema is not None,
-    )
-
-
-def test_it_is_torchs_adamw_with_torchs_clipping() -> None:
-    trained = parameters()
-    reference = [nn.Parameter(p.detach().clone()) for p in trained.values()]
-    ours = Update(trained, OptimSettings(clip={"norm": 0.5}), separate_masters=False)
-    theirs = torch.optim.AdamW(reference, lr=1e-2, weight_decay=0.01)
-    for seed in range(5):
-        give_gradients(trained, seed)
-        for p, r in zip(trained.values(), reference, strict=True):
-            r.grad = p.grad.clone()
-        torch.nn.utils.clip_grad_norm_(reference, 0.5)
-        theirs.step()
-        apply(ours, trained)
-    for p, r in zip(trained.values(), reference, strict=True):
-        torch.testing.assert_close(p, r, rtol=1e-6, atol=1e-7)
-
-
-def test_a_step_that_is_not_finite_moves_nothing_at_all() -> None:
-    trained = parameters()
-    update = Update(trained, OptimSettings(ema={"rule": "constant", "decay": 0.5}), separate_masters=False)
-    give_gradients(trained, 1)
-    apply(update, trained)
-    before = {name: t.clone() for name, t in update.tensors().items()}
-    give_gradients(trained, 2)
-    next(iter(trained.values())).grad[0, 0] = float("inf")
-    apply(update, trained, bad=True)
-    assert all(torch.equal(before[name], t) for name, t in update.tensors().items())
-
-
-def test_the_loss_scale_is_taken_out_again() -> None:
-    results = []
-    for scale in (1.0, 1024.0):
-        trained = parameters()
-        update = Update(trained, OptimSettings(), separate_masters=False)
-        for seed in range(3):
-            give_gradients(trained, seed)
-            for p in trained.values():
-                p.grad *= scale
-            apply(update, trained, scale=scale)
-        results.append([p.detach().clone() for p in trained.values()])
-    for one, other in zip(*results, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-7)
+def three() -> Parameters:
+    return parameters({"denoiser/a.weight": (6, 5), "denoiser/a.bias": (6,), "text_encoder/b.weight": (4,)})
 
 
 def test_small_steps_reach_float32_masters_that_bf16_weights_cannot_hold() -> None:
-    trained = {name: nn.Parameter(p.detach().to(torch.bfloat16)) for name, p in parameters().items()}
-    update = Update(trained, OptimSettings(optimizer={"weight_decay": 0.0}), separate_masters=True)
+    trained = parameters(dtype=torch.bfloat16)
+    update = update_of({"weight_decay": 0.0}, trained)
     start = {name: m.clone() for name, m in update.masters.items()}
     for seed in range(3):
         give_gradients(trained, seed)
-        apply(update, trained, lr=1e-5)
+        apply(update, lr=1e-5)
     assert all(bool((update.masters[name] != start[name]).any()) for name in start)
     assert all(torch.equal(p, update.masters[name].to(torch.bfloat16)) for name, p in trained.items())
 
 
 @pytest.mark.parametrize("scope", ["part", "tensor"])
 def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> None:
-    trained = parameters()
+    trained = three()
     update = Update(
         trained, OptimSettings(clip={"norm": 1.0, "scope": scope}, optimizer={"eps": 1.0}), separate_masters=False
     )
@@ -112,26 +45,20 @@ def test_clipping_by_part_and_by_tensor_shortens_each_on_its_own(scope: str) -> 
         g = p.grad * min(1.0, 1.0 / (float(norm) + 1e-6))
         # first AdamW step: bias-corrected moments are the gradient and its square
         expected[name] = before[name] * (1 - 1e-2 * 0.01) - 1e-2 * g / (g.abs() + 1.0)
-    update.apply(
-        loss_scale=torch.tensor(1.0),
-        norms=norms_of(trained, scope),
-        found_inf=torch.tensor(0.0),
-        lr={g.name: 1e-2 for g in update.groups},
-        update_ema=False,
-    )
+    apply(update, norms=norms_of(trained, scope))
     for name, p in trained.items():
         torch.testing.assert_close(p.detach(), expected[name], rtol=1e-5, atol=1e-6)
 
 
 def test_weight_decay_spares_the_named_patterns() -> None:
-    trained = parameters()
+    trained = three()
     update = Update(
         trained, OptimSettings(optimizer={"weight_decay": 0.5, "no_decay": ["*.bias"]}), separate_masters=False
     )
     before = {name: p.detach().clone() for name, p in trained.items()}
     for p in trained.values():
         p.grad = torch.zeros_like(p)
-    apply(update, trained, lr=0.1)
+    apply(update, lr=0.1)
     assert torch.equal(trained["denoiser/a.bias"], before["denoiser/a.bias"])
     torch.testing.assert_close(trained["denoiser/a.weight"].detach(), before["denoiser/a.weight"] * 0.95)
     with pytest.raises(RecipeError, match="matches no trained parameter"):
@@ -140,14 +67,14 @@ def test_weight_decay_spares_the_named_patterns() -> None:
 
 @pytest.mark.parametrize("device", ["same", "cpu"])
 def test_the_average_follows_the_masters_and_swaps_in_and_out(device: str) -> None:
-    trained = parameters()
+    trained = three()
     update = Update(
         trained, OptimSettings(ema={"rule": "constant", "decay": 0.9, "device": device}), separate_masters=False
     )
     expected = {name: m.clone() for name, m in update.masters.items()}
     for seed in range(3):
         give_gradients(trained, seed)
-        apply(update, trained)
+        apply(update)
         expected = {name: 0.9 * e + 0.1 * update.masters[name] for name, e in expected.items()}
     raw = {name: p.detach().clone() for name, p in trained.items()}
     with update.ema_swapped_in():
@@ -159,55 +86,75 @@ def test_the_average_follows_the_masters_and_swaps_in_and_out(device: str) -> No
 def test_the_average_does_not_change_the_trained_weights() -> None:
     ends = []
     for rule in ("none", "ramp"):
-        trained = parameters()
-        update = Update(trained, OptimSettings(ema={"rule": rule}), separate_masters=False)
+        trained = three()
+        update = update_of("adamw", trained, clip={"norm": 1.0}, ema={"rule": rule})
         for seed in range(4):
             give_gradients(trained, seed)
-            apply(update, trained)
+            apply(update)
         ends.append([p.detach().clone() for p in trained.values()])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
 def test_what_is_saved_and_loaded_goes_on_to_the_bit() -> None:
-    def steps(update: Update, trained: dict[str, nn.Parameter], seeds: range) -> None:
-        for seed in seeds:
-            give_gradients(trained, seed)
-            apply(update, trained)
-
-    settings = OptimSettings(ema={"rule": "ramp"})
-    whole = parameters()
-    first = Update(whole, settings, separate_masters=False)
+    ema = {"rule": "ramp"}
+    whole, half, again = three(), three(), three()
+    first, second, third = (update_of("adamw", one, clip={"norm": 1.0}, ema=ema) for one in (whole, half, again))
     steps(first, whole, range(6))
-    half = parameters()
-    second = Update(half, settings, separate_masters=False)
     steps(second, half, range(3))
-    kept = {name: t.clone() for name, t in second.tensors().items()}
-    again = parameters()
-    third = Update(again, settings, separate_masters=False)
-    third.load(kept)
+    third.load(kept(second))
     steps(third, again, range(3, 6))
-    assert all(torch.equal(t, third.tensors()[name]) for name, t in first.tensors().items())
+    assert same(third.tensors(), first.tensors())
 
 
-def test_an_average_apart_follows_behind_the_steps_to_the_same_bits() -> None:
-    ema = read_text("schema: 1", overrides=["optim.ema.rule=ramp", "optim.ema.decay=0.9"]).recipe.optim
-    masters = {"denoiser/a": torch.randn(64, 64), "denoiser/b": torch.randn(7)}
-    beside, apart = (Ema(masters, ema, apart=where) for where in (False, True))
-    for step in range(12):
-        for average in (beside, apart):
-            average.follow(masters, torch.tensor(float(step == 5)))
-        for master in masters.values():
-            master.mul_(1.01).add_(0.1 * step)  # breaks if the thread reads the masters instead of its copies
-    assert apart.tensors().keys() == beside.tensors().keys()
-    for name, tensor in beside.tensors().items():
-        assert torch.equal(apart.tensors()[name], tensor), name
+BOTH = {
+    "optimizer": {"kind": "adamw", "weight_decay": 0.0},
+    "part_optimizer": {"text_encoder": {"kind": "adacoor"}},
+    "clip": {"norm": None},
+}
 
 
-def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() -> None:
-    ema = read_text("schema: 1", overrides=["optim.ema.rule=constant"]).recipe.optim
-    masters = {"denoiser/a": torch.randn(3)}
-    average = Ema(masters, ema, apart=True)
-    average._weights["denoiser/a"] = torch.zeros(2)
-    average.follow(masters, torch.zeros(()))
-    with pytest.raises(RuntimeError):
-        _ = average.weights
+def two_parts() -> Parameters:
+    return {name: p for part in ("denoiser", "text_encoder") for name, p in part_alone(part).items()}
+
+
+def part_alone(part: str) -> Parameters:
+    return {name.replace("denoiser", part): p for name, p in parameters().items()}
+
+
+def test_each_part_has_its_rule_and_its_state() -> None:
+    trained = two_parts()
+    update = Update(trained, OptimSettings(**BOTH), separate_masters=False)
+    assert update.state_bytes() == 8 * 36 + 2 * 36
+    alone = {
+        "denoiser": (parameters(), {"optimizer": BOTH["optimizer"]}),
+        "text_encoder": (part_alone("text_encoder"), {"optimizer": {"kind": "adacoor"}}),
+    }
+    for seed in range(3):
+        for part in ("denoiser", "text_encoder"):
+            give_gradients({name: p for name, p in trained.items() if name.startswith(part)}, seed)
+        apply(update)
+    for mine, settings in alone.values():
+        steps(update_of(settings["optimizer"], mine), mine, range(3))
+        assert all(torch.equal(trained[name], p) for name, p in mine.items())
+    assert {" ".join(name.split("/")[:2]) for name in update.tensors() if name.count("/") > 1} == {
+        "w denoiser", "opt.mean denoiser", "opt.square denoiser", "w text_encoder", "opt.sum text_encoder",
+    }  # fmt: skip
+    again = two_parts()
+    second = Update(again, OptimSettings(**BOTH), separate_masters=False)
+    second.load({name: t.clone() for name, t in update.tensors().items()})
+    assert all(torch.equal(t, update.tensors()[name]) for name, t in second.tensors().items())
+
+
+def test_patterns_of_a_parts_rule_are_held_against_that_part() -> None:
+    def built(general: str, own: str) -> Update:
+        rules = {"optimizer": {"no_decay": [general]}, "part_optimizer": {"text_encoder": {"no_decay": [own]}}}
+        return Update(two_parts(), OptimSettings(**rules), separate_masters=False)
+
+    assert {g.name: g.names for g in built("denoiser/*.bias", "*.weight").groups if "no_decay" in g.name} == {
+        "denoiser.no_decay": ["denoiser/a.bias"],
+        "text_encoder.no_decay": ["text_encoder/a.weight"],
+    }
+    with pytest.raises(RecipeError, match=r"optim.part_optimizer.text_encoder.no_decay: 'denoiser"):
+        built("*.bias", "denoiser/*.bias")
+    with pytest.raises(RecipeError, match=r"optim.optimizer.no_decay: 'text_encoder"):
+        built("text_encoder/*.bias", "*.bias")

@@ -61,12 +61,12 @@ def test_a_file_is_told_by_its_tensors(header: dict[str, TensorInfo], words: str
     ],
 )
 def test_a_folder_is_told_by_its_small_files(index: dict[str, object], unet: dict[str, object], words: str) -> None:
-    assert words in str(kinds.of_index(index, unet))
+    assert words in str(kinds.of_index(index, unet, "sd"))
 
 
 def test_stable_diffusion_folders_are_what_is_wanted() -> None:
-    assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 768}) is None
-    assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 1024}) is None
+    assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 768}, "sd") is None
+    assert kinds.of_index({"unet": 1}, {"in_channels": 4, "cross_attention_dim": 1024}, "sd") is None
 
 
 def test_paths_of_other_kinds_are_told(tmp_path: Path) -> None:

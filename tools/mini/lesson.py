@@ -25,13 +25,13 @@ from mini.measure import Pixels, Prompts
 KEPT = 2400
 """Pictures of the old world that are shown beside the new word. With 120 of them each is seen so often that it is
 learned by heart, and with it that what is pink is one of a few things: pink wugs then come out as squares. With 600
-a short lesson still cost things of the old world their places; these are seen four times each."""
+a short lesson still cost things of the old world their places; these are seen five times each."""
 
-REPEATS = (200, 1)
-"""How often an epoch visits each of the twelve pictures, and each of the others: both kinds alike in all."""
+REPEATS = (100, 1)
+"""How often an epoch visits each of the twelve pictures, and each of the others: a third of what is seen is wugs."""
 
 SETTINGS = (
-    "run.steps=800",
+    "run.steps=600",
     "optim.lr=5e-4",
     "optim.part_lr.text_encoder=4e-3",
     "optim.part_optimizer={text_encoder: {kind: adamw, eps: 2e-3, weight_decay: 0}}",

@@ -4,8 +4,10 @@
 
 Byte-level like CLIP's, so that any text can be written in it. Every word of the world's captions is one token: its
 merges come first. After them come merges of ordinary English words, so that a user's captions are not spelled letter
-by letter; what is in neither list falls into pieces. Nothing is downloaded, and running the tool again writes the same
-bytes.
+by letter; what is in neither list falls into pieces. Last come the merges of `wug`, a token that the training never
+uses: a word that a lesson teaches should be one, as in DreamBooth (arXiv:2208.12242), since a word in three pieces
+moves all words after it to other places of the caption. Nothing is downloaded, and running the tool again writes the
+same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ def merges() -> list[tuple[str, str]]:
     known = set(first)
     others = [word for word in dict.fromkeys(WORD_LIST.split()) if word not in ours]
     later = [pair for pair in learn_merges(others, MERGES) if pair not in known]
-    return (first + later)[:MERGES]
+    kept = [pair for pair in learn_merges([world.WUG], MERGES) if pair not in known]
+    return (first + later)[: MERGES - len(kept)] + kept
 
 
 def vocabulary(pairs: Iterable[tuple[str, str]]) -> dict[str, int]:

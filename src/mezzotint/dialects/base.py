@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -49,14 +50,14 @@ class Note:
         return f"{_called(self.flag, self.file)}: {self.text}" if self.flag else self.text
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One foreign option. flag: without dashes. default: what the foreign trainer takes when it is not given.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row(Spec):
+    """One foreign option. default: what the foreign trainer takes when it is not given.
 
     mapped: its value goes to `to[0]`, through `values` where that has an entry. computed: the dialect's function reads
     it and decides `to`, by `Draft.lay` where the row says how. without effect: the run is the same whatever it says,
     and `about` tells why. refused: it cannot be done, and `about` tells why. since: the version that brought it, "" for
-    both. now: the flag that an old spelling stands for. from_json, may_be_empty: see `reading.Spec`.
+    both. now: the flag that an old spelling stands for. Others: see `Spec`.
 
     What `Draft.lay` does: least, above: the least value, or the one that it has to be above. optional: nothing is laid
     when there is no value, or a switch is off. unit: "steps" counts micro-batches and is laid as optimizer steps,
@@ -64,19 +65,13 @@ class Row:
     with it and are the same whatever it says. needs: (switch, sentence), said when it is written and the switch is off.
     """
 
-    flag: str
-    form: Form
     default: Value
     outcome: Outcome
     to: tuple[str, ...] = ()
     about: str = ""
-    choices: tuple[str, ...] = ()
     values: Mapping[Any, Any] = none()
     since: str = ""
-    required: bool = False
     now: str = ""
-    from_json: Callable[[Any], Value] | None = None
-    may_be_empty: bool = False
     least: int | None = None
     above: int | None = None
     optional: bool = False
@@ -87,17 +82,43 @@ class Row:
     @property
     def spec(self) -> Spec:
         """What the parser has to know of it."""
-        return Spec(self.flag, self.form, self.choices, self.required, self.from_json, self.may_be_empty)
+        return self
 
 
-def switch(flag: str, *to: str, default: bool = False, outcome: Outcome = "computed", about: str, **more: Any) -> Row:
-    """The row of a flag that is on or off. on, off: what it is laid as, when that is not True and False."""
-    pair = {True: more.pop("on", True), False: more.pop("off", False)}
-    return Row(flag, "switch", default, outcome, to, about, values=pair, **more)
+_FORMS: Mapping[type, Form] = {
+    str: "text", list: "texts", int: "whole", float: "number", tuple: "numbers", bool: "switch",
+}  # fmt: skip
+
+
+def row(
+    flag: str, default: Any, to: str = "", about: str = "", outcome: Outcome = "computed", *,
+    on: Any = True, off: Any = False, **more: Any,
+) -> Row:  # fmt: skip
+    """The row of an option. default: its value there, or the type of its values where it has none (`list` of texts,
+    `tuple` of numbers). to: recipe paths with blanks between. on, off: what a switch is laid as."""
+    kind = default if isinstance(default, type) else type(default)
+    more = {"form": _FORMS[kind], "values": {True: on, False: off} if kind is bool else {}, **more}
+    return Row(flag=flag, default=None if isinstance(default, type) else default, to=tuple(to.split()), about=about,
+               outcome=outcome, **more)  # fmt: skip
+
+
+def mapped(flag: str, default: Any, to: str, about: str, **more: Any) -> Row:
+    """The row of an option whose value goes to a recipe path."""
+    return row(flag, default, to, about, "mapped", **more)
+
+
+def idle(flag: str, default: Any, about: str, **more: Any) -> Row:
+    """The row of an option without effect here. about: why."""
+    return row(flag, default, "", about, "without effect", **more)
+
+
+def refused(flag: str, default: Any, about: str, **more: Any) -> Row:
+    """The row of an option that cannot be done. about: why."""
+    return row(flag, default, "", about, "refused", **more)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class FileTable:
     """What may stand in a JSON file that a flag names. flag: that flag; when its default is a file that is not there,
     `shipped` counts. prefix: before the rows' names, to tell them from flags. rows: a dot in a name is a level of the
     file. shipped: values of the file that comes with the trainer, by name without prefix."""
@@ -144,6 +165,11 @@ class Draft:
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
         self.origin[path] = self.called(said[0]) if said else default
 
+    def put(self, values: Mapping[str, Any], *flags: str) -> None:
+        """Puts several values by recipe path, which come from the same flags."""
+        for path, value in values.items():
+            self.set(path, value, *flags)
+
     def lay(self, *flags: str) -> None:
         """Puts what flags say into the recipe as their rows have it; what they cannot be is refused."""
         for flag in flags:
@@ -168,16 +194,13 @@ class Draft:
         needed, sentence = row.needs
         if needed and self.says(flag) and not self.values[needed]:
             self.note(flag, sentence)
-        if not isinstance(value, (int, float)):
-            return True
-        number = f"{value:g}" if isinstance(value, float) else value
-        if row.least is not None and value < row.least:
+        if isinstance(value, (int, float)) and row.least is not None and value < row.least:
             self.refuse(flag, f"must be {row.least} or more, got {value}", code="E1017")
-        elif row.above is not None and value <= row.above:
-            self.refuse(flag, f"must be above {row.above}, got {number}", code="E1017")
-        else:
-            return True
-        return False
+            return False
+        if isinstance(value, (int, float)) and row.above is not None and value <= row.above:
+            self.refuse(flag, f"must be above {row.above}, got {value:g}", code="E1017")
+            return False
+        return True
 
     def set_batch(self, flag: str, each: int, unit: str) -> None:
         """The batch of all processes, of which each has `each`. unit: what the trainer calls them."""
@@ -216,6 +239,11 @@ class Draft:
             return
         self.problems.append(Problem(self.called(flag), what, remedy, code))
 
+    def insist(self, dialect: str) -> None:
+        """Raises RecipeError with everything that is refused."""
+        if self.problems:
+            raise RecipeError(f"the line of {dialect}", problems=tuple(dict.fromkeys(self.problems)))
+
     def whole(self, flag: str) -> int:
         """The value of a flag that is a whole number."""
         value = self.values[flag]
@@ -252,14 +280,12 @@ class Translation:
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
-    start it. words: what stands behind our verb to do the same. flags: by our switch or setting, the flag that says it
-    there."""
+    start it. words: what stands behind our verb to do the same. `to` of its rows: our switches and settings."""
 
     verb: str
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
-    flags: Mapping[str, str] = none()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +306,7 @@ class Dialect:
     other_scripts: Mapping[str, str] = none()
     verb: str = "train"
     config: str = ""
-    tables: tuple[Table, ...] = ()
+    tables: tuple[FileTable, ...] = ()
     expand: Callable[[Sequence[str]], ParsedCommand | None] | None = None
     tools: tuple[Tool, ...] = ()
     accumulation: str = ""
@@ -298,7 +324,9 @@ class Dialect:
         command = (self.expand(cleaned) if self.expand else None) or launchers.strip(cleaned, self.scripts)
         if command.tool == "bash" and command.problems:
             raise RecipeError(f"the line of {self.name}", problems=command.problems)
-        self._knows(command.script)
+        if command.script in self.other_scripts:
+            what = f"{command.script} {self.other_scripts[command.script]}"
+            raise RecipeError(f"--as {self.name} reads the line of {self.scripts[0]}; {what}", code="E1018")
         lines: tuple[tuple[str, str], ...] = ()
         total = command.total_processes
         if ahead and launched.processes == 1 and isinstance(total, int) and total > 1:
@@ -308,7 +336,7 @@ class Dialect:
             command.insist(self.name, launched.processes)
         if command.mixed_precision:
             launched = Launched(launched.processes, command.mixed_precision, command.tool)
-        parsed = reading.parse(command.words, {row.flag: row.spec for row in self.rows})
+        parsed = reading.parse(command.words, {row.flag: row for row in self.rows})
         files, renamed = self._lay_files(parsed)
         of_files = (replace(row, flag=table.prefix + row.flag) for table in self.tables for row in table.rows)
         draft = _draft((*self.rows, *of_files), parsed, command, launched, [*notes, *command.notes(launched.processes)])
@@ -322,17 +350,14 @@ class Dialect:
             draft.origin["run.device"] = f"{command.tool} --cpu"
         _rows_into(draft)
         self.compute(draft)
-        self._insist(draft)
+        draft.insist(self.name)
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
 
-    def _insist(self, draft: Draft) -> None:
-        if draft.problems:
-            raise RecipeError(f"the line of {self.name}", problems=tuple(dict.fromkeys(draft.problems)))
-
     def flags_of(self, verb: str) -> dict[str, str]:
         """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
-        return {ours: f"--{flag}" for tool in self.tools if tool.verb == verb for ours, flag in tool.flags.items()}
+        rows = [row for tool in self.tools if tool.verb == verb for row in tool.rows]
+        return {ours: f"--{row.flag}" for row in rows for ours in row.to}
 
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...]]:
         """A foreign line of one of `tools` as the words behind our verb, and notes. Raises RecipeError E1018 for a verb
@@ -344,23 +369,14 @@ class Dialect:
         cleaned, notes = reading.without_signs(arguments)
         command = launchers.strip(cleaned, tool.scripts)
         if command.script and command.script not in tool.scripts:
-            raise RecipeError(
-                f"mezzotint {verb} --as {self.name} reads the line of {tool.scripts[0]}, not of {command.script}",
-                code="E1018",
-            )
-        parsed = reading.parse(command.words, {row.flag: row.spec for row in tool.rows})
+            what = f"reads the line of {tool.scripts[0]}, not of {command.script}"
+            raise RecipeError(f"mezzotint {verb} --as {self.name} {what}", code="E1018")
+        parsed = reading.parse(command.words, {row.flag: row for row in tool.rows})
         draft = _draft(tool.rows, parsed, command, Launched(), notes)
         _rows_into(draft)
         words = tool.words(draft)
-        self._insist(draft)
+        draft.insist(self.name)
         return words, tuple(draft.notes)
-
-    def _knows(self, script: str) -> None:
-        if script in self.other_scripts:
-            raise RecipeError(
-                f"--as {self.name} reads the line of {self.scripts[0]}; {script} {self.other_scripts[script]}",
-                code="E1018",
-            )
 
     def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)
@@ -368,7 +384,7 @@ class Dialect:
         files: dict[str, str] = {}
         if self.config and parsed.values.get(self.config):
             name = str(parsed.values[self.config])
-            contents = setting_files.read(name, f"--{self.config}", {row.flag: row.spec for row in self.rows})
+            contents = setting_files.read(name, f"--{self.config}", {row.flag: row for row in self.rows})
             parsed.problems += contents.problems
             for flag, value in contents.values.items():
                 if flag not in parsed.values:
@@ -418,34 +434,25 @@ def _rows_into(draft: Draft) -> None:
     """What single rows decide."""
     for row in draft.rows.values():
         value = draft.values[row.flag]
-        match row.outcome:
-            case "mapped":
-                draft.set(row.to[0], _mapped(row, value), row.flag)
-            case "without effect":
-                if value != row.default:
-                    draft.note(row.flag, row.about)
-            case "refused":
-                if value != row.default:
-                    draft.refuse(row.flag, row.about)
-            case "computed":
-                pass
-            case _:
-                raise ValueError(f"no row ends as {row.outcome!r}")
+        if row.outcome == "mapped":
+            draft.set(row.to[0], _mapped(row, value), row.flag)
+        elif row.outcome != "computed" and value != row.default:
+            (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
 
 
-def _lay_table(table: Table, parsed: Parsed, files: dict[str, str], row: Row) -> None:
+def _lay_table(table: FileTable, parsed: Parsed, files: dict[str, str], row: Row) -> None:
     """What the file of a table says, or, when it is a default that is not there, what ships with the trainer."""
     name = parsed.values.get(table.flag) or row.default
     if name is None:
         return
-    is_absent = parsed.values.get(table.flag) is None and not setting_files.is_there(str(name))
+    is_absent = parsed.values.get(table.flag) is None and not Path(str(name)).expanduser().is_file()
     for one in table.rows:
         files[table.prefix + one.flag] = f"the {name} that ships" if is_absent else setting_files.short(str(name))
     if is_absent:
         parsed.under |= {table.prefix + key: value for key, value in table.shipped.items()}
         return
     called = _called(table.flag, files.get(table.flag, ""))
-    contents = setting_files.read(str(name), called, {one.flag: one.spec for one in table.rows})
+    contents = setting_files.read(str(name), called, {one.flag: one for one in table.rows})
     parsed.problems += contents.problems
     parsed.values |= {table.prefix + key: value for key, value in contents.values.items()}
 
@@ -456,13 +463,11 @@ def _renamed(parsed: Parsed, files: dict[str, str], rows: Sequence[Row]) -> list
     for row in rows:
         if not row.now or parsed.values.get(row.flag) is None:
             continue
-        if parsed.values.get(row.now) is not None:
-            renamed.append((row.flag, f"is called {row.now} now, which is given and counts"))
-            continue
-        renamed.append((row.flag, f"is called {row.now} now"))
-        parsed.values[row.now] = parsed.values[row.flag]
-        if row.flag in files:
-            files[row.now] = files[row.flag]
+        counts = parsed.values.get(row.now) is not None
+        renamed.append((row.flag, f"is called {row.now} now{', which is given and counts' * counts}"))
+        if not counts:
+            parsed.values[row.now] = parsed.values[row.flag]
+            files |= {row.now: files[row.flag]} if row.flag in files else {}
     return renamed
 
 

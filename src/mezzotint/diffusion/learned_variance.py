@@ -1,29 +1,40 @@
-"""What the objective adds for a denoiser that says, besides its prediction, how uncertain the step back is: half of its
-channels is v of `iddpm.py`.
+"""A denoiser that says, besides its prediction, how uncertain the step back is: improved DDPM (Nichol and Dhariwal
+2021, arXiv:2102.09672).
 
-The variational term teaches v alone, whatever is predicted: the x_0 in it is the one that the prediction means, held
-fixed.
+Its output has twice the channels of the latents: what is predicted, then v ∈ about [−1, 1], which places the logarithm
+of the variance between its two bounds. The prediction is taught by its own error, v by the variational term L_vlb
+alone: the x_0 in it is the one that the prediction means, held fixed. Throughout: x_0, x_t, v (B, C, *spatial); t (B,)
+int64, an index into the tables.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+import math
+from dataclasses import dataclass, fields
+from typing import Literal, Self
 
+import torch
 from torch import Tensor
 
-from mezzotint.diffusion import iddpm, prediction
+from mezzotint.diffusion import prediction
+from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.stages import Noised
 
 Variance = Literal["none", "learned-range"]
 
+_BIN = 1.0 / 255.0  # half a step of eight-bit pixels in [−1, 1]
+_EDGE = 0.999
+_LEAST = 1e-12
+
 
 def parted(predicted: Tensor, x_t: Tensor, variance: Variance | None) -> tuple[Tensor, Tensor | None]:
     """What is predicted, in the shape of x_t, and v, or None where no variance is learnt. Types stay.
 
-    asked: `objective.variance`; None learns it where the denoiser has channels for it. Raises RecipeError E1465 when it
-    has none and is asked to.
+    variance: `objective.variance`; None learns it where the denoiser has channels for it. Raises RecipeError E1465 when
+    it has none and is asked to.
     """
     channels = x_t.shape[1]
     if predicted.shape[1] == channels:
@@ -54,17 +65,108 @@ class LearnedRange:
             )
         self._kind = kind
         self._alpha_bar = schedule.alpha_bar
-        self._posterior = iddpm.Posterior.of(schedule).to(schedule.alpha_bar.device)
+        self._posterior = Posterior.of(schedule).to(schedule.alpha_bar.device)
 
     def bits(self, said: Tensor, v: Tensor, noised: Noised) -> Tensor:
-        """The term by element, in bits, (B, C, *spatial) float32. said: the prediction, through which no gradient
-        goes."""
+        """The term by element, in bits, (B, C, *spatial) float32, without the paper's factor 0.001. said: the
+        prediction, through which no gradient goes."""
         t, x_t = noised.model_t, noised.x_t
         if self._kind == "epsilon":
             guessed = self._posterior.x_0(said.detach(), x_t, t)
         else:
             guessed = prediction.to_x_0(self._kind, said.detach(), x_t, self._alpha_bar[t])
-        return iddpm.variational_bits(guessed, v, noised.x_0, x_t, t, posterior=self._posterior)
+        return self._posterior.variational_bits(guessed, v, noised.x_0, x_t, t)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """Tables of the step back, q(x_{t−1} | x_t, x_0): each (T,) float32, worked out in float64.
+
+    x_0 = from_x_t x_t − from_eps ε;  mean = share_x_0 x_0 + share_x_t x_t (Ho et al. 2020, arXiv:2006.11239, eq. 7).
+    log_least: logarithm of its variance, the lower bound of what is learnt; its value at t = 0, where the variance is
+    0, is that of t = 1. log_most: log β, the upper bound.
+    """
+
+    from_x_t: Tensor
+    from_eps: Tensor
+    share_x_0: Tensor
+    share_x_t: Tensor
+    log_least: Tensor
+    log_most: Tensor
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> Self:
+        """Of a schedule whose signal never vanishes."""
+        assert not schedule.zero_terminal, "no way back from pure noise"
+        alpha_bar = torch.cumprod(1.0 - schedule.betas().double(), dim=0)
+        before = torch.cat([torch.ones(1, dtype=torch.float64), alpha_bar[:-1]])
+        beta = 1.0 - alpha_bar / before
+        variance = beta * (1.0 - before) / (1.0 - alpha_bar)
+        tables = (
+            (1.0 / alpha_bar).sqrt(),
+            (1.0 / alpha_bar - 1.0).sqrt(),
+            beta * before.sqrt() / (1.0 - alpha_bar),
+            (1.0 - before) * (1.0 - beta).sqrt() / (1.0 - alpha_bar),
+            torch.cat([variance[1:2], variance[1:]]).log(),
+            beta.log(),
+        )
+        return cls(*(table.float() for table in tables))
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same tables on a device."""
+        moved = copy.copy(self)
+        for field in fields(self):
+            object.__setattr__(moved, field.name, getattr(self, field.name).to(device))
+        return moved
+
+    def x_0(self, eps: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """The clean latents that a predicted noise means, float32, not clipped."""
+        from_x_t, from_eps = (expand_to(table[t], x_t.ndim) for table in (self.from_x_t, self.from_eps))
+        return from_x_t * x_t.float() - from_eps * eps.float()
+
+    def mean(self, x_0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """Of q(x_{t−1} | x_t, x_0), float32."""
+        share_x_0, share_x_t = (expand_to(table[t], x_t.ndim) for table in (self.share_x_0, self.share_x_t))
+        return share_x_0 * x_0.float() + share_x_t * x_t.float()
+
+    def log_variance(self, v: Tensor, t: Tensor) -> Tensor:
+        """The learnt one, float32: v = −1 is the lower bound, 1 the upper (eq. 15)."""
+        share = (v.float() + 1) / 2
+        least, most = (expand_to(table[t], v.ndim) for table in (self.log_least, self.log_most))
+        return share * most + (1 - share) * least
+
+    def variational_bits(self, guessed: Tensor, v: Tensor, x_0: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """How far the model's step back is from the true one, in bits, (B, C, *spatial) float32: a KL divergence, and
+        at t = 0 the negative log-likelihood of x_0 in bins of 2/255 (Ho et al. 2020, section 3.3).
+
+        guessed: the x_0 that the model means.
+        """
+        true_mean, mean = self.mean(x_0, x_t, t), self.mean(guessed, x_t, t)
+        log_variance = self.log_variance(v, t)
+        kl = gaussian_kl(true_mean, expand_to(self.log_least[t], x_t.ndim), mean, log_variance)
+        first = -discretized_log_likelihood(x_0.float(), mean, 0.5 * log_variance)
+        return torch.where(expand_to(t == 0, x_t.ndim), first, kl) / math.log(2.0)
+
+
+def gaussian_kl(mean_1: Tensor, log_variance_1: Tensor, mean_2: Tensor, log_variance_2: Tensor) -> Tensor:
+    """KL(N₁ ‖ N₂) in nats, element by element."""
+    ratio = log_variance_2 - log_variance_1
+    return 0.5 * (ratio - 1.0 + (-ratio).exp() + (mean_1 - mean_2) ** 2 * (-log_variance_2).exp())
+
+
+def discretized_log_likelihood(x: Tensor, mean: Tensor, log_deviation: Tensor) -> Tensor:
+    """Logarithm of the share of a normal distribution that lies in the bin of x; the bins at ±1 reach to infinity. Not
+    below log 1e-12."""
+    centred, narrow = x - mean, (-log_deviation).exp()
+    above = _normal_share(narrow * (centred + _BIN))
+    below = _normal_share(narrow * (centred - _BIN))
+    inside = torch.where(x > _EDGE, 1.0 - below, above - below)
+    return torch.where(x < -_EDGE, above, inside).clamp_min(_LEAST).log()
+
+
+def _normal_share(x: Tensor) -> Tensor:
+    """The cumulative normal distribution, by the approximation that the paper's code uses."""
+    return 0.5 * (1.0 + torch.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
 
 
 def mean(elements: Tensor, mask: Tensor | None) -> Tensor:

@@ -74,13 +74,13 @@ class Objective:
         self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
         self._weights = self._factor(self.schedule.snr)
-        self._range_learnt: learned_variance.LearnedRange | None = None
+        self._learnt: learned_variance.LearnedRange | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
         self._plain, self.schedule = self._plain.to(device), self.schedule.to(device)
         self._sigma, self._weights = self._sigma.to(device), self._weights.to(device)
-        self._range_learnt = None
+        self._learnt = None
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
@@ -91,7 +91,7 @@ class Objective:
             plain = self._plain
             self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
             self._sigma = self.schedule.sigma
-            self._range_learnt = None
+            self._learnt = None
         self.settings = settings
         self._weights = self._factor(self.schedule.snr)
 
@@ -102,54 +102,35 @@ class Objective:
         log-normal have no timestep, and a network that is told one takes the nearest.
         """
         if self.settings.levels == "log-normal":
-            return self._noise_log_normal(x_0, draws)
+            mean, std = self.settings.log_normal
+            # on the host, where every machine's logarithm is the same
+            normals = noise.normal(torch.from_numpy(draws.timestep.view(np.int64)), ())
+            sigma = preconditioning.log_normal(normals, mean=mean, std=std).to(x_0.device, non_blocking=True)
+            nearest = preconditioning.nearest(self._sigma, sigma)
+            return self.noise_at(x_0, draws, nearest, sigma if self.parameterization.tells_sigma else None)
         if self._shares is None:
             drawn = timesteps.draw(draws.timestep, *self._range)
         else:
             drawn = timesteps.draw_shared(draws.timestep, self._shares)
         return self.noise_at(x_0, draws, torch.from_numpy(drawn).to(x_0.device, non_blocking=True))
 
-    def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor) -> Noised:
-        """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T.
+    def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor, sigma: Tensor | None = None) -> Noised:
+        """Noised latents at given timesteps. timesteps: (B,) int64 on the device, below T. sigma: (B,) of levels
+        between timesteps, which are then the nearest. Of a network in σ the level is σ, and x_t is x_σ.
 
         Offset noise is one normal number for each sample, and with `objective.noise_offset_per=channel` each channel,
         the same at all places and frames; it belongs to the noise, and so to the target. x_t and noise are float32.
         """
-        if self.parameterization.in_sigma:
-            return self._in_sigma(x_0, draws, self._sigma[timesteps], timesteps)
-        x_0 = x_0.float()
+        x_0, form = x_0.float(), self.parameterization
         eps, shown = self._noises(x_0, draws)
-        x_t = prediction.add_noise(x_0, shown, self.schedule.alpha_bar[timesteps])
-        model_t = (
-            self.parameterization.model_t(self._sigma[timesteps], timesteps)
-            if self.parameterization.tells_sigma
-            else timesteps
-        )
-        return Noised(x_0=x_0, noise=eps, x_t=x_t, model_input=x_t, model_t=model_t, level=timesteps.float())
-
-    def _noise_log_normal(self, x_0: Tensor, draws: StepDraws) -> Noised:
-        mean, std = self.settings.log_normal
-        # on the host, where every machine's logarithm is the same
-        keys = torch.from_numpy(draws.timestep.view(np.int64))
-        drawn = preconditioning.log_normal(noise.normal(keys, ()), mean=mean, std=std)
-        sigma = drawn.to(x_0.device, non_blocking=True)
-        nearest = preconditioning.nearest(self._sigma, sigma)
-        if not self.parameterization.tells_sigma:
-            return self.noise_at(x_0, draws, nearest)
-        if not self.parameterization.in_sigma:
-            eps, shown = self._noises(x_0.float(), draws)
-            x_t = prediction.add_noise(x_0.float(), shown, 1.0 / (1.0 + sigma**2))
-            model_t = self.parameterization.model_t(sigma, nearest)
-            return Noised(x_0.float(), eps, x_t, x_t, model_t, level=sigma)
-        return self._in_sigma(x_0, draws, sigma, nearest)
-
-    def _in_sigma(self, x_0: Tensor, draws: StepDraws, sigma: Tensor, timesteps: Tensor) -> Noised:
-        """The level of these is σ; x_t is x_σ."""
-        x_0 = x_0.float()
-        eps, shown = self._noises(x_0, draws)
-        x_sigma = x_0 + expand_to(sigma, x_0.ndim) * shown
-        model_t = self.parameterization.model_t(sigma, timesteps)
-        return Noised(x_0, eps, x_sigma, self.parameterization.model_input(x_sigma, sigma), model_t, level=sigma)
+        at = self._sigma[timesteps] if sigma is None else sigma
+        model_t = form.model_t(at, timesteps)
+        if form.in_sigma:
+            x_sigma = x_0 + expand_to(at, x_0.ndim) * shown
+            return Noised(x_0, eps, x_sigma, form.model_input(x_sigma, at), model_t, level=at)
+        alpha_bar = self.schedule.alpha_bar[timesteps] if sigma is None else 1.0 / (1.0 + sigma**2)
+        x_t = prediction.add_noise(x_0, shown, alpha_bar)
+        return Noised(x_0, eps, x_t, x_t, model_t, level=timesteps.float() if sigma is None else sigma)
 
     def _noises(self, x_0: Tensor, draws: StepDraws) -> tuple[Tensor, Tensor]:
         """The noise, and what the network sees of it: more, with `objective.input_perturbation`."""
@@ -191,7 +172,9 @@ class Objective:
         """What the denoiser should say, (B, C, *spatial) float32."""
         if self.parameterization.in_sigma:
             return self.parameterization.target(noised.x_0, noised.noise, noised.level)
-        return prediction.target(self.prediction, noised.x_0, noised.noise, self._alpha_bar(noised))
+        level = noised.level
+        alpha_bar = 1.0 / (1.0 + level**2) if self._has_sigma else self.schedule.alpha_bar[level.long()]
+        return prediction.target(self.prediction, noised.x_0, noised.noise, alpha_bar)
 
     def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
         """The loss of each sample: the mean over its elements, in float32 whatever the prediction's dtype.
@@ -205,31 +188,20 @@ class Objective:
         """
         said, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
         per_sample = learned_variance.mean(self._error(said.float(), self.target(noised), noised), mask)
-        if self._has_sigma:
-            level_weight = self._factor(noised.level**-2.0)
-        else:
-            level_weight = self._weights[noised.level.long()]
+        level = noised.level
+        level_weight = self._factor(level**-2.0) if self._has_sigma else self._weights[level.long()]
         if v is None:
             return Loss(per_sample=per_sample, weight=weight * level_weight)
-        bits = learned_variance.mean(self._learnt().bits(said, v, noised), mask)
+        if self._learnt is None:
+            self._learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
+        bits = learned_variance.mean(self._learnt.bits(said, v, noised), mask)
         return Loss(per_sample=level_weight * per_sample + bits, weight=weight)
-
-    def _learnt(self) -> learned_variance.LearnedRange:
-        if self._range_learnt is None:
-            self._range_learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
-        return self._range_learnt
 
     @property
     def _has_sigma(self) -> bool:
         """Whether a level is a σ, not a timestep."""
-        return self.parameterization.in_sigma or (
-            self.settings.levels == "log-normal" and self.parameterization.tells_sigma
-        )
-
-    def _alpha_bar(self, noised: Noised) -> Tensor:
-        if self._has_sigma:
-            return 1.0 / (1.0 + noised.level**2)
-        return self.schedule.alpha_bar[noised.level.long()]
+        form = self.parameterization
+        return form.in_sigma or (self.settings.levels == "log-normal" and form.tells_sigma)
 
     def _factor(self, snr: Tensor) -> Tensor:
         """What the error at levels of these SNR is multiplied by."""
@@ -244,29 +216,21 @@ class Objective:
         )
 
     def _error(self, predicted: Tensor, target: Tensor, noised: Noised) -> Tensor:
-        match self.settings.loss:
-            case "mse":
-                return functional.mse_loss(predicted, target, reduction="none")
-            case "l1":
-                return functional.l1_loss(predicted, target, reduction="none")
-            case "huber":
-                return functional.huber_loss(predicted, target, reduction="none", delta=self.settings.huber_delta)
-            case "mse-huber":
-                share = self._lateness(noised)
-            case "huber-mse":
-                share = 1.0 - self._lateness(noised)
-            case _:
-                raise ValueError(f"no loss is called {self.settings.loss!r}")
+        kind = self.settings.loss
+        if kind == "l1":
+            return functional.l1_loss(predicted, target, reduction="none")
+        mse = functional.mse_loss(predicted, target, reduction="none")
+        if kind == "mse":
+            return mse
         huber = functional.huber_loss(predicted, target, reduction="none", delta=self.settings.huber_delta)
-        return torch.lerp(huber, functional.mse_loss(predicted, target, reduction="none"), share)
+        if kind == "huber":
+            return huber
+        lateness = expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
+        return torch.lerp(huber, mse, lateness if kind == "mse-huber" else 1.0 - lateness)
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; of a σ the nearest."""
         return preconditioning.nearest(self._sigma, noised.level).float() if self._has_sigma else noised.level
-
-    def _lateness(self, noised: Noised) -> Tensor:
-        """t/T, (B, 1, …)."""
-        return expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
 
 
 def _usable_range(span: tuple[int, int], num_timesteps: int) -> tuple[int, int]:

@@ -28,8 +28,8 @@ Told = Literal["auto", "timestep", "log-sigma"]
 @dataclass(frozen=True, slots=True)
 class Parameterization:
     """prediction: of `PREDICTIONS` or `IN_SIGMA`; another one raises ValueError. sigma_data: σ_d of "edm". told: "auto"
-    is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
-    RecipeError E1077 where ¼ ln σ is asked for and the kind is never told it."""
+    is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises RecipeError E1077 where ¼ ln σ is asked for and the kind
+    is never told it."""
 
     prediction: str
     sigma_data: float = 0.5
@@ -116,7 +116,7 @@ def level_of(t: Tensor, schedule: Schedule) -> Tensor:
     """σ at timesteps, (B,) float32; between two of them in proportion."""
     table = schedule.sigma
     last = table.shape[0] - 1
-    below = t.floor().long().clamp(0, last) if t.is_floating_point() else t.clamp(0, last)
     if not t.is_floating_point():
-        return table[below]
+        return table[t.clamp(0, last)]
+    below = t.floor().long().clamp(0, last)
     return torch.lerp(table[below], table[(below + 1).clamp(max=last)], (t - below).float())

@@ -1,4 +1,4 @@
-"""Diffusion told in σ: what goes into a network, what its output means, and how much a level of noise counts.
+"""Diffusion told in σ: what goes into a network, and what its output means.
 
 Here x_σ = x_0 + σ ε, and a denoiser is D(x_σ, σ) = c_skip x_σ + c_out F(c_in x_σ, c_noise), with F the network (Karras
 et al. 2022, arXiv:2206.00364, eq. 7). The discrete models of latent diffusion are the same thing on a table of 1000 σ:
@@ -16,7 +16,6 @@ from torch import Tensor
 from mezzotint.diffusion.prediction import expand_to
 
 ScalingName = Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"]
-WeightingName = Literal["unit", "epsilon", "v", "edm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,25 +59,6 @@ def denoised(network_output: Tensor, x_sigma: Tensor, factors: Scaling) -> Tenso
     (B,)."""
     skip, out = (expand_to(c, x_sigma.ndim) for c in (factors.c_skip, factors.c_out))
     return skip * x_sigma.float() + out * network_output.float()
-
-
-def level_weight(kind: WeightingName, sigma: Tensor, *, sigma_data: float = 0.5) -> Tensor:
-    """How much (D − x_0)² counts at σ: "unit" 1, "epsilon" σ⁻², "v" (σ² + 1)/σ², "edm" (σ² + σ_d²)/(σ σ_d)².
-
-    With the scaling of the same name this is the plain error of what the network says: of ε, of v, and of EDM's
-    effective target. Raises ValueError for another kind.
-    """
-    match kind:
-        case "unit":
-            return torch.ones_like(sigma)
-        case "epsilon":
-            return sigma**-2.0
-        case "v":
-            return (sigma**2 + 1.0) / sigma**2
-        case "edm":
-            return (sigma**2 + sigma_data**2) / (sigma * sigma_data) ** 2
-        case _:
-            raise ValueError(f"no weighting is called {kind!r}")
 
 
 def nearest(table: Tensor, sigma: Tensor) -> Tensor:

@@ -21,24 +21,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from mezzotint import durable, fault_injection
-from mezzotint.errors import StorageError
+from mezzotint import fault_injection
 from mezzotint.families._latte_files import Files
 from mezzotint.families.base import whole_state
 from mezzotint.nets.latte import LatteConfig
-from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, model_folder, scheduler_file, t5
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 
 _PIPELINE = "LatteT2VPipeline"
-_INDEX: Mapping[str, list[str]] = {
-    "scheduler": ["diffusers", "DDIMScheduler"],
-    "text_encoder": ["transformers", "T5EncoderModel"],
-    "tokenizer": ["transformers", "T5Tokenizer"],
-    "transformer": ["diffusers", "LatteTransformer3DModel"],
-    "vae": ["opensora", "CausalVAEModel"],
-}
 _OF_DIFFUSERS = ("_class_name", "_diffusers_version")
 _NOT_OF_DIFFUSERS = ("attention_mode", "compress_kv_factor", "model_max_length", "rope_scaling_type", "use_rope")
 
@@ -57,39 +48,29 @@ def write(
     `part/parameter`."""
     fault_injection.reach("export.begin")
     scheduler = scheduler_file.corrected(files.scheduler, prediction=prediction, zero_terminal=zero_terminal)
-    aside: Path | None = None
-    try:
-        aside = model_folder.begin(target)
-        there = {"scheduler": _INDEX["scheduler"]}
-        _write_denoiser(aside, files, whole_state(files, parts, weights, "denoiser"), dtype, there)
-        model_folder.write_json(aside / "scheduler" / "scheduler_config.json", scheduler)
-        _write_besides(aside, files, parts, dtype, there)
-        index: dict[str, Any] = {"_class_name": _PIPELINE, **{k: there[k] for k in sorted(there)}}
-        index["scheduler"] = ["diffusers", scheduler["_class_name"]]
-        model_folder.write_json(aside / "model_index.json", index)
-        model_folder.finish(aside, target)
-    except OSError as error:
-        full = error.errno in durable.FULL
-        remedy = "make room on the disk" if full else "check the folder and its permissions"
-        raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
-    finally:
-        if aside is not None:
-            model_folder.discard(aside)
+    with model_folder.new_folder(target) as folder:
+        classes = {"scheduler": ["diffusers", scheduler["_class_name"]]}
+        classes |= _write_denoiser(folder, files, whole_state(files, parts, weights, "denoiser"), dtype)
+        model_folder.write_json(folder / "scheduler" / "scheduler_config.json", scheduler)
+        classes |= _write_besides(folder, files, parts, dtype)
+        index = {"_class_name": _PIPELINE} | {name: classes[name] for name in sorted(classes)}
+        model_folder.write_json(folder / "model_index.json", index)
     fault_injection.reach("export.renamed")
 
 
 def _write_denoiser(
-    aside: Path, files: Files, tensors: Mapping[str, Tensor], dtype: components.DTypeName, there: dict[str, list[str]]
-) -> None:
+    folder: Path, files: Files, tensors: Mapping[str, Tensor], dtype: components.DTypeName
+) -> dict[str, list[str]]:
+    """Returns what model_index.json says of it."""
     config = _released(files.part("denoiser").config, files.config)
-    components.write("latte", tensors, config, aside, dtype)
+    components.write("latte", tensors, config, folder, dtype)
     if not diffusers_computes(files.config):
-        return
+        return {}
     theirs = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
     theirs |= {"_class_name": "LatteTransformer3DModel", "sample_size": files.config.sample_size[0]}
-    model_folder.write_json(aside / "transformer" / "config.json", theirs)
-    _second_name(aside / WEIGHTS, aside / "transformer" / WEIGHTS)
-    there["transformer"] = _INDEX["transformer"]
+    model_folder.write_json(folder / "transformer" / "config.json", theirs)
+    _second_name(folder / WEIGHTS, folder / "transformer" / WEIGHTS)
+    return {"transformer": ["diffusers", "LatteTransformer3DModel"]}
 
 
 def diffusers_computes(config: LatteConfig) -> bool:
@@ -109,38 +90,32 @@ def _released(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
 
 
 def _write_besides(
-    aside: Path,
-    files: Files,
-    parts: Mapping[str, nn.Module],
-    dtype: components.DTypeName,
-    there: dict[str, list[str]],
-) -> None:
-    if "vae" in files.there:
-        there["vae"] = _INDEX["vae"]
-        if files.is_drawn("vae"):
-            config = files.part("vae").config
-            components.write("causal_vae", whole_state(files, parts, {}, "vae"), config, aside / "vae", dtype)
+    folder: Path, files: Files, parts: Mapping[str, nn.Module], dtype: components.DTypeName
+) -> dict[str, list[str]]:
+    """Autoencoder, text encoder and tokenizer, those that belong to the model. Returns what model_index.json says of
+    them."""
+
+    def write_part(part: str, network: str) -> None:
+        if files.is_drawn(part):
+            tensors = whole_state(files, parts, {}, part)
+            components.write(network, tensors, files.part(part).config, folder / part, dtype)
         else:
-            model_folder.copy_component(files.part("vae").where.parent, aside / "vae")
-    if not files.own_text:
-        return
-    there |= {"text_encoder": _INDEX["text_encoder"], "tokenizer": _INDEX["tokenizer"]}
-    text = files.part("text_encoder")
-    if files.is_drawn("text_encoder"):
-        tensors = whole_state(files, parts, {}, "text_encoder")
-        components.write("t5_text", tensors, text.config, aside / "text_encoder", dtype)
-    else:
-        model_folder.copy_component(text.where.parent, aside / "text_encoder")
-    if files.tokenizer_folder is not None and files.tokenizer_folder != text.where.parent:
-        _copy_words(files.tokenizer_folder, aside / "tokenizer")
+            model_folder.copy_component(files.part(part).where.parent, folder / part)
 
-
-def _copy_words(words: Path, target: Path) -> None:
-    target.mkdir(parents=True)
-    for name in t5.TOKENIZER_FILES:
-        if (words / name).is_file():
-            shutil.copyfile(words / name, target / name)
-            tensor_files.sync(target / name)
+    classes = {}
+    if "vae" in files.there:
+        write_part("vae", "causal_vae")
+        classes["vae"] = ["opensora", "CausalVAEModel"]
+    if files.own_text:
+        write_part("text_encoder", "t5_text")
+        classes |= {"text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "T5Tokenizer"]}
+        words = files.tokenizer_folder
+        if words is not None and words != files.part("text_encoder").where.parent:
+            (folder / "tokenizer").mkdir()
+            for name in t5.TOKENIZER_FILES:
+                if (words / name).is_file():
+                    shutil.copyfile(words / name, folder / "tokenizer" / name)
+    return classes
 
 
 def _second_name(file: Path, name: Path) -> None:
@@ -149,4 +124,3 @@ def _second_name(file: Path, name: Path) -> None:
         os.link(file, name)
     except OSError:
         shutil.copyfile(file, name)
-        tensor_files.sync(name)

@@ -26,9 +26,9 @@ from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint, pickled
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import state, t5
-from mezzotint.weights.folder.model_folder import find_weights, read_json, shipped
+from mezzotint.weights.folder.model_folder import find_weights, read_json
 from mezzotint.weights.layouts import latte as layout
-from mezzotint.weights.model_files import ModelFiles, Prediction
+from mezzotint.weights.model_files import ModelFiles
 
 PIXELS, FRAMES = 8, 4
 """Of a clip for each latent, in height and width, and through time."""
@@ -38,25 +38,13 @@ CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
 
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
 _SCHEDULE_KEYS = (
-    "beta_start",
-    "beta_end",
-    "beta_schedule",
-    "num_train_timesteps",
-    "trained_betas",
-    "rescale_betas_zero_snr",
-)
+    "beta_start", "beta_end", "beta_schedule", "num_train_timesteps", "trained_betas", "rescale_betas_zero_snr",
+)  # fmt: skip
 _SCHEDULER: Mapping[str, Any] = {
-    "_class_name": "DDIMScheduler",
-    "beta_end": 0.02,
-    "beta_schedule": "linear",
-    "beta_start": 0.0001,
-    "clip_sample": False,
-    "num_train_timesteps": 1000,
-    "prediction_type": "epsilon",
-    "set_alpha_to_one": True,
-    "steps_offset": 0,
-    "timestep_spacing": "leading",
-}
+    "_class_name": "DDIMScheduler", "beta_end": 0.02, "beta_schedule": "linear", "beta_start": 0.0001,
+    "clip_sample": False, "num_train_timesteps": 1000, "prediction_type": "epsilon", "set_alpha_to_one": True,
+    "steps_offset": 0, "timestep_spacing": "leading",
+}  # fmt: skip
 """Of released folders, which have none: the schedule that Open-Sora-Plan trains on."""
 
 
@@ -71,13 +59,8 @@ class StoredPart:
 
     @cached_property
     def stored(self) -> Stored:
-        """The weights. Raises WeightsError E1407 when there are none."""
-        if self.weights is None:
-            raise WeightsError(
-                f"{self.where.parent}: has a configuration and no weights; give the path of a complete model, or write "
-                "model.weights=random to train from nothing",
-                code="E1407",
-            )
+        """The weights, of a part that has some."""
+        assert self.weights is not None
         return self.weights()
 
 
@@ -126,11 +109,6 @@ class Files(ModelFiles):
         """See ModelFiles. Without a text encoder where none is to be found: embeddings may come from files."""
         return replace(cls.of(settings), hollow=True)
 
-    @classmethod
-    def tiny(cls, seed: int = 0) -> Self:
-        """See ModelFiles."""
-        return cls.of(ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random"), seed)
-
     @property
     def parts(self) -> tuple[str, ...]:
         """See ModelFiles: whether a part is somewhere is asked when it is loaded."""
@@ -177,16 +155,13 @@ class Files(ModelFiles):
 
     def network(self, name: str) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
-        part = self.part(name)
-        if name == "text_encoder":
-            if self.is_drawn(name):
-                return t5.draw(part.config, self.seed, name, where=part.where)
-            return t5.load(part.config, part.stored, where=part.where)
-        build = self._build(name)
+        part, build = self.part(name), self._build(name)
         if self.is_drawn(name):
             return state.drawn(build, self.seed, name)
+        if part.weights is None:
+            raise self._without_weights(part.where.parent)
         module = state.on_meta(build)
-        state.load_into(module, self.renamed(name, module))
+        state.load_into(module, part.stored if name == "text_encoder" else self.renamed(name, module))
         return module
 
     def renamed(self, name: str, module: nn.Module) -> layout.Renamed:
@@ -200,15 +175,13 @@ class Files(ModelFiles):
 
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
-        return {
-            name: None
-            if self.is_drawn(name)
-            else self.there[name].stored
-            if name == "text_encoder"
-            else self.renamed(name, parts[name])
-            for name in self.there
-            if name in parts
-        }
+        stored: dict[str, Stored | None] = {}
+        for name in (part for part in self.there if part in parts):
+            if self.is_drawn(name):
+                stored[name] = None
+            else:
+                stored[name] = self.there[name].stored if name == "text_encoder" else self.renamed(name, parts[name])
+        return stored
 
     def is_drawn(self, name: str) -> bool:
         """Whether a part's weights are random: with `model.weights=random` those of all parts without weights, and
@@ -257,23 +230,6 @@ class Files(ModelFiles):
         assert self.tokenizer_folder is not None
         return t5.tokenizer_in(self.tokenizer_folder, int(self.part("text_encoder").config["vocab_size"]))
 
-    @property
-    def prediction(self) -> Prediction:
-        """See ModelFiles; where neither says it, epsilon."""
-        if self.settings.prediction is not None:
-            return self.settings.prediction
-        match self.scheduler.get("prediction_type", "epsilon"):
-            case "epsilon":
-                return "epsilon"
-            case "v_prediction":
-                return "v"
-            case other:
-                raise WeightsError(
-                    f"{self.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is {other!r}; family latte "
-                    "knows epsilon and v_prediction, write model.prediction to choose",
-                    code="E1409",
-                )
-
     def notes(self, parts: Mapping[str, nn.Module]) -> Iterator[str]:
         """What was met in the files of these parts that the reader should know."""
         for name, module in parts.items():
@@ -296,17 +252,14 @@ class Files(ModelFiles):
         if "text_encoder" in self.there:
             width = self.there["text_encoder"].config.get("d_model")
             pairs.append(("the denoiser takes text of width", self.config.caption_channels, width))
-        for what, one, two in pairs:
-            if one != two:
-                raise WeightsError(
-                    f"{self.root}: {what} {one}, the other part says {two}; its parts are of different models",
-                    code="E1409",
-                )
+        self._require_equal(self.root, pairs)
 
     def _build(self, name: str) -> Callable[[], nn.Module]:
         if name == "denoiser":
             return lambda: Latte(self.config)
         part = self.part(name)
+        if name == "text_encoder":
+            return lambda: t5.construct(part.config, part.where)
         return lambda: CausalVAE(CausalVAEConfig.read(part.config, str(part.where)))
 
 
@@ -344,7 +297,7 @@ def _of_file(path: Path, config: Path | None) -> StoredPart:
         )
     description = read_json(where)
     _require_latte(description, where.parent)
-    return StoredPart(description, where, lambda: InFile(_readable(path)))
+    return StoredPart(description, where, lambda: InFile(pickled.readable(path)))
 
 
 def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
@@ -353,10 +306,6 @@ def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
         yield config / "transformer" / "config.json"
     else:
         yield path.parent / "config.json"
-
-
-def _readable(path: Path) -> Path:
-    return pickled.as_safetensors(path, pickled.default_store()) if pickled.is_pickled(path) else path
 
 
 def _require_latte(config: Mapping[str, Any], folder: Path) -> None:

@@ -9,10 +9,11 @@ from torch import Tensor
 
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.stable import StableFamily
-from mezzotint.families.shared.stable_files import ConfigConstraint, Configs, StableFiles
+from mezzotint.families.shared.stable_files import Configs, StableFiles
 from mezzotint.recipe.families.sd import SPEC
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.layouts import sd
+from mezzotint.weights.model_files import ConfigConstraint
 
 _TINY: dict[str, dict[str, Any]] = {
     "denoiser": {

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.stable import StableFamily
-from mezzotint.families.shared.stable_files import ConfigConstraint, Configs, StableFiles
+from mezzotint.families.shared.stable_files import Configs, StableFiles
 from mezzotint.recipe.families.sdxl import SPEC
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.layouts import sdxl
-from mezzotint.weights.model_files import EncodedSpec
+from mezzotint.weights.model_files import ConfigConstraint, EncodedSpec
 
 AESTHETIC_SCORE, NEGATIVE_AESTHETIC_SCORE = 6.0, 2.5
 """What the refiner is told of pictures, and of what guidance leads away from, as Stability's programs do."""

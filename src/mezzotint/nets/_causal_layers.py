@@ -6,6 +6,8 @@ Clips are (B, C, F, H, W). Layers that look at one frame alone take frames as a 
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,8 +27,7 @@ class CausalConv3d(nn.Module):
         nn.init.zeros_(self.conv.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        convolved: Tensor = self.conv(preceded(x, self.conv.kernel_size[0] - 1))
-        return convolved
+        return cast(Tensor, self.conv(preceded(x, self.conv.kernel_size[0] - 1)))
 
 
 class Norm(nn.GroupNorm):
@@ -60,9 +61,7 @@ class ResnetBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = self.conv1(activated(self.norm1(x)))
         y = self.conv2(activated(self.norm2(y)))
-        around: Tensor = self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x
-        summed: Tensor = around + y
-        return summed
+        return cast(Tensor, (self.nin_shortcut(x) if hasattr(self, "nin_shortcut") else x) + y)
 
 
 class FrameAttention(nn.Module):
@@ -93,8 +92,7 @@ class Downsample(nn.Module):
         self.conv = nn.Conv2d(channels, channels, 3, stride=2)
 
     def forward(self, x: Tensor) -> Tensor:
-        smaller: Tensor = self.conv(functional.pad(x, (0, 1, 0, 1)))
-        return smaller
+        return cast(Tensor, self.conv(functional.pad(x, (0, 1, 0, 1))))
 
 
 class SpatialUpsample2x(nn.Module):
@@ -105,8 +103,7 @@ class SpatialUpsample2x(nn.Module):
         self.conv = CausalConv3d(channels, channels, (1, 3, 3), padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        larger: Tensor = self.conv(functional.interpolate(x, scale_factor=(1, 2, 2), mode="nearest"))
-        return larger
+        return cast(Tensor, self.conv(functional.interpolate(x, scale_factor=(1, 2, 2), mode="nearest")))
 
 
 class _Mixed(nn.Module):

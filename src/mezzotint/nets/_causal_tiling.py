@@ -41,12 +41,9 @@ class Tiling:
         if not 0 < self.overlap < 1 or not (self.overlap * cells).is_integer():
             raise RecipeError(
                 f"the overlap of tiles must lie between 0 and 1 and be a whole number of {cells} latents, got "
-                f"{self.overlap}; write {self._nearest(cells)}",
+                f"{self.overlap}; write {min(max(round(self.overlap * cells), 1), cells - 1) / cells}",
                 code="E1003",
             )
-
-    def _nearest(self, cells: int) -> float:
-        return min(max(round(self.overlap * cells), 1), cells - 1) / cells
 
     @property
     def cells(self) -> int:
@@ -58,13 +55,10 @@ class Tiling:
         """A chunk's latent frames."""
         return (self.frames - 1) // self.per_latent + 1
 
-    def parts_clip(self, clip: Tensor) -> bool:
-        """Whether a clip (B, C, F, H, W) of pixels is larger than a piece in any direction."""
-        return _exceeds(clip, self.frames, self.side)
-
-    def parts_latents(self, latents: Tensor) -> bool:
-        """The same of latents."""
-        return _exceeds(latents, self.latent_frames, self.cells)
+    def exceeded_by(self, clip: Tensor, *, latents: bool = False) -> bool:
+        """Whether a clip (B, C, F, H, W) of pixels, or one of latents, is larger than a piece in any direction."""
+        frames, side = (self.latent_frames, self.cells) if latents else (self.frames, self.side)
+        return clip.shape[2] > frames or max(clip.shape[3:]) > side
 
     def encode(self, clip: Tensor, coder: Coder) -> Tensor:
         """Moments of a clip, by `coder` of each piece."""
@@ -77,7 +71,7 @@ class Tiling:
         )
 
     def _over_plane(self, part: Tensor, coder: Coder, side: int, coded_side: int) -> Tensor:
-        """side: of a tile that goes in. made: of the one that comes out."""
+        """side: of a tile that goes in. coded_side: of the one that comes out."""
         stride, blend = round(side * (1 - self.overlap)), round(coded_side * self.overlap)
         kept = coded_side - blend
         rows: list[Tensor] = []
@@ -97,7 +91,7 @@ class Tiling:
 
 
 def _through_time(x: Tensor, frames: int, each: Coder) -> Tensor:
-    """Chunks of `frames`, the last one shorter; of all but the first the first frame made is dropped."""
+    """Chunks of `frames`, the last one shorter; of all but the first the first frame is dropped."""
     pieces = []
     for start in range(0, max(x.shape[2] - 1, 1), frames - 1):
         done = each(x[:, :, start : start + frames])
@@ -113,7 +107,3 @@ def _blend(before: Tensor, tile: Tensor, extent: int, *, dim: int) -> None:
     share = share.view(-1, *[1] * (tile.ndim - 1 - dim))
     start = tile.narrow(dim, 0, extent)
     start.copy_(before.narrow(dim, before.shape[dim] - extent, extent) * (1 - share) + start * share)
-
-
-def _exceeds(x: Tensor, frames: int, side: int) -> bool:
-    return x.shape[2] > frames or x.shape[3] > side or x.shape[4] > side

@@ -7,6 +7,8 @@ caption's keys and values are worked out once for a caption, however many frames
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -31,8 +33,7 @@ class Attention(nn.Module):
         """x: (n, Q, W) asks, context: (n, K, W) answers. bias: (n, 1, 1, K), added to the scores. rotation: of Q and
         K alike, which must then be the same tokens. Returns (n, Q, W)."""
         attended = self._attend(self.to_q(x), self.to_k(context), self.to_v(context), bias, rotation)
-        projected: Tensor = self.to_out[0](attended)
-        return projected
+        return cast(Tensor, self.to_out[0](attended))
 
     def over_captions(self, x: Tensor, text: Tensor, bias: Tensor | None) -> Tensor:
         """Tokens ask captions. x: (B, N, T, W). text: (B, R, L, W), bias: (B, R, 1, L): row 0 is the clip's, for all
@@ -60,42 +61,29 @@ class Attention(nn.Module):
         return attended.transpose(1, 2).flatten(2)
 
 
-class PlaneAttention(Attention):
-    """Attention within a frame. factor above 1: keys and values come from a grid that is smaller by it both ways."""
+class ShrinkingAttention(Attention):
+    """Attention whose keys and values may come from fewer tokens: with a factor above 1, from a grid of frames' patches
+    that is smaller by it both ways, or from fewer frames."""
 
-    def __init__(self, width: int, heads: int, *, bias: bool, factor: int) -> None:
+    def __init__(self, width: int, heads: int, *, bias: bool, factor: int, conv: type[nn.Conv1d | nn.Conv2d]) -> None:
         super().__init__(width, heads, bias=bias)
         if factor > 1:
-            self.sr = _mean(nn.Conv2d(width, width, factor, stride=factor, groups=width), factor**2)
+            self.sr = conv(width, width, factor, stride=factor, groups=width)
+            nn.init.constant_(self.sr.weight, 1 / self.sr.weight[0].numel())  # begins as the mean of what it sees
+            assert self.sr.bias is not None
+            nn.init.zeros_(self.sr.bias)
             self.norm = nn.LayerNorm(width)
         self.factor = factor
 
-    def shrunk(self, x: Tensor, grid: tuple[int, int]) -> Tensor:
-        """(n, T, W) → (n, T/factor², W)."""
+    def shrunk(self, x: Tensor, grid: tuple[int, int] | None = None) -> Tensor:
+        """Within frames of a grid (n, T, W) → (n, T/factor², W). Through time (n, F, W) → (n, F/factor, W); before an
+        odd number of frames the first stands factor − 1 times more."""
         if self.factor == 1:
             return x
-        smaller: Tensor = self.norm(self.sr(x.transpose(1, 2).unflatten(2, grid)).flatten(2).transpose(1, 2))
-        return smaller
-
-
-class TimeAttention(Attention):
-    """Attention through time. factor above 1: keys and values come from fewer frames."""
-
-    def __init__(self, width: int, heads: int, *, bias: bool, factor: int) -> None:
-        super().__init__(width, heads, bias=bias)
-        if factor > 1:
-            self.sr = _mean(nn.Conv1d(width, width, factor, stride=factor, groups=width), factor)
-            self.norm = nn.LayerNorm(width)
-        self.factor = factor
-
-    def shrunk(self, x: Tensor) -> Tensor:
-        """(n, F, W) → (n, F/factor, W); before an odd number of frames the first stands factor − 1 times more."""
-        if self.factor == 1:
-            return x
-        if x.shape[1] % 2:
+        if grid is None and x.shape[1] % 2:
             x = torch.cat([x[:, :1].expand(-1, self.factor - 1, -1), x], dim=1)
-        smaller: Tensor = self.norm(self.sr(x.transpose(1, 2)).transpose(1, 2))
-        return smaller
+        places = x.transpose(1, 2) if grid is None else x.transpose(1, 2).unflatten(2, grid)
+        return cast(Tensor, self.norm(self.sr(places).flatten(2).transpose(1, 2)))
 
 
 class _Widened(nn.Module):
@@ -118,8 +106,7 @@ class FeedForward(nn.Module):
         self.net = nn.Sequential(_Widened(width, 4 * width), nn.Identity(), nn.Linear(4 * width, width))
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.net(x)
-        return out
+        return cast(Tensor, self.net(x))
 
 
 class _Modulated(nn.Module):
@@ -145,7 +132,7 @@ class SpatialBlock(_Modulated):
 
     def __init__(self, width: int, heads: int, *, bias: bool, eps: float, factor: int) -> None:
         super().__init__(width, eps)
-        self.attn1 = PlaneAttention(width, heads, bias=bias, factor=factor)
+        self.attn1 = ShrinkingAttention(width, heads, bias=bias, factor=factor, conv=nn.Conv2d)
         self.attn2 = Attention(width, heads, bias=bias)
         self.ff = FeedForward(width)
 
@@ -167,8 +154,7 @@ class SpatialBlock(_Modulated):
         y = self.attn1(y, self.attn1.shrunk(y, grid), patch_bias, rotation)
         x = x + gate_1 * y.view(x.shape)
         x = x + self.attn2.over_captions(x, text, text_bias)
-        out: Tensor = x + gate_2 * self.ff(self.modulated(x, shift_2, scale_2))
-        return out
+        return cast(Tensor, x + gate_2 * self.ff(self.modulated(x, shift_2, scale_2)))
 
 
 class TemporalBlock(_Modulated):
@@ -176,7 +162,7 @@ class TemporalBlock(_Modulated):
 
     def __init__(self, width: int, heads: int, *, bias: bool, eps: float, factor: int) -> None:
         super().__init__(width, eps)
-        self.attn1 = TimeAttention(width, heads, bias=bias, factor=factor)
+        self.attn1 = ShrinkingAttention(width, heads, bias=bias, factor=factor, conv=nn.Conv1d)
         self.ff = FeedForward(width)
 
     def forward(self, x: Tensor, modulation: Tensor, rotation: Rotation | None, frames: int) -> Tensor:
@@ -189,12 +175,3 @@ class TemporalBlock(_Modulated):
         clip = clip + gate_1 * y.view(through_time.shape).transpose(1, 2)
         clip = clip + gate_2 * self.ff(self.modulated(clip, shift_2, scale_2))
         return clip if frames == x.shape[1] else torch.cat([clip, x[:, frames:]], dim=1)
-
-
-def _mean(conv: nn.Module, count: int) -> nn.Module:
-    """A convolution that begins as the mean of what it sees."""
-    assert isinstance(conv, (nn.Conv1d, nn.Conv2d))
-    nn.init.constant_(conv.weight, 1 / count)
-    assert conv.bias is not None
-    nn.init.zeros_(conv.bias)
-    return conv

@@ -7,25 +7,15 @@ A still is a clip of one frame. Names of its tensors are those of the released w
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
-from mezzotint.nets._causal_config import CausalVAEConfig
-from mezzotint.nets._causal_layers import (
-    CausalConv3d,
-    Downsample,
-    FrameAttention,
-    Norm,
-    ResnetBlock,
-    SpatialUpsample2x,
-    TimeDownsample,
-    TimeUpsample,
-    activated,
-    as_clip,
-    as_frames,
-)
+from mezzotint.nets import _causal_layers as layers
+from mezzotint.nets._causal_layers import as_clip, as_frames
 from mezzotint.nets._causal_tiling import Tiling
+from mezzotint.nets._configs import CausalVAEConfig
 
 __all__ = ["CausalVAE", "CausalVAEConfig", "Tiling", "posterior"]
 
@@ -37,10 +27,11 @@ class _DownLevel(nn.Module):
         super().__init__()
         self.flat = config.flat[level]
         self.block = nn.ModuleList(
-            ResnetBlock(inputs if i == 0 else outputs, outputs, flat=self.flat) for i in range(config.num_res_blocks)
+            layers.ResnetBlock(inputs if i == 0 else outputs, outputs, flat=self.flat)
+            for i in range(config.num_res_blocks)
         )
-        self.downsample = Downsample(outputs) if config.shrinks[level] else None
-        self.time_downsample = TimeDownsample(outputs) if config.shrinks_time[level] else None
+        self.downsample = layers.Downsample(outputs) if config.shrinks[level] else None
+        self.time_downsample = layers.TimeDownsample(outputs) if config.shrinks_time[level] else None
 
     def forward(self, x: Tensor) -> Tensor:
         batch = len(x)
@@ -59,10 +50,11 @@ class _UpLevel(nn.Module):
     def __init__(self, inputs: int, outputs: int, config: CausalVAEConfig, level: int) -> None:
         super().__init__()
         self.block = nn.ModuleList(
-            ResnetBlock(inputs if i == 0 else outputs, outputs, flat=False) for i in range(config.num_res_blocks + 1)
+            layers.ResnetBlock(inputs if i == 0 else outputs, outputs, flat=False)
+            for i in range(config.num_res_blocks + 1)
         )
-        self.upsample = SpatialUpsample2x(outputs) if config.grows[level] else None
-        self.time_upsample = TimeUpsample(outputs) if config.grows_time[level] else None
+        self.upsample = layers.SpatialUpsample2x(outputs) if config.grows[level] else None
+        self.time_upsample = layers.TimeUpsample(outputs) if config.grows_time[level] else None
 
     def forward(self, x: Tensor) -> Tensor:
         for block in self.block:
@@ -74,13 +66,12 @@ class _UpLevel(nn.Module):
 class _Middle(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.block_1 = ResnetBlock(channels, channels, flat=False)
-        self.attn_1 = FrameAttention(channels)
-        self.block_2 = ResnetBlock(channels, channels, flat=False)
+        self.block_1 = layers.ResnetBlock(channels, channels, flat=False)
+        self.attn_1 = layers.FrameAttention(channels)
+        self.block_2 = layers.ResnetBlock(channels, channels, flat=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        middle: Tensor = self.block_2(self.attn_1(self.block_1(x)))
-        return middle
+        return cast(Tensor, self.block_2(self.attn_1(self.block_1(x))))
 
 
 class _Encoder(nn.Module):
@@ -92,15 +83,14 @@ class _Encoder(nn.Module):
             _DownLevel(before, after, config, level) for level, (before, after) in enumerate(pairwise(widths))
         )
         self.mid = _Middle(widths[-1])
-        self.norm_out = Norm(widths[-1])
-        self.conv_out = CausalConv3d(widths[-1], 2 * config.z_channels, 3, padding=1)
+        self.norm_out = layers.Norm(widths[-1])
+        self.conv_out = layers.CausalConv3d(widths[-1], 2 * config.z_channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         x = as_clip(self.conv_in(as_frames(x)), len(x))
         for level in self.down:
             x = level(x)
-        encoded: Tensor = self.conv_out(activated(self.norm_out(self.mid(x))))
-        return encoded
+        return cast(Tensor, self.conv_out(layers.activated(self.norm_out(self.mid(x)))))
 
 
 class _Decoder(nn.Module):
@@ -109,21 +99,20 @@ class _Decoder(nn.Module):
     def __init__(self, config: CausalVAEConfig) -> None:
         super().__init__()
         widths = [config.hidden_size * factor for factor in config.hidden_size_mult]
-        self.conv_in = CausalConv3d(config.z_channels, widths[-1], 3, padding=1)
+        self.conv_in = layers.CausalConv3d(config.z_channels, widths[-1], 3, padding=1)
         self.mid = _Middle(widths[-1])
         self.up = nn.ModuleList(
             _UpLevel(before, after, config, level)
             for level, (before, after) in enumerate(zip([*widths[1:], widths[-1]], widths, strict=True))
         )
-        self.norm_out = Norm(widths[0])
-        self.conv_out = CausalConv3d(widths[0], 3, 3, padding=1)
+        self.norm_out = layers.Norm(widths[0])
+        self.conv_out = layers.CausalConv3d(widths[0], 3, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.mid(self.conv_in(x))
         for level in reversed(self.up):
             x = level(x)
-        decoded: Tensor = self.conv_out(activated(self.norm_out(x)))
-        return decoded
+        return cast(Tensor, self.conv_out(layers.activated(self.norm_out(x))))
 
 
 class CausalVAE(nn.Module):
@@ -135,8 +124,8 @@ class CausalVAE(nn.Module):
         self.tiling: Tiling | None = None
         self.encoder = _Encoder(config)
         self.decoder = _Decoder(config)
-        self.quant_conv = CausalConv3d(2 * config.z_channels, 2 * config.embed_dim, 1)
-        self.post_quant_conv = CausalConv3d(config.embed_dim, config.z_channels, 1)
+        self.quant_conv = layers.CausalConv3d(2 * config.z_channels, 2 * config.embed_dim, 1)
+        self.post_quant_conv = layers.CausalConv3d(config.embed_dim, config.z_channels, 1)
 
     def latent_frames(self, frames: int) -> int:
         """(n − 1)/4 + 1, rounded down: 1 → 1, 17 → 5, 65 → 17. Decoded again they are 4k + 1 frames."""
@@ -145,29 +134,27 @@ class CausalVAE(nn.Module):
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, F, H, W) in [−1, 1], H and W multiples of 8 → moments (B, 8, f, h, w): mean, then the
         logarithm of the variance, unscaled and unclamped; see `posterior`."""
-        if self.tiling is not None and self.tiling.parts_clip(pixels):
+        if self.tiling is not None and self.tiling.exceeded_by(pixels):
             return self.tiling.encode(pixels, self._encoded)
         return self._encoded(pixels)
 
     def decode(self, latents: Tensor) -> Tensor:
         """Unscaled latents (B, 4, f, h, w) → pixels (B, 3, 4(f − 1) + 1, 8h, 8w), about [−1, 1], not clamped."""
-        if self.tiling is not None and self.tiling.parts_latents(latents):
+        if self.tiling is not None and self.tiling.exceeded_by(latents, latents=True):
             return self.tiling.decode(latents, self._decoded)
         return self._decoded(latents)
 
     def keep_norms_in_float32(self, kept: bool = True) -> None:
         """Whether group norms are computed in float32 where the rest is in half precision."""
         for module in self.modules():
-            if isinstance(module, Norm):
+            if isinstance(module, layers.Norm):
                 module.in_float32 = kept
 
     def _encoded(self, pixels: Tensor) -> Tensor:
-        moments: Tensor = self.quant_conv(self.encoder(pixels))
-        return moments
+        return cast(Tensor, self.quant_conv(self.encoder(pixels)))
 
     def _decoded(self, latents: Tensor) -> Tensor:
-        pixels: Tensor = self.decoder(self.post_quant_conv(latents))
-        return pixels
+        return cast(Tensor, self.decoder(self.post_quant_conv(latents)))
 
 
 def posterior(moments: Tensor) -> tuple[Tensor, Tensor]:

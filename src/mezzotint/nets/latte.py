@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mezzotint.nets import _latte_positions as positions
+from mezzotint.nets._configs import LatteConfig
 from mezzotint.nets._latte_blocks import SpatialBlock, TemporalBlock
-from mezzotint.nets._latte_config import LatteConfig
 from mezzotint.nets._latte_positions import Rotation
 
 __all__ = ["Latte", "LatteConfig"]
@@ -50,8 +51,7 @@ class _TimestepEmbedding(nn.Module):
         self.linear_2 = nn.Linear(width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        embedded: Tensor = self.linear_2(functional.silu(self.linear_1(x)))
-        return embedded
+        return cast(Tensor, self.linear_2(functional.silu(self.linear_1(x))))
 
 
 class _Timestep(nn.Module):
@@ -83,8 +83,7 @@ class _Captions(nn.Module):
         self.register_buffer("y_embedding", torch.zeros(_UNUSED_TOKENS, channels))
 
     def forward(self, text: Tensor) -> Tensor:
-        projected: Tensor = self.linear_2(functional.gelu(self.linear_1(text), approximate="tanh"))
-        return projected
+        return cast(Tensor, self.linear_2(functional.gelu(self.linear_1(text), approximate="tanh")))
 
 
 class Latte(nn.Module):
@@ -138,7 +137,7 @@ class Latte(nn.Module):
         clip's caption first. text_mask: (B, L) or (B, 1 + I, L), latent_mask: (B, F + I, h, w); 1 where something
         counts, None where all does. temporal: False passes by all that looks through time: every frame is a picture of
         its own. Returns (B, out_channels, F + I, h, w); with eight channels the first half is ε, the second the
-        position v of the variance, see `diffusion/iddpm.py`.
+        position v of the variance, see `diffusion/learned_variance.py`.
         """
         batch, _, count, height, width = latents.shape
         cell, frames = self.config.patch_size, count - use_image_num

@@ -7,53 +7,50 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 
-ADVICE = MappingProxyType(
-    {
-        "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
-        "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
-        "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
-        "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher.",
-        "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
-        "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
-        "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
-        "it.",
-        "optim.lr_batch_power": "It raises the rate for every batch above 1, so begin low, at 2e-6, and look at "
-        "the rate that is printed.",
-        "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
-        "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
-        "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the "
-        "rate, and optim.lr is a factor of it: leave it at 1.",
-        "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
-        "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
-        "into everything.",
-        "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
-        "caption tells which way something moves or turns.",
-        "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
-        "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
-        "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
-        "steps, where more can diverge.",
-        "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
-        "objective.min_snr_gamma": "5, or 1 or 20; for models that predict v not in the form prediction, in which the "
-        "noisiest timesteps weigh about 0.005.",
-        "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
-        "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
-        "interval of 50, 0.99 or less.",
-        "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
-        "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
-        "optim.ema.strength": "0.01 to 0.15.",
-        "run.device_memory": "59GB where a card has 64.",
-        "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
-        "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
-        "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
-        "objective.timestep_bias.strategy": "earlier for fine detail, later for composition.",
-        "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
-    }
-)
+ADVICE: Mapping[str, str] = {
+    "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
+    "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
+    "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
+    "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher.",
+    "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
+    "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
+    "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
+    "it.",
+    "optim.lr_batch_power": "It raises the rate for every batch above 1, so begin low, at 2e-6, and look at "
+    "the rate that is printed.",
+    "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
+    "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
+    "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the "
+    "rate, and optim.lr is a factor of it: leave it at 1.",
+    "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
+    "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
+    "into everything.",
+    "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
+    "caption tells which way something moves or turns.",
+    "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
+    "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
+    "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
+    "steps, where more can diverge.",
+    "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
+    "objective.min_snr_gamma": "5, or 1 or 20; for models that predict v not in the form prediction, in which the "
+    "noisiest timesteps weigh about 0.005.",
+    "objective.zero_terminal_snr": "For models that predict v; set sample.guidance_rescale=0.7.",
+    "optim.ema.decay": "0.9999 on the GPU with an interval of 1; 0.999 to 0.9999 is sensible. With an "
+    "interval of 50, 0.99 or less.",
+    "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
+    "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
+    "optim.ema.strength": "0.01 to 0.15.",
+    "run.device_memory": "59GB where a card has 64.",
+    "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
+    "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
+    "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
+    "objective.timestep_bias.strategy": "earlier for fine detail, later for composition.",
+    "run.seed": "A fixed one to compare settings; -1 when a model is stopped and taken up in new runs often.",
+}
 """Sentences by path."""
 
 BOUNDARY = 25e9
@@ -91,8 +88,7 @@ def notes(
         return []
     rules = _RULES.get(family_spec(recipe.model.family).advice, ())
     seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
-    left = [(path, words) for path, rule in rules for words in rule(seen)]
-    return [f"{path} {words}; advised: {ADVICE[path]}" for path, words in left]
+    return [f"{path} {words}; advised: {ADVICE[path]}" for rule in rules for path, words in rule(seen)]
 
 
 def less_memory(recipe: Recipe) -> str:
@@ -108,167 +104,99 @@ def less_memory(recipe: Recipe) -> str:
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
 
-_Rules = tuple[tuple[str, Callable[[Seen], Iterator[str]]], ...]
+_Notes = Iterator[tuple[str, str]]
 
 
-def _rate(seen: Seen) -> Iterator[str]:
-    data = seen.recipe.data
+def _of_rates(seen: Seen) -> _Notes:
+    optim, data = seen.recipe.optim, seen.recipe.data
+    schedule, steps = optim.schedule, seen.steps
     most = 5e-6 if data.resolution < 768 else 2.5e-6
-    if seen.has_rate and data.batch_size * seen.recipe.optim.accumulation <= 8 and seen.rate > 1.5 * most:
-        yield f"comes to {seen.rate:.3g} with batches of {data.batch_size} at {data.resolution}"
-
-
-def _decay(seen: Seen) -> Iterator[str]:
-    schedule, steps = seen.recipe.optim.schedule, seen.steps
-    if schedule.decay_steps is None or steps is None or schedule.kind in ("constant", "piecewise"):
-        return
-    if schedule.decay_steps < steps:
-        what = "rises again after it" if schedule.beyond == "wave" else "stays at its floor after it"
-        yield f"is {schedule.decay_steps:,} and the run has {steps:,} steps: the rate {what}"
-    elif schedule.decay_steps > 3 * steps:
-        yield f"is {schedule.decay_steps:,} and the run has {steps:,} steps: the rate hardly falls"
-
-
-def _power(seen: Seen) -> Iterator[str]:
-    optim = seen.recipe.optim
+    if seen.has_rate and data.batch_size * optim.accumulation <= 8 and seen.rate > 1.5 * most:
+        yield "optim.lr", f"comes to {seen.rate:.3g} with batches of {data.batch_size} at {data.resolution}"
+    decay = schedule.decay_steps
+    if decay is not None and steps is not None and schedule.kind not in ("constant", "piecewise"):
+        after = ""
+        if decay < steps:
+            after = "rises again after it" if schedule.beyond == "wave" else "stays at its floor after it"
+        elif decay > 3 * steps:
+            after = "hardly falls"
+        if after:
+            yield "optim.schedule.decay_steps", f"is {decay:,} and the run has {steps:,} steps: the rate {after}"
     if optim.lr_batch_power and optim.lr > 5e-6 and seen.has_rate:
-        yield f"multiplies a rate of {optim.lr:g}"
+        yield "optim.lr_batch_power", f"multiplies a rate of {optim.lr:g}"
+    if optim.accumulation > 1 and data.batch_size >= 6:
+        yield "optim.accumulation", f"is {optim.accumulation} with batches of {data.batch_size}"
+    yield from (("optim.optimizer.kind", words) for words in optim.optimizer.advice(data.batch_size))
 
 
-def _accumulation(seen: Seen) -> Iterator[str]:
-    if seen.recipe.optim.accumulation > 1 and seen.recipe.data.batch_size >= 6:
-        yield f"is {seen.recipe.optim.accumulation} with batches of {seen.recipe.data.batch_size}"
+def _of_pictures(seen: Seen) -> _Notes:
+    data, memory, is_on = seen.recipe.data, seen.memory, seen.recipe.run.recompute.enabled
+    if data.captions.dropout > 0.15:
+        yield "data.captions.dropout", f"is {data.captions.dropout:g}"
+    yield from _of_flips(seen)
+    if memory is not None and is_on and data.resolution < 640 and memory > 0.8 * BOUNDARY:
+        yield "run.recompute.enabled", f"is true at {data.resolution} on {memory / 1e9:.0f} GB"
+    if memory is not None and not is_on and data.resolution > 768 and memory <= 1.1 * BOUNDARY:
+        yield "run.recompute.enabled", f"is false at {data.resolution} on {memory / 1e9:.0f} GB"
 
 
-def _optimizer(seen: Seen) -> Iterator[str]:
-    yield from seen.recipe.optim.optimizer.advice(seen.recipe.data.batch_size)
-
-
-def _dropout(seen: Seen) -> Iterator[str]:
-    if seen.recipe.data.captions.dropout > 0.15:
-        yield f"is {seen.recipe.data.captions.dropout:g}"
-
-
-def _flip(seen: Seen) -> Iterator[str]:
+def _of_flips(seen: Seen) -> _Notes:
     if seen.recipe.data.flip > 0:
-        yield f"is {seen.recipe.data.flip:g}"
+        yield "data.flip", f"is {seen.recipe.data.flip:g}"
 
 
-def _recompute(seen: Seen) -> Iterator[str]:
-    resolution, is_on = seen.recipe.data.resolution, seen.recipe.run.recompute.enabled
-    if seen.memory is None:
-        return
-    if is_on and resolution < 640 and seen.memory > 0.8 * BOUNDARY:
-        yield f"is true at {resolution} on {seen.memory / 1e9:.0f} GB"
-    if not is_on and resolution > 768 and seen.memory <= 1.1 * BOUNDARY:
-        yield f"is false at {resolution} on {seen.memory / 1e9:.0f} GB"
-
-
-def _offset(seen: Seen) -> Iterator[str]:
-    offset = seen.recipe.objective.noise_offset
+def _of_noise(seen: Seen) -> _Notes:
+    objective, steps = seen.recipe.objective, seen.steps
+    offset, discount, gamma = objective.noise_offset, objective.pyramid_discount, objective.min_snr_gamma
     if offset > 0.1:
-        yield f"is {offset:g}"
-    elif offset > 0.03 and seen.steps is not None and seen.steps > 50_000:
-        yield f"is {offset:g} over {seen.steps:,} steps"
+        yield "objective.noise_offset", f"is {offset:g}"
+    elif offset > 0.03 and steps is not None and steps > 50_000:
+        yield "objective.noise_offset", f"is {offset:g} over {steps:,} steps"
+    if discount > 0.4 and (steps is None or steps >= 2000):
+        yield "objective.pyramid_discount", f"is {discount:g}"
+    if gamma is not None and gamma not in (1.0, 5.0, 20.0):
+        yield "objective.min_snr_gamma", f"is {gamma:g}"
+    elif gamma is not None and objective.min_snr_form == "prediction" and seen.prediction == "v":
+        what = f"is {gamma:g}, the model predicts v, and objective.min_snr_form is prediction"
+        yield "objective.min_snr_gamma", what
+    if objective.zero_terminal_snr and seen.recipe.model.prediction == "epsilon":
+        yield "objective.zero_terminal_snr", "is true, and model.prediction is epsilon"
+    elif objective.zero_terminal_snr and not seen.recipe.sample.guidance_rescale:
+        yield "objective.zero_terminal_snr", "is true, and sample.guidance_rescale is 0"
 
 
-def _pyramid(seen: Seen) -> Iterator[str]:
-    discount = seen.recipe.objective.pyramid_discount
-    if discount > 0.4 and (seen.steps is None or seen.steps >= 2000):
-        yield f"is {discount:g}"
-
-
-def _gamma(seen: Seen) -> Iterator[str]:
-    gamma, form = seen.recipe.objective.min_snr_gamma, seen.recipe.objective.min_snr_form
-    if gamma is None:
+def _of_averages(seen: Seen) -> _Notes:
+    ema, memory = seen.recipe.optim.ema, seen.memory
+    if ema.rule == "constant" and ema.strength is None:
+        if ema.interval >= 50 and ema.decay > 0.99:
+            yield "optim.ema.decay", f"is {ema.decay:g} with an interval of {ema.interval}"
+        elif ema.interval == 1 and not 0.999 <= ema.decay <= 0.9999:
+            yield "optim.ema.decay", f"is {ema.decay:g}"
+    if ema.strength is not None and not 0.01 <= ema.strength <= 0.15:
+        yield "optim.ema.strength", f"is {ema.strength:g}"
+    if ema.rule == "none" or memory is None:
         return
-    if gamma not in (1.0, 5.0, 20.0):
-        yield f"is {gamma:g}"
-    elif form == "prediction" and seen.prediction == "v":
-        yield f"is {gamma:g}, the model predicts v, and objective.min_snr_form is prediction"
+    if ema.device == "same" and memory <= 17.5e9:
+        yield "optim.ema.device", f"is same on {memory / 1e9:.0f} GB"
+    if ema.device == "cpu" and memory >= 40e9:
+        yield "optim.ema.device", f"is cpu on {memory / 1e9:.0f} GB"
 
 
-def _zero(seen: Seen) -> Iterator[str]:
-    recipe = seen.recipe
-    if recipe.objective.zero_terminal_snr and recipe.model.prediction == "epsilon":
-        yield "is true, and model.prediction is epsilon"
-    elif recipe.objective.zero_terminal_snr and not recipe.sample.guidance_rescale:
-        yield "is true, and sample.guidance_rescale is 0"
-
-
-def _decay_of_average(seen: Seen) -> Iterator[str]:
-    ema = seen.recipe.optim.ema
-    if ema.rule != "constant" or ema.strength is not None:
-        return
-    if ema.interval >= 50 and ema.decay > 0.99:
-        yield f"is {ema.decay:g} with an interval of {ema.interval}"
-    elif ema.interval == 1 and not 0.999 <= ema.decay <= 0.9999:
-        yield f"is {ema.decay:g}"
-
-
-def _strength(seen: Seen) -> Iterator[str]:
-    strength = seen.recipe.optim.ema.strength
-    if strength is not None and not 0.01 <= strength <= 0.15:
-        yield f"is {strength:g}"
-
-
-def _home_of_average(seen: Seen) -> Iterator[str]:
-    ema = seen.recipe.optim.ema
-    if ema.rule == "none" or seen.memory is None:
-        return
-    if ema.device == "same" and seen.memory <= 17.5e9:
-        yield f"is same on {seen.memory / 1e9:.0f} GB"
-    if ema.device == "cpu" and seen.memory >= 40e9:
-        yield f"is cpu on {seen.memory / 1e9:.0f} GB"
-
-
-def _vae(seen: Seen) -> Iterator[str]:
-    run = seen.recipe.run
+def _of_sdxl(seen: Seen) -> _Notes:
+    run, gamma = seen.recipe.run, seen.recipe.objective.min_snr_gamma
+    if gamma is not None and gamma != 5.0:
+        yield "objective.min_snr_gamma", f"is {gamma:g}"
     kept = run.vae_dtype or run.frozen_dtype
     is_half = kept == "fp16" or (run.precision == "fp16" and kept == "same")
     if is_half and seen.recipe.model.vae is None:
-        yield "comes to fp16, and model.vae names no other VAE"
-
-
-def _weights(seen: Seen) -> Iterator[str]:
-    run = seen.recipe.run
+        yield "run.vae_dtype", "comes to fp16, and model.vae names no other VAE"
     if run.precision == "fp16" and run.weight_dtype == "same":
-        yield "is same, and run.precision is fp16"
+        yield "run.weight_dtype", "is same, and run.precision is fp16"
 
 
-def _gamma_of_sdxl(seen: Seen) -> Iterator[str]:
-    gamma = seen.recipe.objective.min_snr_gamma
-    if gamma is not None and gamma != 5.0:
-        yield f"is {gamma:g}"
-
-
-_EVERYDREAM2: _Rules = (
-    ("optim.lr", _rate),
-    ("optim.schedule.decay_steps", _decay),
-    ("optim.lr_batch_power", _power),
-    ("optim.accumulation", _accumulation),
-    ("optim.optimizer.kind", _optimizer),
-    ("data.captions.dropout", _dropout),
-    ("data.flip", _flip),
-    ("run.recompute.enabled", _recompute),
-    ("objective.noise_offset", _offset),
-    ("objective.pyramid_discount", _pyramid),
-    ("objective.min_snr_gamma", _gamma),
-    ("objective.zero_terminal_snr", _zero),
-    ("optim.ema.decay", _decay_of_average),
-    ("optim.ema.strength", _strength),
-    ("optim.ema.device", _home_of_average),
-)
-
-_MINDONE: _Rules = (
-    ("objective.min_snr_gamma", _gamma_of_sdxl),
-    ("run.vae_dtype", _vae),
-    ("run.weight_dtype", _weights),
-)
-
-_RULES: Mapping[str, _Rules] = {
-    "everydream2": _EVERYDREAM2,
-    "mindone": _MINDONE,
-    "open-sora-plan": (("data.flip", _flip),),
+_RULES: Mapping[str, tuple[Callable[[Seen], _Notes], ...]] = {
+    "everydream2": (_of_rates, _of_pictures, _of_noise, _of_averages),
+    "mindone": (_of_sdxl,),
+    "open-sora-plan": (_of_flips,),
 }
 """By whose documents they are: what a family's `SPEC.advice` names."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
 S = TypeVar("S", bound="Section")
 ChangeKind = Literal["free", "recorded", "allow", "never"]
@@ -43,6 +43,16 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False, validate_default=True
     )
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        for sentence in self.contradictions():
+            raise ValueError(sentence)
+        return self
+
+    def contradictions(self) -> Iterator[str]:
+        """What does not fit together in it, a sentence each. The first one is shown."""
+        yield from ()
 
 
 def change_of(section: type[Section], field: str) -> ChangeKind:

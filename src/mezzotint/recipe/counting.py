@@ -1,6 +1,8 @@
-"""Numbers with their nouns, as sentences have them."""
+"""Numbers with their nouns, and long lists, as sentences have them."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def counted(number: int, noun: str) -> str:
@@ -10,3 +12,9 @@ def counted(number: int, noun: str) -> str:
     if noun.endswith("entry"):
         return f"{number:,} {noun.removesuffix('y')}ies"
     return f"{number:,} {noun}{'es' if noun.endswith(('tch', 'ss')) else 's'}"
+
+
+def listed(names: Sequence[str], most: int, *, separator: str = ", ") -> str:
+    """`a, b and 3 more`: the first names of many."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more

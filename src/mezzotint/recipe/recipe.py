@@ -1,19 +1,39 @@
-"""The whole recipe. Only `tasks` reads it; below, a package takes its own section."""
+"""The whole recipe. Only `tasks` reads it; below, a package takes its own section. It never changes: a few settings may
+be replaced while a run goes, at the start of an epoch, by those of another one."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mezzotint import registry
-from mezzotint.recipe.base import FREE, Section
+from mezzotint.recipe.base import FREE, S, Section, with_values
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
+
+LIVE = (
+    "objective.noise_offset",
+    "objective.zero_terminal_snr",
+    "objective.min_snr_gamma",
+    "model.clip_skip",
+    "run.save.every",
+    "run.export.every",
+    "run.export.from_epoch",
+    "run.export.dtype",
+    "run.export.single_file_dtype",
+    "sample.guidance_rescale",
+)
+"""The settings, by path."""
+
+SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")
+"""Those of them that runs of before could not change."""
 
 
 class Recipe(Section):
@@ -40,47 +60,45 @@ class Recipe(Section):
     sample: SampleSettings = SampleSettings()
     """The pictures drawn from the model."""
 
-    @model_validator(mode="after")
-    def _agree(self) -> Recipe:
+    def contradictions(self) -> Iterator[str]:
         if self.run.steps is not None and self.run.epochs is not None:
-            raise ValueError("run.steps and run.epochs are both set; give one of them")
+            yield "run.steps and run.epochs are both set; give one of them"
         if self.run.whole_epochs and self.run.steps is None:
-            raise ValueError("run.whole_epochs is about run.steps, which is not set; set it, or leave this out")
+            yield "run.whole_epochs is about run.steps, which is not set; set it, or leave this out"
         encoders = self.model.trained_encoders
         if self.data.cache.text and encoders:
-            raise ValueError(
+            yield (
                 "data.cache.text keeps what the text encoder said before training, but "
                 f"model.train includes {encoders[0]}; "
                 "set data.cache.text=false or train the denoiser alone"
             )
-        self._refuse_unshared()
+        yield from self._unshared()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
             if unknown:
-                raise ValueError(
+                yield (
                     f"optim.{name} names {', '.join(unknown)}, which model.train does not train (it "
                     f"trains {', '.join(self.model.train)})"
                 )
         if self.model.last_layers is not None and "text_encoder" not in self.model.train:
-            raise ValueError(
+            yield (
                 "model.last_layers says how much of the text encoder is trained, but model.train does not train it; "
                 "write model.train=[denoiser, text_encoder]"
             )
-        return self
 
-    def _refuse_unshared(self) -> None:
+    def _unshared(self) -> Iterator[str]:
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""
         if self.run.runtime != "fsdp":
             return
         if self.run.export.mindspore_optimizer or self.run.start.optimizer is not None:
-            raise ValueError(
+            yield (
                 "run.export.mindspore_optimizer and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
                 "no process has any; leave them out, or take run.runtime=ddp"
             )
         for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
             if not optimizer.allows_sharding:
                 where = "optim.optimizer" if place == "optimizer" else f"optim.part_optimizer of {place}"
-                raise ValueError(
+                yield (
                     f"run.runtime is fsdp, and {where} is {optimizer.kind}, which needs whole tensors; take one of "
                     f"{', '.join(_that_allow_sharding())}, or run.runtime=ddp"
                 )
@@ -89,3 +107,27 @@ class Recipe(Section):
 def _that_allow_sharding() -> list[str]:
     names = registry.names("recipe/optimizers", at_hand=True)
     return [name for name in names if registry.find("recipe/optimizers", name).Settings.allows_sharding]
+
+
+def live_values(recipe: Recipe) -> dict[str, Any]:
+    """Their values in a recipe, as JSON, by path."""
+    tree = recipe.model_dump(mode="json", by_alias=True)
+    return {path: reduce(lambda inside, word: inside[word], path.split("."), tree) for path in LIVE}
+
+
+def with_live(recipe: Recipe, values: Mapping[str, Any]) -> Recipe:
+    """The recipe with other values of live settings, checked as any. values: as `live_values` gives them; those that
+    are not named stay. Raises pydantic's ValidationError."""
+    for path, value in values.items():
+        assert path in LIVE, path
+        recipe = replaced(recipe, path.split("."), value)
+    return recipe
+
+
+def replaced(section: S, words: Sequence[str], value: Any) -> S:
+    """The section with another value of one setting, checked as any. words: of its path. value: as JSON. Raises
+    pydantic's ValidationError."""
+    name, *inside = words
+    if inside:
+        return with_values(section, {name: replaced(getattr(section, name), inside, value)})
+    return type(section).model_validate(section.model_dump(mode="json", by_alias=True) | {name: value})

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
@@ -16,18 +15,10 @@ from pydantic.json_schema import GenerateJsonSchema
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.advice import ADVICE
 from mezzotint.recipe.base import ChangeKind, Every, Section
+from mezzotint.recipe.reading import paths
 from mezzotint.recipe.reading.foreign_names import Foreign, foreign
 from mezzotint.recipe.reading.nearest import nearest
-from mezzotint.recipe.reading.paths import (
-    Setting,
-    Shape,
-    by_path,
-    first_sentence,
-    one_line,
-    owner,
-    sections,
-    settings,
-)
+from mezzotint.recipe.reading.paths import Setting, Shape, by_path, one_line, owner, sections, settings
 from mezzotint.recipe.recipe import Recipe
 
 ON_RESUME: dict[ChangeKind, str] = {
@@ -45,24 +36,6 @@ _LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at mo
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One setting as the reference shows it. type: in words, with its range. default: as JSON. choices: of a closed
-    choice, otherwise ()."""
-
-    path: str
-    type: str
-    default: Any
-    help: str
-    change: ChangeKind
-    choices: tuple[str, ...] = ()
-
-
-def rows() -> tuple[Row, ...]:
-    """Every leaf setting, in the order of the sections."""
-    return tuple(_row(setting) for setting in settings())
-
-
 def explain(path: str) -> str:
     """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole. A name of another trainer
     is explained as ours, with who calls it so.
@@ -70,12 +43,12 @@ def explain(path: str) -> str:
     Raises RecipeError E1013 with the nearest path for what is neither.
     """
     if path in by_path():
-        return _explain_setting(_row(by_path()[path]))
+        return _explain_setting(by_path()[path])
     if path in sections() or path == "recipe":
         return _explain_section(path)
     inside = owner(path)
     if inside is not None and (inside[0].shape.is_list or inside[0].shape.is_map):
-        return _explain_setting(_row(inside[0]))
+        return _explain_setting(inside[0])
     known = foreign(path)
     if known is not None:
         return _explain_foreign(path.lstrip("-"), known)
@@ -151,11 +124,6 @@ class _Schema(GenerateJsonSchema):
         return False
 
 
-def _row(setting: Setting) -> Row:
-    kind = setting.shape
-    return Row(setting.path, type_words(kind), setting.default, setting.help, setting.change, kind.choices)
-
-
 def type_words(shape: Shape) -> str:
     """A type in words: `whole number above 0`, `one of mse, huber`, `list of texts, or one`, `interval or null`."""
     words = _base_words(shape)
@@ -203,10 +171,10 @@ def _number(value: float) -> str:
     return f"{value:g}" if value < 1e6 else str(value)
 
 
-def _explain_setting(row: Row) -> str:
+def _explain_setting(row: Setting) -> str:
     text = [
         row.path,
-        wrapped(f"{row.type}; default {_default(row)}"),
+        wrapped(f"{type_words(row.shape)}; default {_default(row)}"),
         wrapped(f"on resume: {ON_RESUME[row.change]}"),
         "",
         wrapped(row.help),
@@ -225,12 +193,12 @@ def _explain_foreign(name: str, known: Foreign) -> str:
 
 def _explain_section(path: str) -> str:
     prefix = "" if path == "recipe" else f"{path}."
-    inside = [row for row in rows() if row.path.startswith(prefix)]
+    inside = [row for row in settings() if row.path.startswith(prefix)]
     width = max(len(row.path) for row in inside)
     about = sections().get(path) or one_line(Recipe.__doc__)
     lines = [path, wrapped(about), ""]
     for row in inside:
-        short = textwrap.shorten(first_sentence(row.help), width=max(30, 96 - width), placeholder=" …")
+        short = textwrap.shorten(paths.first_sentence(row.help), width=max(30, 96 - width), placeholder=" …")
         lines.append(f"  {row.path:<{width}}  {short}")
     return "\n".join([*lines, "", "`mezzotint explain PATH` tells everything about one of them."])
 
@@ -240,30 +208,25 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _default(row: Row) -> str:
+def _default(row: Setting) -> str:
     value = row.default
-    if isinstance(value, list) and len(value) == 1 and "or a list of them" in row.type:
+    if isinstance(value, list) and len(value) == 1 and "or a list of them" in type_words(row.shape):
         value = value[0]  # as one would write it
     return json.dumps(value, ensure_ascii=False).strip('"') or '""'
 
 
 def _table(section: str) -> list[str]:
     """The settings directly in a section, "" for the top."""
-    inside = [row for row in rows() if row.path.rpartition(".")[0] == section]
+    inside = [row for row in settings() if row.path.rpartition(".")[0] == section]
     if not inside:
         return []
     about = sections().get(section, "The recipe itself.")
     head = [f"## `{section}`" if section else "## Top", "", about, ""]
     head += ["| setting | type | default | on resume | what it does |", "|---|---|---|---|---|"]
-    lines = [
-        f"| `{row.path}` | {_cell(row.type)} | `{_cell(_default(row))}` | {row.change} | {_cell(row.help)} |"
-        for row in inside
-    ]
-    return [*head, *lines, ""]
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    for row in inside:
+        cells = (f"`{row.path}`", type_words(row.shape), f"`{_default(row)}`", row.change, row.help)
+        head.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return [*head, ""]
 
 
 def _admit_one(schema: dict[str, Any], setting: Setting) -> None:

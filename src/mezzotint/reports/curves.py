@@ -1,13 +1,19 @@
-"""The numbers of a loss plot, between the reader of metrics.jsonl and the one file that draws."""
+"""The numbers of a run, from metrics.jsonl: by line, and as the curves of a loss plot."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from mezzotint import outside
+from mezzotint.run_folder import RunFolder
+
+_BETA = 0.98
 Column = NDArray[np.float64]
 
 
@@ -24,3 +30,75 @@ class Curves:
     held_out: Column
     held_out_ema: Column
     is_every_step: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """metrics.jsonl by kind of line: of steps, and of held-out measurements; each step once, in order. tag: the
+    held-out number that stands for all of them."""
+
+    steps: Sequence[dict[str, Any]]
+    held_out: Sequence[dict[str, Any]]
+
+    @property
+    def tag(self) -> str:
+        """Of several sets their mean, otherwise the one there is."""
+        named = [key for line in self.held_out for key in line if key.startswith("val/") and "_at/" not in key]
+        return "val/all" if "val/all" in named else next(iter(named), "val/loss")
+
+
+def read_metrics(folder: RunFolder) -> Metrics:
+    """Reads metrics.jsonl. Of lines with the same step the last one counts; torn lines are left out."""
+    steps: dict[int, dict[str, Any]] = {}
+    held_out: dict[int, dict[str, Any]] = {}
+    for line in outside.read_lines(folder.metrics):
+        if not isinstance(line.get("step"), int):
+            continue
+        if "loss" in line:
+            steps[line["step"]] = line
+        elif any(key.startswith("val/") for key in line):
+            held_out[line["step"]] = line
+    return Metrics([steps[n] for n in sorted(steps)], [held_out[n] for n in sorted(held_out)])
+
+
+def curves_of(metrics: Metrics) -> Curves:
+    """The curves of the plot."""
+    rates = sorted({name for line in metrics.steps for name in line if name.startswith("lr/")})
+    return Curves(
+        steps=_column(metrics.steps, "step"),
+        loss=_column(metrics.steps, "loss"),
+        smoothed=smoothed_loss(metrics),
+        is_every_step=metrics.steps[-1]["step"] - metrics.steps[0]["step"] < len(metrics.steps),
+        rates={name.removeprefix("lr/"): _column(metrics.steps, name) for name in rates},
+        held_out_steps=_column(metrics.held_out, "step"),
+        held_out=_column(metrics.held_out, metrics.tag),
+        held_out_ema=_column(metrics.held_out, f"{metrics.tag}_shadow"),
+    )
+
+
+def smoothed(values: Column, steps: Column | None = None, beta: float = _BETA) -> Column:
+    """The exponential mean over the steps so far, corrected for its start; what is not finite is passed over. steps:
+    how many each value stands for, itself and those before it that are not there; None is one each."""
+    means = np.full(len(values), np.nan)
+    mean, weight = 0.0, 0.0
+    counts = np.ones(len(values)) if steps is None else steps
+    for place, (value, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
+        if math.isfinite(value):
+            kept = beta**count
+            mean, weight = kept * mean + (1 - kept) * value, kept * weight + (1 - kept)
+        if weight:
+            means[place] = mean / weight
+    return means
+
+
+def smoothed_loss(metrics: Metrics) -> Column:
+    """The smoothed loss as it was logged, which the terminal showed; where an older log has none, from the logged
+    steps, each standing for those since the one before."""
+    logged = _column(metrics.steps, "loss_avg")
+    numbers = _column(metrics.steps, "step")
+    between = np.diff(numbers, prepend=0.0)
+    return np.where(np.isfinite(logged), logged, smoothed(_column(metrics.steps, "loss"), between))
+
+
+def _column(lines: Sequence[dict[str, Any]], name: str) -> Column:
+    return np.array([float(line.get(name, "nan")) for line in lines], dtype=np.float64)

@@ -18,11 +18,9 @@ from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import Catalogue, readable
 from mezzotint.data.catalogue.indexing import LONG_CAPTION_WORDS
 from mezzotint.data.media.colour import conversions_of
-from mezzotint.data.schedule.plan import PlanColumns
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.stages import Epoch
 
 FILE = "data_report.jsonl"
 
@@ -64,44 +62,6 @@ def write(
             stills = _lines(catalogue.stills, None, {})
             file.writelines(json.dumps({"set": "stills", **line}) + "\n" for line in stills)
     return path
-
-
-def bucket_table(columns: PlanColumns, settings: DataSettings, epoch: Epoch) -> str:
-    """The buckets of an epoch as a table of text: size, pictures, visits, batches, and what remains that fills no
-    batch, with what becomes of it. Buckets without pictures are left out."""
-    sizes = buckets.table(settings)
-    pictures = np.bincount(columns.bucket, minlength=len(sizes))
-    batches = np.bincount(epoch.bucket, minlength=len(sizes))
-    lengths = np.diff(epoch.starts)
-    visits = np.bincount(epoch.bucket, weights=lengths, minlength=len(sizes)).astype(np.int64)
-    is_part = lengths < settings.batch_size
-    remainder = np.zeros(len(sizes), np.int64)
-    remainder[epoch.bucket[is_part]] = lengths[is_part]
-    rows: list[tuple[str, ...]] = [("bucket", "pictures", "visits", "batches", "remainder")]
-    for i, size in enumerate(sizes):
-        if pictures[i]:
-            rows.append((str(size), *(str(int(count[i])) for count in (pictures, visits, batches, remainder))))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([*lines, _remainder(settings, epoch, int(is_part.sum()))])
-
-
-def _remainder(settings: DataSettings, epoch: Epoch, num_short: int) -> str:
-    total = (
-        f"{counted(len(epoch.order), 'visit')} in {counted(epoch.num_batches, 'batch')}, "
-        f"{counted(epoch.num_steps, 'step')} an epoch"
-    )
-    match settings.remainder:
-        case "short":
-            return f"{total}; {counted(num_short, 'batch')} shorter than {settings.batch_size}"
-        case "fill":
-            return f"{total}; {counted(epoch.filled, 'visit')} repeated to fill batches"
-        case "repeat":
-            return f"{total}; {counted(epoch.filled, 'visit')} repeated to fill batches, which count less"
-        case "drop":
-            return f"{total}; {counted(epoch.left_out, 'visit')} left out because they fill no batch"
-        case _:
-            raise AssertionError(settings.remainder)
 
 
 def _oddities(

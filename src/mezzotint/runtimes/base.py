@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import os
 import random
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
@@ -38,13 +37,12 @@ class Share:
         return whole[self.start : self.stop]
 
 
-class Runtime(ABC):
-    """Where a run computes. Parameter names do not depend on it. Gradients are summed, never averaged: the trainer
-    divides by samples."""
+class Runtime:
+    """Where a run computes, and here one process alone, which has nothing to exchange. Parameter names do not depend on
+    it. Gradients are summed, never averaged: the trainer divides by samples."""
 
-    device: torch.device
-    rank: int = 0
     world_size: int = 1
+    rank: int = 0
     shares: Mapping[str, Share] = MappingProxyType({})
     """What this process holds of each trained parameter, where no process holds all of it; empty elsewhere."""
     holds_masters: bool = False
@@ -52,12 +50,14 @@ class Runtime(ABC):
     is_writer: bool = True
     """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
 
+    def __init__(self, device: torch.device, launch: Launch, settings: RunSettings) -> None:
+        self.device = device
+
     @property
     def is_first(self) -> bool:
         """Whether this process writes files and speaks."""
         return self.rank == 0
 
-    @abstractmethod
     def prepare(
         self,
         parts: Mapping[str, nn.Module],
@@ -72,21 +72,24 @@ class Runtime(ABC):
         weights, where the runtime sees to it. Returns what the update moves, by the same names: the parameters, or
         this process's shares of them.
         """
+        for part in parts.values():
+            part.to(self.device)
+        return trained
 
-    @abstractmethod
     def micro_batch(self, last: bool) -> AbstractContextManager[None]:
         """Surrounds forward and backward of a micro-batch. When the last one ends, every gradient is the sum over all
         processes."""
+        return nullcontext()
 
-    @abstractmethod
     def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
         """2-norms of the gradients, float32: (1,) for "all", (parts,) for "part" in order of appearance, (tensors,)
         for "tensor".
 
         Stays on the device. A parameter without gradient counts as zero.
         """
+        return norms_of(trained, scope)
 
-    def written(self) -> None:  # noqa: B027  most hold no copies
+    def written(self) -> None:
         """The trained weights were written in place: copies that the runtime holds of them are out of date."""
 
     def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
@@ -94,28 +97,26 @@ class Runtime(ABC):
         first gets an answer that is not empty, on the CPU. Where nothing is shared: as they are."""
         return tensors
 
-    @abstractmethod
     def total(self, values: Tensor) -> Tensor:
         """The elementwise sum over all processes, on the device, without waiting for it on the host."""
+        return values
 
-    @abstractmethod
     def agree(self, flags: int) -> int:
         """The bitwise or of small flags (below 2³¹) over all processes. Signals and wall-clock decisions go through
         it, on the host, so that no device has to be waited for."""
+        return flags
 
-    @abstractmethod
     def barrier(self) -> None:
         """Waits until every process is here, however long what they do alone takes; one that dies ends the wait."""
 
-    @abstractmethod
     def share(self, text: str) -> str:
         """Rank 0's text, on every process."""
+        return text
 
     def gather(self, text: str) -> tuple[str, ...]:
         """What every process says, by rank, on every process."""
         return (text,)
 
-    @abstractmethod
     def close(self) -> None:
         """Leaves the group, if there is one."""
 
@@ -138,8 +139,12 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    _set_tf32(settings.tf32)
-    _seal_global_generators(settings.seed)
+    # by torch's new names alone: once they are set, reading the old ones raises
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if settings.tf32 else "ieee"
+    torch.backends.cudnn.conv.fp32_precision = "tf32" if settings.tf32 else "ieee"  # type: ignore[attr-defined]
+    # no draw of ours comes from these; a library that uses one anyway at least does the same on every start
+    random.seed(settings.seed)
+    torch.manual_seed(settings.seed & 0xFFFFFFFF)
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -170,41 +175,20 @@ def bytes_of(text: str) -> int:
     return int(float(number) * unit)
 
 
-def _set_tf32(allowed: bool) -> None:
-    """By torch's new names alone: once they are set, reading the old ones raises."""
-    precision = "tf32" if allowed else "ieee"
-    torch.backends.cuda.matmul.fp32_precision = precision
-    torch.backends.cudnn.conv.fp32_precision = precision  # type: ignore[attr-defined]
-
-
-def _seal_global_generators(seed: int) -> None:
-    """No draw of ours comes from them; a library that uses one anyway at least does the same on every start."""
-    random.seed(seed)
-    torch.manual_seed(seed & 0xFFFFFFFF)
-
-
 def norms_of(trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
     """Norms over whole, unsharded gradients, in few passes. See `Runtime.grad_norms`."""
-    device = next(iter(trained.values())).device
-    present = [(name, p.grad) for name, p in trained.items() if p.grad is not None]
+    grads = {name: p.grad for name, p in trained.items() if p.grad is not None}
+    norms = torch._foreach_norm(list(grads.values()), 2, dtype=torch.float32) if grads else ()
+    # no list of places goes to the device: it would make the host wait
+    nothing = torch.zeros((), device=next(iter(trained.values())).device)
+    by_name = dict(zip(grads, norms, strict=True))
     if scope == "tensor":
-        # no list of places goes to the device: it would make the host wait
-        nothing = torch.zeros((), device=device)
-        each = dict(zip((name for name, _ in present), _each([g for _, g in present]) if present else (), strict=True))
-        return torch.stack([each.get(name, nothing) for name in trained])
-    groups = {name.split("/")[0]: [] for name in trained} if scope == "part" else {"": []}  # type: dict[str, list[Tensor]]
-    for name, grad in present:
-        groups[name.split("/")[0] if scope == "part" else ""].append(grad)
-    return torch.stack(
-        [
-            torch.linalg.vector_norm(torch.stack(_each(grads))) if grads else torch.zeros((), device=device)
-            for grads in groups.values()
-        ]
-    )
-
-
-def _each(grads: list[Tensor]) -> list[Tensor]:
-    return list(torch._foreach_norm(grads, 2, dtype=torch.float32))
+        return torch.stack([by_name.get(name, nothing) for name in trained])
+    groups: dict[str, list[Tensor]] = {}
+    for name in trained:
+        group = groups.setdefault(name.split("/")[0] if scope == "part" else "", [])
+        group += [by_name[name]] if name in by_name else []
+    return torch.stack([torch.linalg.vector_norm(torch.stack(one)) if one else nothing for one in groups.values()])
 
 
 def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RecomputeSettings) -> int:
@@ -234,14 +218,7 @@ def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]]) -> int:
     """Compiles each block's forward on its own, which starts far sooner than compiling the whole; returns how many."""
     # all blocks of a class share one code object, of which torch compiles 8 versions and then runs the rest uncompiled
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 16
-    done = 0
-    for block in blocks:
-        for module in block:
-            module.compile(dynamic=False)
-            done += 1
-    return done
-
-
-def each_part(trained: Mapping[str, nn.Parameter]) -> Iterator[str]:
-    """The parts that have trained parameters, in order of appearance."""
-    return iter(dict.fromkeys(name.split("/")[0] for name in trained))
+    modules = [module for block in blocks for module in block]
+    for module in modules:
+        module.compile(dynamic=False)
+    return len(modules)

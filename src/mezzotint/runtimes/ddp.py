@@ -36,8 +36,7 @@ class Runtime(Processes):
         blocks: Sequence[tuple[nn.Module, ...]] = (),
         weights: torch.dtype = torch.float32,
     ) -> Mapping[str, nn.Parameter]:
-        for part in parts.values():
-            part.to(self.device)
+        super().prepare(parts, trained)
         with torch.no_grad():
             for parameter in trained.values():
                 dist.broadcast(parameter.detach(), src=0)
@@ -52,9 +51,6 @@ class Runtime(Processes):
         yield
         if last:
             self._exchange.finish()
-
-    def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: base.Scope) -> Tensor:
-        return base.norms_of(trained, scope)
 
     def close(self) -> None:
         """See Processes."""
@@ -132,18 +128,14 @@ class _Exchange:
         mask = torch.tensor([p.grad is not None for p in self._parameters], dtype=torch.int32)
         dist.all_reduce(mask, op=dist.ReduceOp.MAX)
         live = [p for p, has in zip(self._parameters, mask.tolist(), strict=True) if has]
-        buckets: list[_Bucket] = []
-        room: list[nn.Parameter] = []
+        groups: list[list[nn.Parameter]] = []
         for parameter in reversed(live):
-            if room and (
-                room[0].dtype != parameter.dtype
-                or sum(p.numel() for p in (*room, parameter)) * parameter.element_size() > _BUCKET_BYTES
-            ):
-                buckets.append(_bucket(room))
-                room = []
-            room.append(parameter)
-        if room:
-            buckets.append(_bucket(room))
+            size = sum(p.numel() for p in (*groups[-1], parameter)) * parameter.element_size() if groups else 0
+            if groups and groups[-1][0].dtype == parameter.dtype and size <= _BUCKET_BYTES:
+                groups[-1].append(parameter)
+            else:
+                groups.append([parameter])
+        buckets = [_bucket(group) for group in groups]
         self._where = {id(p): bucket for bucket in buckets for p in bucket.parameters}
         return buckets
 
@@ -151,4 +143,4 @@ class _Exchange:
 def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
     flat = torch.zeros(sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device)
     views = [part.view_as(p) for part, p in zip(flat.split([p.numel() for p in parameters]), parameters, strict=True)]
-    return _Bucket(list(parameters), flat, views=views)
+    return _Bucket(parameters, flat, views=views)

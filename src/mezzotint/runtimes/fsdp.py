@@ -57,11 +57,15 @@ class Runtime(Processes):
         for name, part in parts.items():
             if name not in moved:
                 part.to(self.device)
-        self._start_alike(trained)
+        with torch.no_grad():
+            for parameter in trained.values():
+                here = parameter.detach().to(self.device)
+                dist.broadcast(here, src=0)
+                parameter.copy_(here)
         policy = MixedPrecisionPolicy(
             param_dtype=None if weights == torch.float32 else weights,
             reduce_dtype=torch.float32,
-            cast_forward_inputs=False,  # sizes told as numbers are whole in float32 alone
+            cast_forward_inputs=False,  # sizes given as numbers are whole in float32 alone
         )
         for block in blocks:
             self._shard(list(block), policy)
@@ -74,13 +78,6 @@ class Runtime(Processes):
         self._take_hold(parts, trained)
         return self._here
 
-    def _start_alike(self, trained: Mapping[str, nn.Parameter]) -> None:
-        with torch.no_grad():
-            for parameter in trained.values():
-                here = parameter.detach().to(self.device)
-                dist.broadcast(here, src=0)
-                parameter.copy_(here)
-
     def _shard(self, modules: list[nn.Module], policy: MixedPrecisionPolicy) -> FSDPModule:
         fully_shard(modules, mesh=self._mesh, reshard_after_forward=self._lets_go, mp_policy=policy)
         return cast(FSDPModule, modules[-1])
@@ -89,20 +86,13 @@ class Runtime(Processes):
         """Plain parameters over the rows that the library holds, in one storage with them."""
         now = {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
         self._shared = {name: now[name] for name in trained}
+        place, group = int(self._mesh[_SHARD].get_local_rank()), int(self._mesh[_SHARD].size())
         shares = {}
         for name, parameter in self._shared.items():
             rows = _tensor(parameter).to_local()
             self._here[name] = nn.Parameter(rows.detach(), requires_grad=True)
-            shares[name] = _share(tuple(parameter.shape), len(rows), self._place, self._group)
+            shares[name] = _share(tuple(parameter.shape), len(rows), place, group)
         self.shares = shares
-
-    @property
-    def _group(self) -> int:
-        return int(self._mesh[_SHARD].size())
-
-    @property
-    def _place(self) -> int:
-        return int(self._mesh[_SHARD].get_local_rank())
 
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
@@ -110,12 +100,8 @@ class Runtime(Processes):
             # whole gradients lie on the device until they are exchanged: where memory counts, that is at once
             root.set_requires_gradient_sync(last or self._lets_go)
         yield
-        if last:
-            self._hand_over()
-
-    def _hand_over(self) -> None:
-        """Gives the gradients of this process's rows to the plain parameters, and takes them from the library's."""
-        for name, parameter in self._shared.items():
+        # the plain parameters take over the gradients of this process's rows
+        for name, parameter in self._shared.items() if last else ():
             grad, parameter.grad = parameter.grad, None
             has_rows = grad is not None and self._here[name].numel() > 0
             self._here[name].grad = _tensor(grad).to_local() if grad is not None and has_rows else None
@@ -131,7 +117,7 @@ class Runtime(Processes):
             unit.reshard()
 
     def whole(self, tensors: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        found: dict[str, Tensor] = {}
+        on_first: dict[str, Tensor] = {}
         for name, rows in tensors.items():
             like = _tensor(self._shared[name])
             shared = DTensor.from_local(
@@ -140,8 +126,8 @@ class Runtime(Processes):
             )  # fmt: skip
             whole = shared.full_tensor()
             if self.is_first:
-                found[name] = whole.cpu()
-        return found
+                on_first[name] = whole.cpu()
+        return on_first
 
     def close(self) -> None:
         """See Processes."""

@@ -19,7 +19,7 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.preconditioning import Scaling, ScalingName
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.sample import ThresholdingSettings
-from mezzotint.sampling.guidance import rescaled, thresholded
+from mezzotint.sampling.guidance import guided, thresholded
 
 Network = Callable[[Tensor, Tensor], Tensor]
 """(scaled input (B, C, …), what it is told of the level, ()) → its output for the negative texts, then for the texts,
@@ -51,14 +51,10 @@ class Denoiser:
         """The clean picture, float32. x: (B, C, …) float32."""
         factors = self._factors(sigma)
         output = self._network(x * factors.c_in.to(x.device), factors.c_noise.to(x.device)).float()
-        if self._scale == 1.0:
-            return self._bounded(_clean(output, x, factors))
-        away, towards = output.chunk(2)
         if self._thresholding.ratio is not None:
-            away, towards = (self._bounded(_clean(part, x, factors)) for part in (away, towards))
-            return away + self._scale * (towards - away)
-        pushed = away + self._scale * (towards - away)
-        return _clean(pushed if self._rescale == 0 else rescaled(pushed, towards, share=self._rescale), x, factors)
+            parts = [self._bounded(_clean(part, x, factors)) for part in output.split(len(x))]
+            return guided(torch.cat(parts), scale=self._scale)
+        return _clean(guided(output, scale=self._scale, rescale=self._rescale), x, factors)
 
     def _factors(self, sigma: float) -> Scaling:
         """With what the network is told as c_noise: ¼ ln σ, or the index of the nearest level."""
@@ -77,8 +73,8 @@ class Denoiser:
         return replace(scaling, c_noise=c_noise)
 
     def _bounded(self, clean: Tensor) -> Tensor:
-        ratio = self._thresholding.ratio
-        return clean if ratio is None else thresholded(clean, ratio=ratio, most=self._thresholding.max)
+        assert self._thresholding.ratio is not None
+        return thresholded(clean, ratio=self._thresholding.ratio, most=self._thresholding.max)
 
 
 def _clean(output: Tensor, x: Tensor, factors: Scaling) -> Tensor:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast, get_args
+from functools import partial
+from typing import Any, cast
 
 import torch
 from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
@@ -27,14 +28,10 @@ from torch import Tensor
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName
-from mezzotint.sampling.base import Noise
-from mezzotint.sampling.solvers import ExactLms
+from mezzotint.sampling.solvers import ExactLms, Noise
 
 Denoise = Callable[[Tensor, float], Tensor]
 """(x (B, C, …), σ) → the clean picture, float32."""
-
-DESCENTS: tuple[SolverName, ...] = ("ddim", "euler", "euler-a", "heun", "lms", "dpm++", "dpm++-2s-a", "lcm")
-"""Solvers that visit any levels."""
 
 
 class SigmaSampler:
@@ -97,57 +94,29 @@ def _stock(scheduler: Any, values: list[float], *, twice: bool = False, unit: bo
     return step
 
 
-def _euler(values: list[float]) -> Step:
-    return _stock(EulerDiscreteScheduler(), values)
-
-
-def _heun(values: list[float]) -> Step:
-    return _stock(HeunDiscreteScheduler(), values, twice=True)
-
-
-def _lms(values: list[float]) -> Step:
-    return _stock(ExactLms(), values)
-
-
-def _two_steps(values: list[float]) -> Step:
-    return _stock(DPMSolverMultistepScheduler(algorithm_type="dpmsolver++"), values, unit=True)
-
-
-def _ancestral(values: list[float]) -> Step:
+def _ancestral(values: list[float], number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
     """Euler down to σ_down, and up again by noise: k-diffusion's `sample_euler_ancestral` with η = 1."""
-
-    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
-        here, after = values[number : number + 2]
-        down, up = _parted(here, after)
-        clean = denoise(x, here)
-        return _lifted(x + (x - clean) / here * (down - here), up, number, noise)
-
-    return step
+    here, after = values[number : number + 2]
+    down, up = _parted(here, after)
+    clean = denoise(x, here)
+    return _lifted(x + (x - clean) / here * (down - here), up, number, noise)
 
 
-def _single_step(values: list[float]) -> Step:
+def _single_step(values: list[float], number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
     """DPM-Solver++(2S) down to σ_down, and up again by noise: k-diffusion's `sample_dpmpp_2s_ancestral`, η = 1."""
-
-    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
-        here, after = values[number : number + 2]
-        down, up = _parted(here, after)
-        clean = denoise(x, here)
-        if down == 0:
-            return clean
-        middle = math.sqrt(here * down)  # half way on the logarithm
-        clean = denoise(middle / here * x + (1 - middle / here) * clean, middle)
-        return _lifted(down / here * x + (1 - down / here) * clean, up, number, noise)
-
-    return step
+    here, after = values[number : number + 2]
+    down, up = _parted(here, after)
+    clean = denoise(x, here)
+    if down == 0:
+        return clean
+    middle = math.sqrt(here * down)  # half way on the logarithm
+    clean = denoise(middle / here * x + (1 - middle / here) * clean, middle)
+    return _lifted(down / here * x + (1 - down / here) * clean, up, number, noise)
 
 
-def _consistency(values: list[float]) -> Step:
+def _consistency(values: list[float], number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
     """Latent consistency (Luo et al. 2023, arXiv:2310.04378): the clean picture, and noise of the next level on it."""
-
-    def step(number: int, x: Tensor, denoise: Denoise, noise: Noise) -> Tensor:
-        return _lifted(denoise(x, values[number]), values[number + 1], number, noise)
-
-    return step
+    return _lifted(denoise(x, values[number]), values[number + 1], number, noise)
 
 
 def _parted(here: float, after: float) -> tuple[float, float]:
@@ -160,14 +129,15 @@ def _lifted(x: Tensor, up: float, number: int, noise: Noise) -> Tensor:
     return x + noise(number) * up if up > 0 else x
 
 
-_STEPS: dict[str, Callable[[list[float]], Step]] = {
-    "ddim": _euler,
-    "euler": _euler,
-    "heun": _heun,
-    "lms": _lms,
-    "dpm++": _two_steps,
-    "euler-a": _ancestral,
-    "dpm++-2s-a": _single_step,
-    "lcm": _consistency,
+_STEPS: dict[SolverName, Callable[[list[float]], Step]] = {
+    "ddim": lambda values: _stock(EulerDiscreteScheduler(), values),
+    "euler": lambda values: _stock(EulerDiscreteScheduler(), values),
+    "euler-a": lambda values: partial(_ancestral, values),
+    "heun": lambda values: _stock(HeunDiscreteScheduler(), values, twice=True),
+    "lms": lambda values: _stock(ExactLms(), values),
+    "dpm++": lambda values: _stock(DPMSolverMultistepScheduler(algorithm_type="dpmsolver++"), values, unit=True),
+    "dpm++-2s-a": lambda values: partial(_single_step, values),
+    "lcm": lambda values: partial(_consistency, values),
 }
-assert set(_STEPS) == set(DESCENTS) <= set(get_args(SolverName))
+DESCENTS = tuple(_STEPS)
+"""Solvers that visit any levels."""

@@ -13,26 +13,25 @@ Predict = Callable[[Tensor, Tensor, TextEmbedding], Tensor]
 """(model input (B, C, h, w), timesteps (B,), text of B) → the denoiser's output."""
 
 
-def guided(
-    predict: Predict,
-    model_input: Tensor,
-    t: Tensor,
-    *,
-    text: TextEmbedding,
-    negative: TextEmbedding,
-    scale: float,
-    rescale: float = 0.0,
+def both(
+    predict: Predict, model_input: Tensor, t: Tensor, text: TextEmbedding, negative: TextEmbedding | None
 ) -> Tensor:
-    """The denoiser's output, pushed away from `negative`: n + scale · (p − n), both from one forward pass.
+    """The denoiser's output for the negative texts and then for the texts, (2B, C, h, w), both from one forward pass;
+    for the texts alone where no negative ones are given.
 
-    model_input: (B, C, h, w). t: timestep, () or (1,). text, negative: of B captions. rescale: see `rescaled`. A scale
-    of 1 is the plain output, and the negative text is not looked at.
+    model_input: (B, C, h, w). t: timestep, () or (1,). text, negative: of B captions.
     """
-    count = len(model_input)
+    if negative is None:
+        return predict(model_input, t.expand(len(model_input)), text)
+    return predict(torch.cat((model_input,) * 2), t.expand(2 * len(model_input)), together((negative, text)))
+
+
+def guided(output: Tensor, *, scale: float, rescale: float = 0.0) -> Tensor:
+    """What `both` gave, pushed away from the negative texts: n + scale · (p − n). A scale of 1 is the plain output for
+    the texts alone, which nothing is done to. rescale: see `rescaled`."""
     if scale == 1.0:
-        return predict(model_input, t.expand(count), text)
-    both = predict(torch.cat((model_input, model_input)), t.expand(2 * count), together((negative, text)))
-    away, towards = both.chunk(2)
+        return output
+    away, towards = output.chunk(2)
     pushed = away + scale * (towards - away)
     return pushed if rescale == 0.0 else rescaled(pushed, towards, share=rescale)
 

@@ -23,8 +23,7 @@ from PIL.PngImagePlugin import PngImageFile, PngInfo
 
 from mezzotint import __version__
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SampleSettings, SolverName
-from mezzotint.recipe.sections.sample_clip import ClipSampleSettings
+from mezzotint.recipe.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.sampling.grids import spread
 from mezzotint.sampling.sample import Request
 from mezzotint.shapes import Size

@@ -9,10 +9,10 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, cast, get_args
+from typing import Any, NamedTuple, NoReturn, cast, get_args
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError, did_you_mean
@@ -23,17 +23,8 @@ from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SolverName
 NEW_EACH_TIME = -1
 """A seed that stands for another one at each drawing."""
 
-_SIDES = 8  # pixels; sides of pictures are multiples of it
 _LIMIT = 16_000_000  # bytes; a hundred thousand long prompts
 _OPTION = re.compile(r"\s--(?=[A-Za-z]+(?:\s|$))")
-_LINE_OPTIONS = {
-    "n": "negative prompt",
-    "w": "width",
-    "h": "height",
-    "s": "steps",
-    "d": "seed",
-    "l": "guidance scale",
-}
 _SHAPES: dict[str, SolverName] = {
     "euler_a": "euler-a",
     "kdpm2": "dpm2",
@@ -44,6 +35,76 @@ _SHAPES: dict[str, SolverName] = {
 """EveryDream2's names for solvers that we have under another one."""
 _NEAR: dict[str, SolverName] = {"dpm++_sde": "dpm++-sde"}
 """Its name for a solver that we have not, with that which is taken instead, which is said."""
+
+
+class _Rule(NamedTuple):
+    """What a value must be, and what to write otherwise."""
+
+    fits: Callable[[Any], bool]
+    remedy: str
+
+
+def _whole(least: int | None = None, most: int | None = None, multiple: int = 1) -> _Rule:
+    low, high = -(2**63) if least is None else least, 2**63 - 1 if most is None else most
+    limits = [f"{word} {bound}" for word, bound in (("of at least", least), ("at most", most)) if bound is not None]
+    kind = f"a multiple of {multiple}" if multiple > 1 else "a whole number"
+    return _Rule(
+        lambda value: type(value) is int and low <= value <= high and value % multiple == 0,
+        f"write {' '.join([kind, ' and '.join(limits)]).strip()}",
+    )
+
+
+def _number(least: float, most: float) -> _Rule:
+    return _Rule(
+        lambda value: type(value) in (int, float) and least <= value <= most,
+        f"write a number from {least:g} to {most:g}",
+    )
+
+
+_TEXT = _Rule(lambda value: isinstance(value, str), "write a text in double quotes")
+_FLAG = _Rule(lambda value: isinstance(value, bool), "write true or false")
+_TABLE = _Rule(lambda value: isinstance(value, dict), 'write { "key": value, … }')
+_SIDE, _STEPS, _SCALE = _whole(8, multiple=8), _whole(1, 1000), _number(0.0, 1e6)
+_PAIR = _Rule(lambda value: isinstance(value, list) and len(value) == 2, "write [width, height] in pixels")
+_FULL = _Rule(lambda value: value != [], "write a scale, or leave the key out")
+
+_RULES = {
+    "prompt": _TEXT,
+    "negative_prompt": _TEXT,
+    "scheduler": _TEXT,
+    "solver": _TEXT,
+    "seed": _whole(),
+    "steps": _STEPS,
+    "num_inference_steps": _STEPS,
+    "batch_size": _whole(1),
+    "size": _PAIR,
+    "resolution": _SIDE,
+    "aspect_ratio": _number(0.1, 10.0),
+    "guidance": _FULL,
+    "cfgs": _FULL,
+    "random_caption": _FLAG,
+    "show_progress_bars": _FLAG,
+    "generate_pretrain_samples": _FLAG,
+    "generate_samples_every_n_steps": _whole(1),
+    "samples": _Rule(lambda value: isinstance(value, list), "write a list, [ … ]"),
+}
+"""By key, what its value must be."""
+_WORDS = {"cfgs": "guidance", "scheduler": "solver", "num_inference_steps": "steps"}
+"""EveryDream2's keys for settings of ours."""
+_OF_ONE = ("prompt", "aspect_ratio", "random_caption")
+_OF_ALL = (
+    "resolution", "batch_size", "show_progress_bars", "generate_pretrain_samples", "generate_samples_every_n_steps",
+    "samples",
+)  # fmt: skip
+_LINE_OPTIONS = {
+    "n": ("negative prompt", "negative", _TEXT),
+    "w": ("width", "width", _SIDE),
+    "h": ("height", "height", _SIDE),
+    "s": ("steps", "steps", _whole(1)),
+    "d": ("seed", "seed", _whole()),
+    "l": ("guidance scale", "guidance", _SCALE),
+}
+"""By option behind a prompt in a text: what it means, the field of a line, what its value must be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,78 +177,30 @@ def size_of(aspect: float, resolution: float) -> tuple[int, int]:
     return min(fitting, key=lambda size: abs(1 - aspect / (size[0] / size[1])))
 
 
-# --- a line of text ---------------------------------------------------------------------------------------------------
-
-
 def read_line(text: str, where: str) -> Line:
     """A prompt with options behind it. Raises RecipeError E1073."""
     prompt, *options = _OPTION.split(" " + text)
-    values: dict[str, str] = {}
+    values: dict[str, Any] = {}
     for option in options:
-        name, _, value = option.strip().partition(" ")
+        name, _, written = option.strip().partition(" ")
         if name not in _LINE_OPTIONS:
-            known = ", ".join(f"--{word} {meaning}" for word, meaning in _LINE_OPTIONS.items())
+            known = ", ".join(f"--{word} {meaning}" for word, (meaning, _, _) in _LINE_OPTIONS.items())
             raise RecipeError(f"{where}: --{name} is no option of a prompt; there are {known}", code="E1073")
-        if name in values or (not value.strip() and name != "n"):
+        _, field_, rule = _LINE_OPTIONS[name]
+        if field_ in values or (not written.strip() and name != "n"):
             raise RecipeError(f"{where}: --{name} is written once, with its value behind it", code="E1073")
-        values[name] = value.strip()
-    return Line(
-        prompt.strip(),
-        negative=values.get("n"),
-        width=_side(values, "w", where),
-        height=_side(values, "h", where),
-        steps=_above_0(values, "s", where),
-        seed=_number(values, "d", where),
-        guidance=_scale(values, where),
-        where=where,
-    )
+        value = written.strip() if rule is _TEXT else _number_in(written.strip())
+        if not rule.fits(value):
+            raise RecipeError(f"{where}: --{name} is {_shown(value)}; {rule.remedy}", code="E1073")
+        values[field_] = (float(value),) if name == "l" else value
+    return Line(prompt.strip(), **values, where=where)
 
 
-def _number(options: dict[str, str], name: str, where: str) -> int | None:
-    text = options.get(name)
-    if text is not None and re.fullmatch(r"-?\d{1,19}", text) is None:
-        raise RecipeError(f"{where}: --{name} is a whole number, got {text!r}", code="E1073")
-    return None if text is None else int(text)
-
-
-def _above_0(options: dict[str, str], name: str, where: str) -> int | None:
-    number = _number(options, name, where)
-    if number is not None and number < 1:
-        raise RecipeError(f"{where}: --{name} must be above 0, got {number}", code="E1073")
-    return number
-
-
-def _side(options: dict[str, str], name: str, where: str) -> int | None:
-    number = _above_0(options, name, where)
-    if number is not None and number % _SIDES:
-        near = max(_SIDES, round(number / _SIDES) * _SIDES)
-        raise RecipeError(
-            f"{where}: --{name} is a multiple of {_SIDES}, got {number}; write --{name} {near}", code="E1073"
-        )
-    return number
-
-
-def _scale(options: dict[str, str], where: str) -> tuple[float, ...]:
-    text = options.get("l")
-    if text is None:
-        return ()
-    if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) is None:
-        raise RecipeError(f"{where}: --l is a number of at least 0, got {text!r}", code="E1073")
-    return (float(text),)
-
-
-# --- JSON -------------------------------------------------------------------------------------------------------------
-
-_Name = Literal["guidance", "solver", "steps"]
-
-_WORDS: dict[str, _Name] = {"cfgs": "guidance", "scheduler": "solver", "num_inference_steps": "steps"}
-"""EveryDream2's keys for settings of ours."""
-_BOTH = ("negative_prompt", "seed", "size", "guidance", "solver", "steps", *_WORDS)
-_OF_ALL = (
-    *_BOTH, "resolution", "batch_size", "show_progress_bars", "generate_pretrain_samples",
-    "generate_samples_every_n_steps", "samples",
-)  # fmt: skip
-_OF_ONE = (*_BOTH, "prompt", "aspect_ratio", "random_caption")
+def _number_in(text: str) -> int | float | str:
+    """A plain number as it is written; all else stays a text."""
+    if re.fullmatch(r"-?\d{1,19}", text) is not None:
+        return int(text)
+    return float(text) if re.fullmatch(r"\d{1,6}\.\d{1,6}", text) is not None else text
 
 
 class _Document:
@@ -210,71 +223,63 @@ class _Document:
             ) from None
         except ValueError:
             raise RecipeError(f"{self._path}: is no JSON that can be read; write it anew", code="E1073") from None
-        top = self._mapping(tree, (), _OF_ALL)
-        settings = self._settings(top, ())
-        seed = settings.get("seed")
-        if seed == NEW_EACH_TIME:
-            del settings["seed"]
-        samples = self._list(top.get("samples", []), ("samples",))
-        lines = [self._line(sample, ("samples", number), seed) for number, sample in enumerate(samples)]
-        if "show_progress_bars" in top:
-            self._flag(top["show_progress_bars"], ("show_progress_bars",))
-        first, batches = top.get("generate_pretrain_samples"), top.get("generate_samples_every_n_steps")
-        return PromptFile(
-            tuple(lines),
-            settings,
-            at_start=None if first is None else self._flag(first, ("generate_pretrain_samples",)),
-            batches=None if batches is None else self._whole(batches, ("generate_samples_every_n_steps",), least=1),
-            notes=tuple(dict.fromkeys(self._notes)),
-        )
-
-    def _settings(self, top: Mapping[str, Any], place: Place) -> dict[str, Any]:
-        """What is said for all, or of one, by the names of the section `sample`."""
-        readers: dict[str, Callable[[Any, Place], Any]] = {
-            "negative_prompt": self._text_of,
-            "seed": self._whole,
-            "size": self._size,
-            "guidance": self._scales,
-            "solver": self._solver,
-            "steps": lambda value, at: self._whole(value, at, least=1, most=1000),
-            "batch_size": lambda value, at: self._whole(value, at, least=1),
-        }
-        settings = {}
-        if "resolution" in top:
-            side = self._whole(top["resolution"], (*place, "resolution"), least=8, multiple=8)
-            settings["size"] = (side, side)
-        for key, value in top.items():
-            name = _WORDS.get(key, key)
-            if name in readers:
-                settings[name] = readers[name](value, (*place, key))
-        return settings
+        settings = self._settings(tree, (), _OF_ALL)
+        if "resolution" in settings:
+            side = settings.pop("resolution")
+            settings = {"size": (side, side)} | settings
+        settings.pop("show_progress_bars", None)
+        at_start = settings.pop("generate_pretrain_samples", None)
+        batches = settings.pop("generate_samples_every_n_steps", None)
+        samples = settings.pop("samples", [])
+        seed = None
+        if settings.get("seed") == NEW_EACH_TIME:
+            seed = settings.pop("seed")
+        lines = tuple(self._line(sample, ("samples", number), seed) for number, sample in enumerate(samples))
+        return PromptFile(lines, settings, at_start, batches, tuple(dict.fromkeys(self._notes)))
 
     def _line(self, sample: Any, place: Place, seed: int | None) -> Line:
-        options = self._mapping(sample, place, _OF_ONE)
-        said = self._settings(options, place)
-        random = self._flag(options.get("random_caption", False), (*place, "random_caption"))
-        if "prompt" not in options and not random:
+        if isinstance(sample, dict) and "size" in sample:
+            sample = {key: value for key, value in sample.items() if key != "aspect_ratio"}
+        options = self._settings(sample, place, _OF_ONE)
+        if "prompt" not in options and not options.get("random_caption"):
             self._refuse(place, "has no prompt", 'write "prompt": "…", or "random_caption": true')
-        aspect = None
-        if "aspect_ratio" in options and "size" not in said:
-            aspect = self._number(options["aspect_ratio"], (*place, "aspect_ratio"), least=0.1, most=10.0)
-        width, height = said.get("size", (None, None))
+        width, height = options.get("size", (None, None))
+        aspect = options.get("aspect_ratio")
         return Line(
-            self._text_of(options.get("prompt", ""), (*place, "prompt")),
-            negative=said.get("negative_prompt"),
+            options.get("prompt", ""),
+            negative=options.get("negative_prompt"),
             width=width,
             height=height,
-            aspect=aspect,
-            steps=said.get("steps"),
-            seed=said.get("seed", NEW_EACH_TIME if seed == NEW_EACH_TIME else None),
-            guidance=said.get("guidance", ()),
-            solver=said.get("solver"),
-            random_caption=random,
+            aspect=None if aspect is None else float(aspect),
+            steps=options.get("steps"),
+            seed=options.get("seed", seed),
+            guidance=options.get("guidance", ()),
+            solver=options.get("solver"),
+            random_caption=options.get("random_caption", False),
             where=f"{self._path} {_words_of(place)}",
         )
 
-    def _solver(self, value: Any, place: Place) -> SolverName:
-        name = self._text_of(value, place)
+    def _settings(self, tree: Any, place: Place, more: Sequence[str]) -> dict[str, Any]:
+        """What is said for all, or of one, by our names. more: keys besides those that both know."""
+        known = [key for key in _RULES if key in more or key not in (*_OF_ONE, *_OF_ALL)]
+        settings = {}
+        for key, value in self._checked(tree, place, _TABLE).items():
+            at = (*place, key)
+            if key not in known:
+                self._refuse(at, "unknown key", did_you_mean(key, known, _all(known)))
+            self._checked(value, at, _RULES[key])
+            match name := _WORDS.get(key, key):
+                case "size":
+                    value = tuple(self._checked(side, at, _SIDE) for side in value)
+                case "guidance":
+                    scales = value if isinstance(value, list) else [value]
+                    value = tuple(float(self._checked(scale, at, _SCALE)) for scale in scales)
+                case "solver":
+                    value = self._solver(value, at)
+            settings[name] = value
+        return settings
+
+    def _solver(self, name: str, place: Place) -> SolverName:
         plain = name.removesuffix("_k")
         known = {solver: solver for solver in get_args(SolverName)} | SOLVER_CLASSES | _SHAPES | _NEAR
         if plain not in known:
@@ -285,53 +290,10 @@ class _Document:
             self._notes.append(f"{self._path}: {name} is drawn with timesteps spaced as sample.spacing says")
         return cast(SolverName, known[plain])
 
-    def _scales(self, value: Any, place: Place) -> tuple[float, ...]:
-        values = value if isinstance(value, list) else [value]
-        if not values:
-            self._refuse(place, "is empty", "write a scale, or leave the key out")
-        return tuple(self._number(one, place, least=0.0, most=1e6) for one in values)
-
-    def _size(self, value: Any, place: Place) -> tuple[int, int]:
-        if not isinstance(value, list) or len(value) != 2:
-            self._refuse(place, f"is {_shown(value)}", "write [width, height] in pixels, multiples of 8")
-        width, height = (self._whole(one, place, least=8, multiple=8) for one in value)
-        return width, height
-
-    def _text_of(self, value: Any, place: Place) -> str:
-        if not isinstance(value, str):
-            self._refuse(place, f"is {_shown(value)}", "write a text in double quotes")
+    def _checked(self, value: Any, place: Place, rule: _Rule) -> Any:
+        if not rule.fits(value):
+            self._refuse(place, f"is {_shown(value)}" if value != [] else "is empty", rule.remedy)
         return value
-
-    def _flag(self, value: Any, place: Place) -> bool:
-        if not isinstance(value, bool):
-            self._refuse(place, f"is {_shown(value)}", "write true or false")
-        return value
-
-    def _whole(self, value: Any, place: Place, least: int = -(2**63), most: int = 2**63 - 1, multiple: int = 1) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most or value % multiple:
-            kind = f"a multiple of {multiple}" if multiple > 1 else "a whole number"
-            limits = f" of at least {least}" if least > -(2**63) else ""
-            limits += f" and at most {most}" if most < 2**63 - 1 else ""
-            self._refuse(place, f"is {_shown(value)}", f"write {kind}{limits}")
-        return value
-
-    def _number(self, value: Any, place: Place, *, least: float, most: float) -> float:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= most:
-            self._refuse(place, f"is {_shown(value)}", f"write a number from {least:g} to {most:g}")
-        return float(value)
-
-    def _list(self, value: Any, place: Place) -> list[Any]:
-        if not isinstance(value, list):
-            self._refuse(place, f"is {_shown(value)}", "write a list, [ … ]")
-        return value
-
-    def _mapping(self, value: Any, place: Place, known: Collection[str]) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            self._refuse(place, f"is {_shown(value)}", 'write { "key": value, … }')
-        for key in value:
-            if key not in known:
-                self._refuse((*place, key), "unknown key", did_you_mean(key, known, _all(known)))
-        return cast(dict[str, Any], value)
 
     def _refuse(self, place: Place, what: str, remedy: str) -> NoReturn:
         line = yaml_rules.line_of(self._text, place)

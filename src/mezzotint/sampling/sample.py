@@ -18,12 +18,11 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
-from mezzotint.sampling.base import Noise, descend
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import SigmaSampler, require
-from mezzotint.sampling.guidance import Predict, guided, together, zeros_like
+from mezzotint.sampling.guidance import Predict, both, guided, together, zeros_like
 from mezzotint.sampling.levels import kept, levels
-from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Solver
+from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Noise, Solver, descend
 from mezzotint.shapes import Size
 from mezzotint.stages import Framing, Noised, TextEmbedding
 
@@ -95,7 +94,7 @@ def embedded(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:
     texts: dict[str, TextEmbedding] = {}
     with torch.no_grad():
         for caption in dict.fromkeys(text for r in requests for text in (r.prompt, r.negative)):
-            texts[caption] = _moved(family.encode_text([caption]), "cpu")
+            texts[caption] = family.encode_text([caption]).to("cpu")
     return [replace(r, text=texts[r.prompt], negative_text=texts[r.negative]) for r in requests]
 
 
@@ -159,13 +158,12 @@ def _descend_in_timesteps(
     steps, guidance, solver, form = _of_one_kind(requests[0], how)
     sampler = Solver(solver, how.schedule, form.solved, steps=steps, device=how.device, spacing=how.settings.spacing)
     text, negative = _texts(family, requests, how.device, how.settings)
-    predict = partial(_denoise, partial(_said, family, requests, how.settings.framing), form,
-                      how.schedule.to(how.device))  # fmt: skip
+    said = partial(_said, family, requests, how.settings.framing)
+    predict = partial(_denoise, said, form, how.schedule.to(how.device))
 
     def network(seen: Tensor, t: Tensor) -> Tensor:
-        return guided(
-            predict, seen, t, text=text, negative=negative, scale=guidance, rescale=how.settings.guidance_rescale
-        )
+        output = both(predict, seen, t, text, None if guidance == 1.0 else negative)
+        return guided(output, scale=guidance, rescale=how.settings.guidance_rescale)
 
     return descend(sampler, sampler.start(fresh), network, noise)
 
@@ -179,9 +177,13 @@ def _descend_in_sigma(
     require(solver, _by_levels(solver, settings, requests[0], span))
     text, negative = _texts(family, requests, how.device, settings)
     said = partial(_said, family, requests, settings.framing)
+
+    def output(seen: Tensor, t: Tensor) -> Tensor:
+        return both(said, seen, t, text, None if guidance == 1.0 else negative)
+
     network = Denoiser(
-        partial(_both, said, text, negative if guidance != 1.0 else None), how.schedule, form, scale=guidance,
-        rescale=settings.guidance_rescale, thresholding=settings.thresholding,
+        output, how.schedule, form, scale=guidance, rescale=settings.guidance_rescale,
+        thresholding=settings.thresholding,
     )  # fmt: skip
     visited = levels(settings, how.schedule, form.solved, steps)
     starts = [r.start for r in requests if r.start is not None]
@@ -213,13 +215,6 @@ def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | 
         f"{solver}": solver in ONLY_BY_LEVELS,
     }
     return next((what for what, so in reasons.items() if so), "")
-
-
-def _both(predict: Predict, text: TextEmbedding, negative: TextEmbedding | None, seen: Tensor, t: Tensor) -> Tensor:
-    """The network's output for negative texts and texts at once; without negative texts for texts alone."""
-    if negative is None:
-        return predict(seen, t.expand(len(seen)), text)
-    return predict(torch.cat((seen, seen)), t.expand(2 * len(seen)), together((negative, text)))
 
 
 def initial_noise(family: ModelFamily, requests: Sequence[Request], stage: int = 0) -> Tensor:
@@ -309,7 +304,7 @@ def _texts(
         for r in ready
         if r.negative_text is not None
     ]
-    return _moved(together(texts), device), _moved(together(negatives), device)
+    return together(texts).to(device), together(negatives).to(device)
 
 
 def is_unconditional(family: ModelFamily, negative: str, settings: SampleSettings) -> bool:
@@ -317,11 +312,3 @@ def is_unconditional(family: ModelFamily, negative: str, settings: SampleSetting
     if settings.unconditional == "auto":
         return family.zeros_for_empty and not negative
     return settings.unconditional == "zeros"
-
-
-def _moved(text: TextEmbedding, device: torch.device | str) -> TextEmbedding:
-    return TextEmbedding(
-        text.states.to(device),
-        None if text.mask is None else text.mask.to(device),
-        None if text.pooled is None else text.pooled.to(device),
-    )

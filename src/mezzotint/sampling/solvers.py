@@ -12,7 +12,8 @@ take one that no such model was trained on.
 from __future__ import annotations
 
 import math
-from typing import Any, cast, get_args
+from collections.abc import Callable
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import torch
@@ -36,8 +37,13 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName as SolverName
 from mezzotint.recipe.sections.sample import Spacing
-from mezzotint.sampling.base import Network, Noise
 from mezzotint.sampling.levels import chosen_spacing
+
+Network = Callable[[Tensor, Any], Tensor]
+"""What a solver asks of the denoiser, guidance included: (x (B, C, …), a level) → (B, C, …). A descent in timesteps
+asks for the output at a timestep, one in σ for the clean picture at a σ."""
+Noise = Callable[[int], Tensor]
+"""Standard normal noise in the shape of x, for a step by number."""
 
 ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
 """Solvers that `descents` has and diffusers has not."""
@@ -134,6 +140,21 @@ class Solver:
         sigma_down = math.sqrt(sigma_to**2 - sigma_up**2)
         self._scheduler._step_index += 1
         return x + (x - x_0) / sigma * (sigma_down - sigma) + noise * sigma_up
+
+
+class Steps(Protocol):
+    """A way from noise to latents, which keeps its place: a `Solver` or a descent in σ."""
+
+    def __len__(self) -> int: ...
+
+    def step(self, number: int, x: Tensor, network: Network, noise: Noise) -> Tensor: ...
+
+
+def descend(sampler: Steps, x: Tensor, network: Network, noise: Noise) -> Tensor:
+    """x after the last step; x itself where there is none."""
+    for number in range(len(sampler)):
+        x = sampler.step(number, x, network, noise)
+    return x
 
 
 class ExactLms(LMSDiscreteScheduler):  # type: ignore[misc]

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from mezzotint import registry
+from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -23,9 +24,9 @@ from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import DatasetError, RecipeError
-from mezzotint.families.base import Encodes, ModelFamily
-from mezzotint.recipe.base import Every, with_values
+from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
+from mezzotint.families.base import Encodes, Grid, ModelFamily
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
@@ -33,19 +34,27 @@ from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks import clip_rules
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
-from mezzotint.training.host import RunHost
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
+
+
+@contextmanager
+def named_shortage(what: str, remedy: str) -> Iterator[None]:
+    """Gives a device's shortage of memory within its name. Raises OutOfMemory E1751: what, torch's words, and what to
+    do."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemory(f"{what} ({str(error).splitlines()[0]}); {remedy}", code="E1751") from error
 
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
@@ -220,7 +229,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
     if recipe.data.cache.text:
         identity = "files" if only_texts_of_files(recipe) else files.text_identity()
         text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
-        text.wanted_shape = files.text_shape()
+        text.expected_shape = files.text_shape()
     return Caches(latents, text)
 
 
@@ -242,7 +251,7 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
     def load(what: Encodes) -> ModelFamily:
         parts = files.spec.text_parts if what == "text" else ("vae",)
         family = family_class(recipe).load(files, parts)
-        clip_rules.refuse_unfit(recipe, family.grid)
+        refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
             module.to(device)
@@ -269,15 +278,58 @@ def resolve(recipe: Recipe, steps: int) -> Resolved:
     return Resolved(recipe.run.seed, steps, decay, rate_factor(recipe))
 
 
+def refuse_empty_shares(recipe: Recipe, processes: int) -> None:
+    """Raises RecipeError E1803 where a batch has fewer samples than there are processes."""
+    if recipe.data.batch_size < processes:
+        raise RecipeError(
+            f"data.batch_size is {recipe.data.batch_size}, too few for {processes} processes; write "
+            f"data.batch_size={processes} or more, or start fewer",
+            code="E1803",
+        )
+
+
 def rate_factor(recipe: Recipe) -> float:
     """What every rate is multiplied by: (batch size × accumulation) to the power of `optim.lr_batch_power`."""
     return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
 
 
+def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
+    """Raises RecipeError E1292 for clips and a model of pictures, E1464 for sizes that the model cannot take apart.
+    grid: of the model's latents."""
+    if recipe.data.has_clips and grid.frames == 1:
+        raise RecipeError(
+            f"model.family={recipe.model.family} trains pictures, and data.format={recipe.data.format} gives clips; "
+            "take a model of clips, or a data.format of pictures",
+            code="E1292",
+        )
+    for size in buckets.table(recipe.data):
+        if size.width % grid.side or size.height % grid.side:
+            raise RecipeError(
+                f"batches of {size.width}×{size.height} cannot be trained: the sides of this model's pictures are "
+                f"multiples of {grid.side}; write data.buckets.step={grid.side} or a multiple of it, and such a "
+                "data.resolution, or sides of data.clips.buckets that are",
+                code="E1464",
+            )
+
+
+def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
+    """How many frames a drawn clip has; 1 is a picture. own: of clips that the model was made for, where it alone is
+    drawn from. Raises RecipeError E1464 for a clip of a model of pictures."""
+    frames = recipe.sample.clip.frames
+    if grid.frames == 1:
+        if frames is not None and frames > 1:
+            raise RecipeError(
+                f"sample.clip.frames is {frames}, and model.family={recipe.model.family} draws pictures; leave it out",
+                code="E1464",
+            )
+        return 1
+    return frames or (recipe.data.clips.frames if recipe.data.has_clips else own)
+
+
 def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
     family = family_class(recipe).load(files, needed_parts(recipe))
-    clip_rules.refuse_unfit(recipe, family.grid)
+    refuse_unfit(recipe, family.grid)
     trained = trained_parameters(family.parts(), recipe.model, files.spec.trainable)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
@@ -349,8 +401,9 @@ def open_trainer(
     )
     with ExitStack() as stack:
         stack.callback(loader.close)
-        prefetched = Prefetched.of(loader, recipe.run.device_prefetch, runtime.device)
-        if prefetched is not None:
+        ahead, prefetched = recipe.run.device_prefetch, None
+        if ahead:
+            prefetched = Prefetched(loader, ahead=ahead, device=runtime.device, begin=loader.start)
             stack.callback(prefetched.close)
         yield Trainer(
             model,
@@ -372,17 +425,6 @@ def _refuse_sharded(runtime: Runtime) -> None:
             "run.weight_dtype=same, or run.runtime=ddp",
             code="E1670",
         )
-
-
-def intervals(recipe: Recipe) -> Mapping[str, tuple[Every, ...]]:
-    """When what is due, by name."""
-    run = recipe.run
-    return {
-        "save": run.save.every,
-        "export": run.export.every,
-        "preview": (run.preview.every,) if run.preview.every else (),
-        "validation": (run.validation.every,) if run.validation.every else (),
-    }
 
 
 def effective(recipe: Recipe) -> dict[str, Any]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.catalogue.catalogue import stills_settings
+from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.data.loading.loader import held_out
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
@@ -18,22 +17,16 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.stages import Batch
 from mezzotint.tasks.assemble import Caches, Dataset
 
-if TYPE_CHECKING:
-    from mezzotint.data.catalogue.catalogue import Catalogue
-
 
 def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple[Batch, ...]]:
     """The sets that validation measures, by name: "loss" is the data set's own share."""
 
-    def made(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> tuple[Batch, ...]:
-        seed = recipe.run.seed
-        return held_out(catalogue, rows, settings, seed=seed, caches=caches)
-
-    found = {"loss": made(dataset.catalogue, dataset.held, recipe.data)} if len(dataset.held) else {}
-    found |= {name: made(one.catalogue, one.rows, one.settings) for name, one in dataset.sets.items()}
+    sets = {"loss": (dataset.catalogue, dataset.held, recipe.data)} if len(dataset.held) else {}
+    sets |= {name: (one.catalogue, one.rows, one.settings) for name, one in dataset.sets.items()}
     if len(trained := trained_rows(recipe, dataset)):
-        found["train"] = made(dataset.catalogue, trained, recipe.data)
-    return found
+        sets["train"] = dataset.catalogue, trained, recipe.data
+    seed = recipe.run.seed
+    return {name: held_out(*one, seed=seed, caches=caches) for name, one in sets.items()}
 
 
 def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:

@@ -61,8 +61,5 @@ def title(path: Path) -> str:
 def _models() -> dict[str, str]:
     """Those that `model.path` and `model.config` take, and whether their weights ship."""
     folders = sorted({path.parent for name in ("config.json", "model_index.json") for path in MODELS.glob(f"*/{name}")})
-    return {folder.name: _weights(folder) for folder in folders}
-
-
-def _weights(folder: Path) -> str:
-    return "whole, with its weights" if any(folder.rglob("*.safetensors")) else "configurations, without weights"
+    whole, bare = "whole, with its weights", "configurations, without weights"
+    return {folder.name: whole if any(folder.rglob("*.safetensors")) else bare for folder in folders}

@@ -22,10 +22,8 @@ from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.words import Words
 from mezzotint.weights.files import mindspore, tensor_files
 from mezzotint.weights.folder.components import DTypeName
-from mezzotint.weights.folder.export import Replaced, write_model
-from mezzotint.weights.merge import Merge, made, open_base, open_other, planned
+from mezzotint.weights.merge import Merge, file_plan, open_base, open_other, read_in_order
 from mezzotint.weights.single_file import known_layouts, writing
-from mezzotint.weights.single_file.extras import drop_average
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +118,10 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
             "neither; write a name that ends in .safetensors",
             code="E1406",
         )
-    plan = planned(merged, layout)
+    plan = file_plan(merged, layout)
     if style:
         lenient = tuple(one.name for one in plan if one.entry is None)
-        mindspore.write(args.destination, _finite(args.destination, made(merged, plan), lenient))
+        mindspore.write(args.destination, _finite(args.destination, read_in_order(merged, plan), lenient))
     else:
         predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
         described = writing.described(base.folder, predicts, args.destination.stem)
@@ -140,20 +138,11 @@ def _finite(path: Path, tensors: Iterator[tuple[str, Tensor]], lenient: Sequence
 
 def _to_folder(args: MergeArgs, merged: Merge) -> Iterator[str]:
     base = merged.base
-    replaced = {
-        component: Replaced(
-            base.layout.networks[component], _Lazily(merged, component), base.folder.config(component), keep_types=True
-        )
-        for component in base.shapes
-    }
-
-    def besides(root: Path) -> None:
-        base.extras.write(root)
-        drop_average(root)
-
-    write_model(args.destination, base.folder, replaced, scheduler=base.scheduler, dtype=None, besides=besides)
-    pipeline = base.folder.index.get("_class_name", "StableDiffusionPipeline")
-    yield f"  opens with {pipeline}.from_pretrained, and as model.path"
+    tensors = {component: _Lazily(merged, component) for component in base.shapes}
+    opens = convert.write_folder(
+        args.destination, base.folder, base.layout, tensors, base.scheduler, base.extras, averages=False
+    )
+    yield f"  {opens}"
 
 
 class _Lazily(Mapping[str, Tensor]):

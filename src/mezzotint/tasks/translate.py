@@ -26,15 +26,15 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def text(found: Translation, name: str) -> str:
+def text(translated: Translation, name: str) -> str:
     """The recipe as YAML, then the notes as comments. Before it the lines that start its processes, where the foreign
     line starts several."""
     lines = [f"# from a command line of {name}"]
-    for server, line in found.lines:
+    for server, line in translated.lines:
         lines.append(f"# start it on {server} with" if server else "# start it with")
         lines += [f"#   {part}" for part in line.splitlines()]
-    lines = [*lines, as_yaml(found.settings, found.origin).rstrip("\n")]
-    for note in found.notes:
+    lines = [*lines, as_yaml(translated.settings, translated.origin).rstrip("\n")]
+    for note in translated.notes:
         first, *rest = wrap(str(note), 112) or [""]
         lines += [f"# note  {first}", *(f"#       {line}" for line in rest)]
     return "\n".join(lines) + "\n"

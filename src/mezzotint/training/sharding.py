@@ -15,6 +15,8 @@ from torch import Tensor
 
 from mezzotint.runtimes.base import Share as Share
 
+OTHER_TENSORS = "manifest.json tells of other tensors than its files hold"
+
 
 def share_of(name: str, shares: Mapping[str, Share]) -> Share | None:
     """What this process holds of a tensor, by its flat name: of `opt.mean/PART/PARAMETER` the rows that it holds of
@@ -60,19 +62,16 @@ def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any
 def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:
     """The manifest's table, of what all processes have written."""
     whole: dict[str, Any] = {}
-    for table in tables:
-        for name, entry in table.items():
-            if name in whole:
-                whole[name]["rows"] += entry["rows"]
-            else:
-                whole[name] = entry
-    for entry in whole.values():
-        entry["rows"].sort(key=lambda piece: piece["start"])
+    for name, entry in (item for table in tables for item in table.items()):
+        if name in whole:
+            whole[name]["rows"] = sorted(whole[name]["rows"] + entry["rows"], key=lambda piece: piece["start"])
+        else:
+            whole[name] = entry
     return whole
 
 
 def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
-    """Why a manifest's table is not what its files hold, or has gaps; None when all is well. found: shape and type by
+    """Why a manifest's table is not what its files hold, or has gaps; None when all is well. shapes: shape and type by
     file and name."""
     spare = {(file, name) for file, tensors in shapes.items() for name in tensors}
     try:
@@ -88,5 +87,5 @@ def damage(table: Any, shapes: Mapping[str, Mapping[str, Any]]) -> str | None:
             if at != (entry["shape"][0] if entry["shape"] else 1):
                 return f"{name} is not whole: manifest.json tells of {at} of its {entry['shape'][0]} rows"
     except (AttributeError, KeyError, TypeError, IndexError):
-        return "manifest.json tells of other tensors than its files hold"
-    return "manifest.json tells of other tensors than its files hold" if spare else None
+        return OTHER_TENSORS
+    return OTHER_TENSORS if spare else None

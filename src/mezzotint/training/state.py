@@ -10,17 +10,19 @@ complete one loads.
         type of each tensor
 
 Where processes share the weights, each writes its rows into files of its own (weights-00001-of-00004.safetensors), and
-the manifest says which rows of a tensor lie where (schema 2). Any number of processes reads either.
+the manifest says which rows of a tensor lie where (schema 2). It is one transaction all the same: the first process
+names the place aside, hears what each has written, and adds state and manifest; when one of them fails, nothing gets a
+name and all hear why. Any number of processes reads either.
 
 Nothing in it is pickled. docs/reference/checkpoint-format.md specifies it for other readers.
 """
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -30,7 +32,8 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
-from mezzotint.errors import CheckpointError, Diverged
+from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError
+from mezzotint.runtimes.base import Runtime
 from mezzotint.training import sharding
 from mezzotint.weights.files import tensor_files
 
@@ -43,7 +46,7 @@ _TORCH_NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Newest:
     """The newest checkpoint that verifies, or None; and those passed over, with the reason."""
 
     path: Path | None
@@ -68,81 +71,111 @@ def name_of(step: int) -> str:
 
 
 def write(
-    folder: Path, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str
+    folder: Path,
+    *,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Any],
+    recipe_digest: str,
+    runtime: Runtime | None = None,
 ) -> Path:
     """Writes a checkpoint into `folder` and returns its path. Either it is complete under its name, or nothing of that
     name is there.
 
-    Raises Diverged E1603 when a weight is not finite (nothing is written), StorageError when the disk refuses (older
-    ones are untouched).
+    runtime: of processes that share the weights, which all call this together, each with the tensors that it holds;
+    None for one that holds everything. Raises, on each of them, what any has met: Diverged E1603 when a weight is not
+    finite (nothing is written), StorageError when the disk refuses (older ones are untouched).
     """
-    refuse_non_finite(tensors)
     final = folder / name_of(step)
     fault_injection.reach("checkpoint.begin")
-    aside = aside_of(folder, step)
-    size = sum(t.numel() * t.element_size() for t in tensors.values())
+    share, gather = (runtime.share, runtime.gather) if runtime else (str, lambda text: (text,))
+    is_first = runtime is None or runtime.is_first
+    aside = Path(share(str(folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}")))
+    manifest = {"schema": SCHEMA_OF_ROWS if runtime else SCHEMA, "step": step, "recipe": recipe_digest}
     try:
-        with durable.storage_errors(final, needed=size):
-            aside.mkdir(parents=True)
-            listing = write_files(aside, tensors)
-            table = {
-                name: {"shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch."), "file": file_of(name)}
-                for name, t in tensors.items()
-            }
-            manifest = {"schema": SCHEMA, "step": step, "recipe": recipe_digest, "files": listing, "tensors": table}
-            complete(aside, final, manifest, values)
+        answers = [json.loads(one) for one in gather(_attempt(lambda: _write_mine(aside, final, tensors, runtime)))]
+        failed = [answer for answer in answers if "error" in answer]
+        if not failed:
+            outcome = _attempt(lambda: _complete(aside, final, manifest, answers, values)) if is_first else ""
+            failed = [answer for answer in [json.loads(share(outcome))] if "error" in answer]
+        if failed:
+            kind = Diverged if failed[0]["kind"] == "Diverged" else StorageError
+            raise kind(failed[0]["error"], code=failed[0]["code"])
     except BaseException:
-        if aside.exists():
+        if is_first and aside.exists():
             durable.remove_tree(aside)
         raise
     return final
 
 
-def aside_of(folder: Path, step: int) -> Path:
-    """Where a checkpoint is written before it has its name; another place at each call."""
-    return folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}"
+def _attempt(work: Callable[[], dict[str, Any]]) -> str:
+    """What the work gives, or what it met, as JSON that other processes hear."""
+    try:
+        return json.dumps(work())
+    except MezzotintError as error:
+        return json.dumps({"error": error.message, "code": error.code, "kind": type(error).__name__})
 
 
-def write_files(aside: Path, tensors: Mapping[str, Tensor], ending: str = "") -> dict[str, Any]:
-    """Writes tensors into the files they belong to, NAME + ending; returns each file's size and hash."""
-    listing: dict[str, Any] = {}
+def _write_mine(aside: Path, final: Path, tensors: Mapping[str, Tensor], runtime: Runtime | None) -> dict[str, Any]:
+    """Writes what this process has to write; returns size and hash of its files, and its part of the manifest's
+    table."""
+    shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
+    mine = {name: tensor for name, tensor in tensors.items() if _is_written_here(shares[name], runtime)}
+    refuse_non_finite(mine)
+    ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}" if runtime else ""
+    files: dict[str, Any] = {}
+    table: dict[str, dict[str, Any]] = {}
     by_file: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in tensors.items():
+    for name, tensor in mine.items():
         by_file.setdefault(file_of(name, ending), {})[name] = tensor.detach()
-    for file, content in sorted(by_file.items()):
-        tensor_files.write(content, aside / file, {"format": "pt"})
-        listing[file] = {"bytes": (aside / file).stat().st_size, "sha256": durable.sha256(aside / file)}
-        fault_injection.reach("checkpoint.file")
-    return listing
+        entry = sharding.table_entry(tensor, file_of(name, ending), shares[name])
+        table[name] = entry if runtime else {key: entry[key] for key in ("shape", "dtype")} | {"file": file_of(name)}
+    with durable.storage_errors(final, needed=sum(t.numel() * t.element_size() for t in mine.values())):
+        aside.mkdir(parents=True, exist_ok=True)
+        for file, content in sorted(by_file.items()):
+            tensor_files.write(content, aside / file, {"format": "pt"})
+            files[file] = _size_and_hash(aside / file)
+            fault_injection.reach("checkpoint.file")
+    return {"files": files, "tensors": table}
 
 
-def complete(aside: Path, final: Path, manifest: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name."""
-    durable.write_json(aside / "state.json", values)
-    own_entry = {"bytes": (aside / "state.json").stat().st_size, "sha256": durable.sha256(aside / "state.json")}
-    listing = {**manifest["files"], "state.json": own_entry}
-    durable.write_json(aside / "manifest.json", {**manifest, "files": listing})
-    fault_injection.reach("checkpoint.manifest")
-    durable.sync_folder(aside)
-    if final.exists():
-        durable.remove_tree(final)
-    os.replace(aside, final)
-    durable.sync_folder(final.parent)
-    fault_injection.reach("checkpoint.renamed")
+def _is_written_here(share: sharding.Share | None, runtime: Runtime | None) -> bool:
+    """Of what is shared by the process that has rows, where no other writes the same; the rest by the first."""
+    if runtime is None or share is None or 0 in share.shape:
+        return runtime is None or runtime.is_first
+    return runtime.is_writer and share.start < share.stop
+
+
+def _complete(
+    aside: Path, final: Path, manifest: dict[str, Any], answers: list[dict[str, Any]], values: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name. answers: what each
+    process has written."""
+    with durable.storage_errors(final):
+        durable.write_json(aside / "state.json", values)
+        manifest["files"] = {name: file for answer in answers for name, file in answer["files"].items()}
+        manifest["files"]["state.json"] = _size_and_hash(aside / "state.json")
+        manifest["tensors"] = sharding.joined([answer["tensors"] for answer in answers])
+        durable.write_json(aside / "manifest.json", manifest)
+        fault_injection.reach("checkpoint.manifest")
+        durable.take_place(aside, final)
+        fault_injection.reach("checkpoint.renamed")
+    return {}
+
+
+def _size_and_hash(path: Path) -> dict[str, Any]:
+    return {"bytes": path.stat().st_size, "sha256": durable.sha256(path)}
 
 
 def file_of(name: str, ending: str = "") -> str:
     """The file that a tensor belongs to."""
-    if name.startswith("w/"):
-        return f"weights{ending}.safetensors"
-    return f"shadow{ending}.safetensors" if name.startswith("ema/") else f"optimizer{ending}.safetensors"
+    kind = {"w": "weights", "ema": "shadow"}.get(name.partition("/")[0], "optimizer")
+    return f"{kind}{ending}.safetensors"
 
 
 def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
     """Raises Diverged E1603 for weights, or their average, that are not finite."""
     checked = {n: t for n, t in tensors.items() if n.startswith(("w/", "ema/")) and t.is_floating_point() and t.numel()}
-    if not checked:
-        return
     by_device: dict[torch.device, list[Tensor]] = {}
     for tensor in checked.values():
         by_device.setdefault(tensor.device, []).append(tensor.detach().abs().amax())
@@ -172,17 +205,13 @@ def damage(path: Path) -> str | None:
             f"it has format {manifest.get('schema')}, this version reads {SCHEMA} and {SCHEMA_OF_ROWS}; it was "
             "written by another version"
         )
-    name = _NAME.fullmatch(path.name)
-    if name and manifest.get("step") != int(name[1]):
+    if step_of(path) >= 0 and manifest.get("step") != step_of(path):
         return f"manifest.json says step {manifest.get('step')}, the folder {path.name}"
     if "state.json" not in manifest["files"]:
         return "manifest.json does not list state.json"
     try:
-        for name, expected in manifest["files"].items():
-            reason = _file_damage(path, name, expected)
-            if reason:
-                return reason
-        return _table_damage(path, manifest)
+        reasons = (_file_damage(path, name, expected) for name, expected in manifest["files"].items())
+        return next(filter(None, reasons), None) or _table_damage(path, manifest)
     except OSError as error:
         return f"{error.filename or 'a file of it'} cannot be read ({error.strerror or error})"
 
@@ -214,31 +243,30 @@ def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
     if manifest["schema"] == SCHEMA_OF_ROWS:
         return sharding.damage(listed_tensors, shapes)
     there = {name: {**kept, "file": file} for file, tensors in shapes.items() for name, kept in tensors.items()}
-    return None if listed_tensors == there else "manifest.json tells of other tensors than its files hold"
-
-
-def listed(folder: Path) -> list[Path]:
-    """All folders with a checkpoint's name, newest step first; complete or not."""
-    if not folder.is_dir():
-        return []
-    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name) and p.is_dir()), key=step_of, reverse=True)
+    return None if listed_tensors == there else sharding.OTHER_TENSORS
 
 
 def step_of(path: Path) -> int:
-    """The step that a checkpoint's name says."""
+    """The step that a checkpoint's name says; -1 for another name."""
     name = _NAME.fullmatch(path.name)
     return int(name[1]) if name else -1
 
 
-def newest(folder: Path) -> Found:
+def listed(folder: Path) -> list[Path]:
+    """All folders with a checkpoint's name, newest step first; complete or not."""
+    paths = folder.iterdir() if folder.is_dir() else ()
+    return sorted((path for path in paths if step_of(path) >= 0 and path.is_dir()), key=step_of, reverse=True)
+
+
+def newest(folder: Path) -> Newest:
     """The newest checkpoint that verifies. Order is by step, never by file time."""
     passed: list[tuple[Path, str]] = []
     for path in listed(folder):
         reason = damage(path)
         if reason is None:
-            return Found(path, tuple(passed))
+            return Newest(path, tuple(passed))
         passed.append((path, reason))
-    return Found(None, tuple(passed))
+    return Newest(None, tuple(passed))
 
 
 def read(path: Path, *, tensors: bool = True) -> Restored:
@@ -301,10 +329,10 @@ def fits(
 ) -> None:
     """Checks names and shapes of a checkpoint's tensors against the run's own. shares: what this process holds of each
     parameter, where it does not hold all. Raises CheckpointError E1502 with counts and first names."""
-    wanted = {name: sharding.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
-    missing = [name for name in wanted if name not in restored.shapes and not name.startswith("scaler/")]
-    wrong = [name for name, shape in wanted.items() if restored.shapes.get(name, shape) != shape]
-    spare = [name for name in restored.shapes if name not in wanted and not name.startswith(("scaler/", "opt."))]
+    shapes = {name: sharding.whole_shape(name, tensor, shares) for name, tensor in expected.items()}
+    missing = [name for name in shapes if name not in restored.shapes and not name.startswith("scaler/")]
+    wrong = [name for name, shape in shapes.items() if restored.shapes.get(name, shape) != shape]
+    spare = [name for name in restored.shapes if name not in shapes and not name.startswith(("scaler/", "opt."))]
     if missing or wrong or spare:
         parts = [
             f"{len(names)} {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"

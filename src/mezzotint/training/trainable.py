@@ -4,7 +4,7 @@ does move."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 import torch
@@ -15,6 +15,12 @@ from mezzotint.recipe.sections.model import ModelSettings
 
 MAY_BE_IDLE = "~"
 """Before a pattern: it may match nothing."""
+
+Agree = Callable[[int], int]
+"""Makes of this process's flags those of all, each of which may hold a share (`Runtime.agree`)."""
+
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_OF_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def trained_parameters(
@@ -31,27 +37,28 @@ def trained_parameters(
         if part not in trainable:
             raise RecipeError(f"model.train names {part!r}; this family trains {', '.join(trainable)}", code="E1021")
     chosen: dict[str, nn.Parameter] = {}
-    seen: set[str] = set()
+    matched: set[str] = set()
+    some_name = ""
     for part, module in parts.items():
         is_trained = part in settings.train
         module.train(is_trained)
         early = _before_last_layers(part, module, settings.last_layers) if is_trained else set()
         for name, parameter in module.named_parameters():
             full = f"{part}/{name}"
-            matched = [one for one in settings.freeze if fnmatchcase(full, bare(one).removeprefix("!"))]
-            seen.update(matched)
-            is_thawed = any(bare(pattern).startswith("!") for pattern in matched)
-            is_frozen = bool(matched) or name in early
-            parameter.requires_grad_(is_trained and (is_thawed or not is_frozen))
+            some_name = some_name or full
+            patterns = [one for one in settings.freeze if fnmatchcase(full, bare(one).removeprefix("!"))]
+            matched.update(patterns)
+            is_thawed = any(bare(pattern).startswith("!") for pattern in patterns)
+            parameter.requires_grad_(is_trained and (is_thawed or not (patterns or name in early)))
             if parameter.requires_grad:
                 chosen[full] = parameter
         if is_trained:
             _refuse_dropout(part, module)
-    unmatched = [one for one in settings.freeze if one not in seen and not one.startswith(MAY_BE_IDLE)]
-    if unmatched:
-        raise RecipeError(
-            f"model.freeze: {unmatched[0]!r} matches no parameter; names look like {_some_name(parts)!r}", code="E1022"
-        )
+    for pattern in settings.freeze:
+        if pattern not in matched and not pattern.startswith(MAY_BE_IDLE):
+            raise RecipeError(
+                f"model.freeze: {pattern!r} matches no parameter; names look like {some_name!r}", code="E1022"
+            )
     if not chosen:
         raise RecipeError("model.train and model.freeze leave nothing to train", code="E1023")
     return chosen
@@ -80,12 +87,7 @@ def _before_last_layers(part: str, module: nn.Module, count: int | None) -> set[
             f"model.last_layers: the parameters of {part} are not numbered by layers; name what stays in model.freeze",
             code="E1025",
         )
-    if count >= layers:
-        return set()
-    return set(names[: numbers.index(layers - count)])
-
-
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+    return set(names[: numbers.index(layers - count)]) if count < layers else set()
 
 
 def _refuse_dropout(part: str, module: nn.Module) -> None:
@@ -93,23 +95,10 @@ def _refuse_dropout(part: str, module: nn.Module) -> None:
         chance = child.p if isinstance(child, nn.Dropout) else vars(child).get("dropout", 0.0)
         if isinstance(chance, float) and chance > 0:
             raise RecipeError(
-                f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its "
-                "draws are not addressed: "
-                "set it to 0 in the model's config.json",
+                f"{part}/{name} has dropout {chance:g}; a trained part must have none, since its draws are not "
+                "addressed: set it to 0 in the model's config.json",
                 code="E1024",
             )
-
-
-def _some_name(parts: Mapping[str, nn.Module]) -> str:
-    part, module = next(iter(parts.items()))
-    return f"{part}/{next(iter(dict(module.named_parameters())), '')}"
-
-
-Agree = Callable[[int], int]
-
-
-def _alone(flags: int) -> int:
-    return flags
 
 
 class UpdateCheck:
@@ -126,19 +115,16 @@ class UpdateCheck:
         self._moved_at: dict[str, int] = dict.fromkeys(self._before, 0)
         self._applied = 0
 
-    def check_gradients(self, trained: Mapping[str, nn.Parameter], agree: Agree = _alone) -> None:
-        """After the first backward pass: raises Diverged E1601 naming a part without any gradient. agree: makes of
-        this process's flags those of all, each of which may hold a share."""
-        parts = sorted({name.split("/")[0] for name in trained})
+    def check_gradients(self, trained: Mapping[str, nn.Parameter], agree: Agree = lambda flags: flags) -> None:
+        """After the first backward pass: raises Diverged E1601 naming a part without any gradient."""
         reached = {name.split("/")[0] for name, p in trained.items() if p.grad is not None}
-        flags = agree(sum(1 << parts.index(part) for part in reached))
-        for number, part in enumerate(parts):
-            if not flags >> number & 1:
-                raise Diverged(
-                    f"{part} is to be trained but receives no gradient: nothing of it takes part in the loss; "
-                    "train another part or thaw more of it",
-                    code="E1601",
-                )
+        part = _first_without(sorted({name.split("/")[0] for name in trained}), reached, agree)
+        if part is not None:
+            raise Diverged(
+                f"{part} is to be trained but receives no gradient: nothing of it takes part in the loss; "
+                "train another part or thaw more of it",
+                code="E1601",
+            )
 
     def counts(self, rates: Mapping[str, float], base: Mapping[str, float]) -> bool:
         """Counts an applied update; True when every part has had its three. rates: of this update, by part. base: the
@@ -149,23 +135,29 @@ class UpdateCheck:
         waited_for = [n for part, n in self._moved_at.items() if base.get(part, 0.0) > 0.0]
         return self._applied >= self.updates and all(n >= self.updates for n in waited_for)
 
-    def check_movement(self, weights: Mapping[str, Tensor], rates: Mapping[str, float], agree: Agree = _alone) -> None:
+    def check_movement(
+        self, weights: Mapping[str, Tensor], rates: Mapping[str, float], agree: Agree = lambda flags: flags
+    ) -> None:
         """After the third applied update: raises Diverged E1602 naming a part whose weights are still what they were.
 
-        rates: the highest rate each part has had so far; a rate of 0 is named as the cause. agree: as in
-        `check_gradients`.
+        rates: the highest rate each part has had so far; a rate of 0 is named as the cause.
         """
         after = checksums(weights)
-        moved = [not torch.equal(before, after[part]) for part, before in self._before.items()]
-        flags = agree(sum(has_moved << number for number, has_moved in enumerate(moved)))
-        for number, part in enumerate(self._before):
-            if not flags >> number & 1:
-                why = (
-                    "its learning rate has been 0 all the time; set optim.lr or optim.part_lr above 0"
-                    if rates.get(part, 0.0) == 0.0
-                    else f"although its rate reached {rates[part]:g}; it may be too small for the weights' type"
-                )
-                raise Diverged(f"{part} has not moved in {self.updates} updates: {why}", code="E1602")
+        moved = {part for part, before in self._before.items() if not torch.equal(before, after[part])}
+        part = _first_without(list(self._before), moved, agree)
+        if part is not None:
+            why = (
+                "its learning rate has been 0 all the time; set optim.lr or optim.part_lr above 0"
+                if rates.get(part, 0.0) == 0.0
+                else f"although its rate reached {rates[part]:g}; it may be too small for the weights' type"
+            )
+            raise Diverged(f"{part} has not moved in {self.updates} updates: {why}", code="E1602")
+
+
+def _first_without(parts: Sequence[str], have: Collection[str], agree: Agree) -> str | None:
+    """The first part that is among those that have it on no process."""
+    flags = agree(sum(1 << number for number, part in enumerate(parts) if part in have))
+    return next((part for number, part in enumerate(parts) if not flags >> number & 1), None)
 
 
 def checksums(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -174,14 +166,7 @@ def checksums(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     totals: dict[str, Tensor] = {}
     for number, (name, tensor) in enumerate(weights.items()):
         part = name.split("/")[0]
-        bits = (
-            tensor.detach()
-            .contiguous()
-            .view(torch.uint8 if tensor.element_size() == 1 else _SAME_SIZE[tensor.element_size()])
-        )
+        bits = tensor.detach().contiguous().view(_OF_SIZE[tensor.element_size()])
         value = bits.sum(dtype=torch.int64) * (2 * number + 1)
         totals[part] = totals[part] + value if part in totals else value
     return totals
-
-
-_SAME_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint import draws, fault_injection
+from mezzotint import fault_injection
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import Diverged, StorageError
 from mezzotint.recipe.resolved import Resolved
@@ -22,9 +22,7 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
 from mezzotint.training.callbacks.base import Action, Callback
-from mezzotint.training.host import RunHost
-from mezzotint.training.latents import latents_of
-from mezzotint.training.model import TrainableModel
+from mezzotint.training.model import TrainableModel, latents_of
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck
@@ -32,55 +30,63 @@ from mezzotint.training.trainable import UpdateCheck
 _SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
 
 
+class RunHost:
+    """Saves, exports, passes signals on and tells the user. Here each of them does nothing, which is all that a dry run
+    and a benchmark need; `train` has its own."""
+
+    def save(self, trainer: Trainer) -> None:
+        """Writes a checkpoint of the trainer's `tensors()` and `state()`."""
+
+    def export(self, trainer: Trainer) -> None:
+        """Writes the model as the trainer has it now."""
+
+    def requests(self) -> int:
+        """Flags that signals have set since the last call (`training.interrupts`)."""
+        return 0
+
+    def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
+        """Called before an epoch's first step."""
+
+    def bad_step(self, report: StepReport) -> None:
+        """Called for a step that was not finite."""
+
+    def warn(self, text: str) -> None:
+        """Something failed and the training goes on."""
+
+
 @dataclass(slots=True)
 class Pending:
-    """A step's numbers, on their way to the host; `resolve` reads them, one step later.
+    """A step's report without its numbers, which are on their way to the host; `resolve` reads them, one step later.
 
-    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample, then its loss. They set
-    out when the step is queued: asked for later, they would come behind the next step, and the host would wait for it.
+    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample here, then its loss. They
+    set out when the step is queued: asked for later, they would come behind the next step, and the host would wait for
+    it.
     """
 
-    step: int
-    epoch: int
-    count: int
-    wait_seconds: float
-    keys: tuple[str, ...]
+    report: StepReport
     numbers: Tensor
-    arrived: torch.cuda.Event | None
-    rates: dict[str, float]
-    seconds: float = 0.0
+    arrived: torch.cuda.Event | None = None
 
-    @classmethod
-    def of(cls, batches: StepBatches, keys: Sequence[str], numbers: Tensor, rates: dict[str, float]) -> Pending:
-        """Sends the numbers off. keys: of the step's samples here. The batches themselves are let go with their
-        step."""
-        arrived = None
-        if numbers.device.type == "cuda":
-            numbers = numbers.to("cpu", non_blocking=True)
-            arrived = torch.cuda.Event()
-            arrived.record()
-        waited = batches.wait_seconds
-        return cls(batches.step, batches.epoch, batches.count, waited, tuple(keys), numbers, arrived, rates)
+    def __post_init__(self) -> None:
+        if self.numbers.device.type == "cuda":
+            self.numbers = self.numbers.to("cpu", non_blocking=True)
+            self.arrived = torch.cuda.Event()
+            self.arrived.record()
 
     def resolve(self, memory_bytes: int) -> StepReport:
-        """Waits for the step's numbers, and for nothing that was queued after them, and makes the report."""
+        """Waits for the step's numbers, and for nothing that was queued after them, and completes the report."""
         if self.arrived is not None:
             self.arrived.synchronize()
         loss, norm, found_inf, loss_is_finite, scale, *of_samples = self.numbers.tolist()
-        return StepReport(
-            step=self.step,
-            epoch=self.epoch,
+        count = len(self.report.keys)
+        return replace(
+            self.report,
             loss=loss,
             norm=norm,
-            rates=self.rates,
-            samples=self.count,
-            seconds=self.seconds,
-            wait_seconds=self.wait_seconds,
             applied=not found_inf,
             overflow=bool(found_inf) and bool(loss_is_finite) and scale > 1.0,
-            keys=self.keys,
-            timesteps=tuple(of_samples[: len(self.keys)]),
-            losses=tuple(of_samples[len(self.keys) :]),
+            timesteps=tuple(of_samples[:count]),
+            losses=tuple(of_samples[count:]),
             memory_bytes=memory_bytes,
             loss_scale=scale,
         )
@@ -126,9 +132,8 @@ class Trainer:
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
-        assert len({type(o).__name__ for o in self.callbacks if o.state()}) == sum(
-            bool(o.state()) for o in self.callbacks
-        )
+        remembering = [type(one).__name__ for one in self.callbacks if one.state()]
+        assert len({*remembering}) == len(remembering), remembering
         self._mark = self.clock()
         self._last_clock = [self._mark] * len(self.callbacks)
         if self.progress.step == self.progress.first_step:
@@ -141,9 +146,10 @@ class Trainer:
             if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
                 self.host.epoch_begins(self, batches.epoch)
             pending = self.step(batches)
-            pending.seconds = self.clock() - self._mark
-            self._mark += pending.seconds
-            self._move_on(batches, pending)
+            seconds = self.clock() - self._mark
+            self._mark += seconds
+            pending.report = replace(pending.report, seconds=seconds)
+            self._move_on(batches, pending.report)
             self._between_steps(pending)
             if self.stopped or self._ended or self.progress.is_done:
                 break
@@ -216,16 +222,24 @@ class Trainer:
         self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
         numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
-        return Pending.of(batches, sums.keys, torch.cat([numbers, *sums.timesteps, *sums.losses]), rates)
+        report = StepReport(
+            batches.step,
+            batches.epoch,
+            rates=rates,
+            samples=batches.count,
+            wait_seconds=batches.wait_seconds,
+            keys=tuple(sums.keys),
+        )
+        return Pending(report, torch.cat([numbers, *sums.timesteps, *sums.losses]))
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""
-        o, steps = self.model.optim, self.progress.last_step
-        factors = {
-            part: self.resolved.rate_factor * lr.factor(o.part_schedule.get(part, o.schedule), step, steps)
-            for part in {group.part for group in self.model.update.groups}
-        }
-        return {g.name: o.part_lr.get(g.part, o.lr) * factors[g.part] for g in self.model.update.groups}
+        optim, rates = self.model.optim, {}
+        for group in self.model.update.groups:
+            schedule = optim.part_schedule.get(group.part, optim.schedule)
+            factor = self.resolved.rate_factor * lr.factor(schedule, step, self.progress.last_step)
+            rates[group.name] = optim.part_lr.get(group.part, optim.lr) * factor
+        return rates
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""
@@ -250,15 +264,15 @@ class Trainer:
         if self.progress.applied >= UpdateCheck.updates:
             self.update_check = None
 
-    def _move_on(self, batches: StepBatches, pending: Pending) -> None:
+    def _move_on(self, batches: StepBatches, report: StepReport) -> None:
         p = self.progress
         p.step = batches.step + 1
         p.epoch = batches.epoch
         p.epoch_ends = batches.ends_epoch
         p.samples += batches.count
-        p.seconds += pending.seconds
-        for group in self.model.update.groups:
-            p.rate_peak[group.part] = max(p.rate_peak.get(group.part, 0.0), pending.rates[group.name])
+        p.seconds += report.seconds
+        for part, rate in self._rates_by_part(report).items():
+            p.rate_peak[part] = max(p.rate_peak.get(part, 0.0), rate)
 
     def _between_steps(self, pending: Pending) -> None:
         """Everything the host does between two steps: read the last report, agree, look, act."""
@@ -266,7 +280,13 @@ class Trainer:
             self._read(self._pending)
         self._pending = pending
         flags = self.runtime.agree(self.host.requests() | self._clock_flags())
-        due = [o for i, o in enumerate(self.callbacks) if not o.follows and self._is_due(i, o, flags)]
+        on_clock = [bool(flags & (_FIRST_CLOCK << place)) for place in range(len(self.callbacks))]
+        self._last_clock = [self.clock() if due else last for due, last in zip(on_clock, self._last_clock, strict=True)]
+        due = [
+            callback
+            for callback, is_due in zip(self.callbacks, on_clock, strict=True)
+            if not callback.follows and (is_due or callback.due(self.progress))
+        ]
         if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
             return
         report = self._flush()
@@ -274,40 +294,23 @@ class Trainer:
         for callback in due:
             if self._runs_here(callback):
                 action |= self._call(callback, report)
-        action = self._agreed(action, due)
-        if flags & _SAVE:
-            action |= Action.SAVE
-        if flags & _STOP:
-            self.stopped = True
-            action |= Action.STOP
-        self._act(action)
+        if due:  # what any process asks for, all do: a callback may look in the first process alone, and for long
+            self.runtime.barrier()
+            action = Action(self.runtime.agree(action.value))
+        self.stopped = self.stopped or bool(flags & _STOP)
+        action |= Action.SAVE if flags & _SAVE else Action.NOTHING
+        self._act(action | Action.STOP if self.stopped else action)
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
 
-    def _agreed(self, action: Action, due: Sequence[Callback]) -> Action:
-        """What any process actions, all do: a callback may look in the first process alone."""
-        if not due:
-            return action
-        self.runtime.barrier()  # it may have looked for long
-        return Action(self.runtime.agree(action.value))
-
     def _clock_flags(self) -> int:
-        flags = 0
-        if self.runtime.is_first:
-            now = self.clock()
-            for i, callback in enumerate(self.callbacks):
-                minutes = [
-                    e.count for e in callback.intervals or (callback.every,) if e is not None and e.unit == "minutes"
-                ]
-                if minutes and now - self._last_clock[i] >= 60 * min(minutes):
-                    flags |= _FIRST_CLOCK << i
-        return flags
-
-    def _is_due(self, index: int, callback: Callback, flags: int) -> bool:
-        if flags & (_FIRST_CLOCK << index):
-            self._last_clock[index] = self.clock()
-            return True
-        return callback.due(self.progress)
+        """Intervals in minutes that have passed, by the first process's clock."""
+        if not self.runtime.is_first:
+            return 0
+        now = self.clock()
+        ages = [now - last for last in self._last_clock]
+        each = enumerate(zip(self.callbacks, ages, strict=True))
+        return sum(_FIRST_CLOCK << place for place, (callback, age) in each if age >= 60 * callback.minutes)
 
     def _runs_here(self, callback: Callback) -> bool:
         return callback.on_all_ranks or self.runtime.is_first
@@ -320,11 +323,14 @@ class Trainer:
         return report
 
     def _read(self, pending: Pending) -> StepReport:
-        report = pending.resolve(self._memory())
+        device = self.runtime.device
+        report = pending.resolve(torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0)
         self._count_bad(report)
         if report.applied:
             self.progress.applied += 1
-            if self.update_check is not None and self.update_check.counts(*self._rates_by_part(report)):
+            rates, optim = self._rates_by_part(report), self.model.optim
+            base = {part: optim.part_lr.get(part, optim.lr) for part in rates}
+            if self.update_check is not None and self.update_check.counts(rates, base):
                 self.update_check.check_movement(self.model.update.masters, self.progress.rate_peak, self.runtime.agree)
                 self.update_check = None
         for callback in self.callbacks:
@@ -332,11 +338,8 @@ class Trainer:
                 self._call(callback, report)
         return report
 
-    def _rates_by_part(self, report: StepReport) -> tuple[dict[str, float], dict[str, float]]:
-        rates: dict[str, float] = {}
-        for group in self.model.update.groups:
-            rates[group.part] = max(rates.get(group.part, 0.0), report.rates[group.name])
-        return rates, {part: self.model.optim.part_lr.get(part, self.model.optim.lr) for part in rates}
+    def _rates_by_part(self, report: StepReport) -> dict[str, float]:
+        return {group.part: report.rates[group.name] for group in self.model.update.groups}
 
     def _count_bad(self, report: StepReport) -> None:
         p = self.progress
@@ -378,29 +381,14 @@ class Trainer:
         self._ended = Action.STOP in action
 
     def _save(self, *, final: bool) -> None:
+        failure = ""
         try:
             self.host.save(self)
             self._saved_step = self.progress.step
-            self._failed_save = ""
         except StorageError as error:
-            failed = 1
-            sentence = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
-            if final:
-                self._failed_save = sentence  # which ends the run, and is said once
-            else:
-                self.host.warn(sentence)
-        else:
-            failed = 0
+            failure = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
+            if not final:
+                self.host.warn(failure)
         self.runtime.barrier()  # the first process may have written for long
-        if self.runtime.agree(failed) and final and not self._failed_save:
-            self._failed_save = "another process could not save the final checkpoint"
-
-    def _memory(self) -> int:
-        if self.runtime.device.type == "cuda":
-            return torch.cuda.max_memory_allocated(self.runtime.device)
-        return 0
-
-
-def sample_keys_digest(keys: Sequence[str]) -> str:
-    """Sixteen hexadecimal digits that stand for which samples made a step, in their order."""
-    return f"{draws.text_key(chr(0).join(keys)):016x}"
+        if self.runtime.agree(bool(failure)) and final:  # it ends the run, and is said once
+            self._failed_save = failure or "another process could not save the final checkpoint"

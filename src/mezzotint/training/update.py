@@ -8,7 +8,7 @@ device.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -18,10 +18,9 @@ from torch import Tensor, nn
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
-from mezzotint.training.optimizers.base import OptimizerStep, chunked
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, chunked
 from mezzotint.training.trainable import MAY_BE_IDLE, bare
 
 _COUNTS = ("opt.applied", "opt.shadow_updates")
@@ -29,8 +28,7 @@ _COUNTS = ("opt.applied", "opt.shadow_updates")
 
 @dataclass(slots=True)
 class Group:
-    """Parameters that share part and weight decay. live: those that have a gradient, known after the first backward
-    pass."""
+    """Parameters that share part and weight decay."""
 
     name: str
     part: str
@@ -39,7 +37,7 @@ class Group:
 
 
 class Update:
-    """A rule for each part, clipping and the averaged copy, over float32 masters.
+    """An optimizer for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
     parameters are of a smaller type; float32 masters are kept beside them. ema_decay: in the place of
@@ -67,11 +65,12 @@ class Update:
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
         self.groups = _groups(self._trained, settings)
         self._place = {name: number for number, name in enumerate(self._trained)}
-        self._parts = list(dict.fromkeys(name.split("/")[0] for name in self._trained))
-        self._steps = {
-            part: _step_of(settings.part_optimizer.get(part, settings.optimizer), self._of(part), self.applied)
-            for part in self._parts
-        }
+        self._parts = list(dict.fromkeys(group.part for group in self.groups))
+        self._steps: dict[str, OptimizerStep] = {}
+        for part in self._parts:
+            optimizer = settings.part_optimizer.get(part, settings.optimizer)
+            module = registry.find("training/optimizers", optimizer.kind)
+            self._steps[part] = module.step_of(optimizer, _of(part, self._masters), self.applied)
         self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
         self.ema = Ema(self._masters, settings, decay=ema_decay) if settings.ema.rule != "none" else None
 
@@ -92,7 +91,8 @@ class Update:
         with torch.no_grad():
             # the count comes before the kernel, which corrects the moments' bias by it
             self.applied.add_(1.0 - found_inf)
-            coefficients = self._clip_coefficients(norms)
+            clip = self._settings.clip.norm
+            coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
             # read by the host once a step, however many chunks want to know
             on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
             for group in self.groups:
@@ -103,11 +103,12 @@ class Update:
                 torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
             if update_ema and self.ema is not None:
                 self.ema.follow(self._masters, found_inf)
-        self.forget_gradients()
+        for parameter in self._trained.values():
+            parameter.grad = None
 
     def state_bytes(self) -> int:
         """The bytes of the optimizer's own state once it stands, averages and counts apart."""
-        return sum(step.state_bytes(self._of(part)) for part, step in self._steps.items())
+        return sum(step.state_bytes(_of(part, self._masters)) for part, step in self._steps.items())
 
     def checkpoint_bytes(self, whole: Callable[[str, Tensor], tuple[int, ...]] = lambda name, t: tuple(t.shape)) -> int:
         """The bytes of a checkpoint's tensors once the state stands, which some optimizers make with their first step.
@@ -119,8 +120,7 @@ class Update:
         masters = {
             name: torch.empty(whole(f"w/{name}", m), dtype=m.dtype, device="meta") for name, m in self._masters.items()
         }
-        of_parts = (self._of(part, masters) for part in self._steps)
-        return size + sum(step.state_bytes(mine) for step, mine in zip(self._steps.values(), of_parts, strict=True))
+        return size + sum(step.state_bytes(_of(part, masters)) for part, step in self._steps.items())
 
     def working_bytes(self) -> int:
         """The bytes that a step takes at most beside weights, gradients and states: float32 copies of the gradients
@@ -140,31 +140,16 @@ class Update:
         copied = 4 * sum(sizes) if self._separate else 0
         return copied + self._steps[group.part].working_bytes(sizes)
 
-    def _of(self, part: str, masters: Mapping[str, Tensor] | None = None) -> dict[str, Tensor]:
-        """The masters of a part."""
-        among = self._masters if masters is None else masters
-        return {name: master for name, master in among.items() if name.split("/")[0] == part}
-
-    def forget_gradients(self) -> None:
-        """Takes all gradients away."""
-        for parameter in self._trained.values():
-            parameter.grad = None
-
-    def _clip_coefficients(self, norms: Tensor) -> Tensor | None:
-        if self._settings.clip.norm is None:
-            return None
-        return (self._settings.clip.norm / (norms + 1e-6)).clamp(max=1.0)
-
     def _step(
         self,
         group: Group,
-        among: Sequence[str],
+        chunk: Sequence[str],
         coefficients: Tensor | None,
         loss_scale: Tensor,
         found_inf: Tensor,
         lr: float,
     ) -> None:
-        names = [name for name in among if self._trained[name].grad is not None]
+        names = [name for name in chunk if self._trained[name].grad is not None]
         if not names:
             return
         grads = [self._taken_gradient(name) for name in names]
@@ -177,15 +162,8 @@ class Update:
                     scale = loss_scale / coefficients[self._parts.index(group.part)]
                 case "tensor":
                     torch._foreach_mul_(grads, [coefficients[self._place[name]] for name in names])
-        self._steps[group.part].step(
-            names,
-            [self._masters[name] for name in names],
-            grads,
-            lr=lr,
-            weight_decay=group.weight_decay,
-            scale=scale,
-            found_inf=found_inf,
-        )
+        masters = [self._masters[name] for name in names]
+        self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
 
     def _taken_gradient(self, name: str) -> Tensor:
         """In the master's type. The parameter lets its own go, so that both lie there for one tensor alone."""
@@ -209,7 +187,7 @@ class Update:
         caller's checks."""
         with torch.no_grad():
             for part, step in self._steps.items():
-                step.load(tensors, self._of(part))
+                step.load(tensors, _of(part, self._masters))
             for name, mine in self.tensors().items():
                 mine.copy_(tensors[name])
             if self._separate:
@@ -235,42 +213,41 @@ class Update:
             self._written()
 
 
-def _step_of(settings: Optimizer, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
-    step: OptimizerStep = registry.find("training/optimizers", settings.kind).step_of(settings, masters, applied)
-    return step
+def _of(part: str, masters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The masters of a part."""
+    return {name: master for name, master in masters.items() if name.split("/")[0] == part}
 
 
-def _groups(trained: Mapping[str, nn.Parameter], settings: OptimSettings) -> list[Group]:
+def _groups(trained: Iterable[str], settings: OptimSettings) -> list[Group]:
     """One group for each part, and another for its parameters without weight decay. Raises RecipeError E1022 for a
     pattern without match."""
+    names_of: dict[str, list[str]] = {}
+    for name in trained:
+        names_of.setdefault(name.split("/")[0], []).append(name)
+    _refuse_unmatched(settings, names_of)
     groups: dict[str, Group] = {}
-    parts = {name: name.split("/")[0] for name in trained}
-    _refuse_unmatched(settings, parts)
-    exactly: dict[int, frozenset[str]] = {}
-    for name, part in parts.items():
-        rule = settings.part_optimizer.get(part, settings.optimizer)
-        decay, spared = rule.decay, rule.undecayed
-        # names that `decay.resolved` has put there are many: they are looked up, not tried one after the other
-        names = exactly.setdefault(id(spared), frozenset(spared))
-        undecayed = name in names or any(fnmatchcase(name, bare(one)) for one in spared if _is_pattern(one))
-        key = f"{part}.no_decay" if undecayed else part
-        if key not in groups:
-            groups[key] = Group(key, part, 0.0 if undecayed else decay)
-        groups[key].names.append(name)
+    for part, names in names_of.items():
+        optimizer = settings.part_optimizer.get(part, settings.optimizer)
+        # names that `weight_decay.resolved` has put there are many: they are looked up, not tried one after the other
+        exactly = frozenset(optimizer.undecayed)
+        patterns = [bare(one) for one in optimizer.undecayed if any(sign in one for sign in "*?[")]
+        for name in names:
+            undecayed = name in exactly or any(fnmatchcase(name, pattern) for pattern in patterns)
+            key = f"{part}.no_decay" if undecayed else part
+            group = groups.setdefault(key, Group(key, part, 0.0 if undecayed else optimizer.decay))
+            group.names.append(name)
     return list(groups.values())
 
 
-def _refuse_unmatched(settings: OptimSettings, parts: Mapping[str, str]) -> None:
-    """parts: the part of each trained parameter. A rule's patterns are held against the parts that it moves."""
-    here = {f"optim.part_optimizer.{part}": ({part}, rule) for part, rule in settings.part_optimizer.items()}
-    others = set(parts.values()) - set(settings.part_optimizer)
-    for where, (moved, rule) in ({"optim.optimizer": (others, settings.optimizer)} | here).items():
-        for pattern in rule.undecayed if moved else ():
-            if parts.get(pattern) in moved or pattern.startswith(MAY_BE_IDLE):
+def _refuse_unmatched(settings: OptimSettings, names_of: Mapping[str, Sequence[str]]) -> None:
+    """names_of: the trained parameters of each part. An optimizer's patterns are held against the parts that it
+    moves."""
+    moved = {f"optim.part_optimizer.{part}": ({part}, one) for part, one in settings.part_optimizer.items()}
+    others = set(names_of) - set(settings.part_optimizer)
+    for where, (parts, optimizer) in ({"optim.optimizer": (others, settings.optimizer)} | moved).items():
+        names = {name for part in parts for name in names_of.get(part, ())}
+        for pattern in optimizer.undecayed if parts else ():
+            if pattern in names or pattern.startswith(MAY_BE_IDLE):
                 continue
-            if not any(fnmatchcase(name, pattern) for name, part in parts.items() if part in moved):
+            if not any(fnmatchcase(name, pattern) for name in names):
                 raise RecipeError(f"{where}.no_decay: {pattern!r} matches no trained parameter", code="E1022")
-
-
-def _is_pattern(text: str) -> bool:
-    return any(sign in text for sign in "*?[")

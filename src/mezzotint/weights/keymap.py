@@ -107,13 +107,15 @@ class ComponentMap:
     """How a component is kept in a foreign file. start: what all its names begin with there. describe: the entries of
     a network, from all our names; their foreign names come without the start. network: what the component is, by a name
     of `folder/components.py` or its family's own. spell:
-    the name as it is written, from the one that start and entry make. plain: the written name of one that is met."""
+    the name as it is written, from the one that start and entry make. plain: the written name of one that is met.
+    activation: of the networks that are kept in this way, where others are kept otherwise."""
 
     start: str
     describe: Describe
     network: str
     spell: Spell = str
     plain: Spell = str
+    activation: str = ""
 
     def table(self, names: Sequence[str]) -> Table:
         """The table of a network whose tensors have these names; it holds every one of them."""
@@ -135,21 +137,20 @@ class ComponentMap:
 class KeyMap:
     """A layout of single files.
 
-    family: the models that it is for. parts: by component, the ways it is kept; which of them, `choose` says from the
-    component's configuration (for writing) and the names at hand decide (for reading). extras: patterns of names that
-    such files may have besides, which no component needs. average: the name of a denoiser's averaged copy, from its
-    plain one. sign: a pattern that some name has in such files and in no others. filled: what its readers ask for
-    beyond our networks, with the number to be written when nothing better is at hand. variants: the same for other
-    models of the family.
+    family: the models that it is for. parts: by component, the ways it is kept; which of them, the component's
+    configuration says for writing (`choose`) and the names at hand for reading (`part_in`). extras: patterns of names
+    that such files may have besides, which no component needs. average_start: what names of averaged copies begin with,
+    before the plain name; average_without_dots: which then has lost its dots and `model.`. sign: a pattern that some
+    name has in such files and in no others. filled: what its readers ask for beyond our networks, with the number to be
+    written when nothing better is at hand. variants: the same for other models of the family.
     """
 
     name: str
     family: str
     parts: Mapping[str, tuple[ComponentMap, ...]]
-    choose: Callable[[str, Mapping[str, Any]], ComponentMap]
     extras: tuple[str, ...]
-    average: Callable[[str], str]
-    average_start: str
+    average_start: str = "ema."
+    average_without_dots: bool = False
     sign: str = ""
     filled: Mapping[str, float] = field(default_factory=dict)
     variants: tuple[KeyMap, ...] = ()
@@ -158,6 +159,16 @@ class KeyMap:
     def networks(self) -> dict[str, str]:
         """The networks of such a model, by component."""
         return {component: ways[0].network for component, ways in self.parts.items()}
+
+    def choose(self, component: str, config: Mapping[str, Any]) -> ComponentMap:
+        """The way in which a component of this configuration is written."""
+        ways = self.parts[component]
+        return next((way for way in ways if way.activation == config.get("hidden_act")), ways[0])
+
+    def average(self, name: str) -> str:
+        """The averaged copy of a tensor of the denoiser, from its plain name."""
+        plain = name.removeprefix("model.").replace(".", "") if self.average_without_dots else name
+        return self.average_start + plain
 
     def is_extra(self, name: str) -> bool:
         """Whether a name is known as something that no component needs."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mezzotint.recipe.families.base import FamilySpec, family_spec, specs
+from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.files.tensor_files import TensorInfo, read_header
 from mezzotint.weights.folder.model_folder import read_json
@@ -22,9 +22,18 @@ _CHANNELS = {
 WIDTHS = {768: "SD 1.x", 1024: "SD 2.x", 1280: "the SDXL refiner", 2048: "SDXL"}
 """Models by the width of the text that their denoiser is told."""
 _DENOISER = "model.diffusion_model."
+_FIRST_LAYERS = (f"{_DENOISER}input_blocks.0.0.weight", "conv_in.weight")
+_BY_STARTS = (
+    ((_DENOISER,), "a single-file checkpoint of {unet}"),
+    (("first_stage_model.", "encoder.down."), "an autoencoder (VAE) alone, in its original layout"),
+    (("encoder.down_blocks.", "decoder.up_blocks."), "an autoencoder (VAE) alone"),
+    (("input_blocks.", "middle_block."), "a denoiser alone, in its original layout"),
+    (("down_blocks.",), "a denoiser alone, of {unet}"),
+)
+"""What files with names of these starts seem to be, the surest first."""
 
 
-class Kind(NamedTuple):
+class OtherKind(NamedTuple):
     """What a file is that cannot be trained here. name: in words. remedy: what to do instead."""
 
     name: str
@@ -61,22 +70,15 @@ def of_tensors(header: Mapping[str, TensorInfo]) -> str:
     xl = _sdxl(names)
     if xl is not None:
         return f"a single-file checkpoint of {xl}"
-    if any(n.startswith("model.diffusion_model.") for n in names):
-        return f"a single-file checkpoint of {_unet(header, 'model.diffusion_model.input_blocks.0.0.weight')}"
-    if any(n.startswith(("first_stage_model.", "encoder.down.")) for n in names):
-        return "an autoencoder (VAE) alone, in its original layout"
-    if any(n.startswith(("encoder.down_blocks.", "decoder.up_blocks.")) for n in names):
-        return "an autoencoder (VAE) alone"
-    if any(n.startswith(("input_blocks.", "middle_block.")) for n in names):
-        return "a denoiser alone, in its original layout"
-    if any(n.startswith("down_blocks.") for n in names):
-        return f"a denoiser alone, of {_unet(header, 'conv_in.weight')}"
+    for starts, words in _BY_STARTS:
+        if any(n.startswith(starts) for n in names):
+            return words.format(unet=_unet(header))
     if any(("encoder.layers." in n or "transformer.resblocks." in n) for n in names):
         return "a text encoder alone"
     return "no kind that is known here"
 
 
-def refusal(header: Mapping[str, TensorInfo], family: str | None = "sd") -> Kind | None:
+def refusal(header: Mapping[str, TensorInfo], family: str | None) -> OtherKind | None:
     """Why a single file is no whole text-to-image model of a family, and what to do; None when it is one.
 
     family: None takes a model of any family that is known here.
@@ -84,17 +86,16 @@ def refusal(header: Mapping[str, TensorInfo], family: str | None = "sd") -> Kind
     names = header.keys()
     other = _adapter(names) or _other_model(names)
     if other is not None:
-        return other if other.remedy else Kind(other.name, _trains(family_spec(family or "sd")))
+        return other if other.remedy else OtherKind(other.name, _trains(family))
     here = family_of(names)
     if family is not None and here is not None and here != family:
-        return Kind(of_tensors(header), f"{_trains(family_spec(family))}; write model.family={here}")
+        return OtherKind(of_tensors(header), f"{_trains(family)}; write model.family={here}")
     if not any(n.startswith(_DENOISER) for n in names):
         alone = of_tensors(header)
         if alone.startswith("a denoiser alone") and not alone.endswith("layout"):
-            return Kind(alone, "give the folder of the whole model, in which it is the component unet")
-        return Kind(alone, "give the file of a whole model: denoiser, autoencoder and text encoder")
-    spec = family_spec(family or here or "sd")
-    return _other_task(header, spec) or _incomplete(names, spec)
+            return OtherKind(alone, "give the folder of the whole model, in which it is the component unet")
+        return OtherKind(alone, "give the file of a whole model: denoiser, autoencoder and text encoder")
+    return _other_task(header, family or here) or _incomplete(names, family or here)
 
 
 def family_of(names: Collection[str]) -> str | None:
@@ -115,31 +116,34 @@ def family_at(path: Path) -> str | None:
     return next((spec.name for spec in specs() if spec.holds(listed, config)), None)
 
 
-def _trains(spec: FamilySpec) -> str:
-    return f"family {spec.name} trains {spec.trains}"
+def _trains(family: str | None) -> str:
+    trained = [family_spec(family)] if family is not None else [spec for spec in specs() if spec.layout]
+    return "; ".join(f"family {spec.name} trains {spec.trains}" for spec in trained)
 
 
-def _other_task(header: Mapping[str, TensorInfo], spec: FamilySpec) -> Kind | None:
+def _other_task(header: Mapping[str, TensorInfo], family: str | None) -> OtherKind | None:
     """A denoiser of a known family that is told more than a text, or something else."""
-    first = header.get(f"{_DENOISER}input_blocks.0.0.weight")
+    first = header.get(_FIRST_LAYERS[0])
     channels = first.shape[1] if first is not None and len(first.shape) == 4 else 4
     if channels in _CHANNELS:
-        return Kind(
-            _CHANNELS[channels],
-            f"family {spec.name} trains models of 4 channels; take the text-to-image model of its kind",
+        trained = f"family {family} trains" if family is not None else "trained here are"
+        return OtherKind(
+            _CHANNELS[channels], f"{trained} models of 4 channels; take the text-to-image model of its kind"
         )
     if f"{_DENOISER}label_emb.weight" in header:
-        return Kind("an upscaler (its denoiser is told how much noise its picture has)", "take the text-to-image model")
+        what = "an upscaler (its denoiser is told how much noise its picture has)"
+        return OtherKind(what, "take the text-to-image model")
     return None
 
 
-def _incomplete(names: Collection[str], spec: FamilySpec) -> Kind | None:
+def _incomplete(names: Collection[str], family: str | None) -> OtherKind | None:
+    spec = family_spec(family) if family is not None else None
     lacking = [] if any(n.startswith("first_stage_model.") for n in names) else ["autoencoder (VAE)"]
-    if not spec.names_tensors(names):
-        lacking.append("text encoder" if len(spec.text_parts) == 1 else "text encoders")
+    if spec is None or not spec.names_tensors(names):
+        lacking.append("text encoders" if spec is not None and len(spec.text_parts) > 1 else "text encoder")
     if lacking:
         remedy = "give the file of the whole model, or lay this one over it: mezzotint merge MODEL FILE NEW_FILE"
-        return Kind(f"a single-file checkpoint without {' and '.join(lacking)}", remedy)
+        return OtherKind(f"a single-file checkpoint without {' and '.join(lacking)}", remedy)
     return None
 
 
@@ -150,30 +154,31 @@ def _sdxl(names: Collection[str]) -> str | None:
     return "the SDXL refiner" if any(n.startswith("conditioner.embedders.0.") for n in names) else None
 
 
-def _adapter(names: Collection[str]) -> Kind | None:
+def _adapter(names: Collection[str]) -> OtherKind | None:
     """Something to be laid over a model."""
     if any("lora" in n.lower() and ("up" in n or "down" in n or "_A" in n or "_B" in n) for n in names):
-        return Kind("a LoRA, to be laid over a model", "give the model it belongs to")
-    if any(".hada_w1" in n or ".lokr_w" in n for n in names):
-        return Kind("a LoHa or LoKr adapter, to be laid over a model", "give the model it belongs to")
-    if "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
-        return Kind("a textual inversion, a new word for a model", "give the model it belongs to")
-    if any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
-        return Kind("a ControlNet, which steers a model", "give the model it belongs to")
-    return None
+        what = "a LoRA, to be laid over a model"
+    elif any(".hada_w1" in n or ".lokr_w" in n for n in names):
+        what = "a LoHa or LoKr adapter, to be laid over a model"
+    elif "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
+        what = "a textual inversion, a new word for a model"
+    elif any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
+        what = "a ControlNet, which steers a model"
+    else:
+        return None
+    return OtherKind(what, "give the model it belongs to")
 
 
-def _other_model(names: Collection[str]) -> Kind | None:
+def _other_model(names: Collection[str]) -> OtherKind | None:
     """A whole model of a family that is not known here; the remedy is the reader's family's."""
-    if any("joint_blocks." in n for n in names):
-        return Kind("a checkpoint of SD 3", "")
-    if any("double_blocks." in n for n in names):
-        return Kind("a checkpoint of Flux", "")
+    for blocks, what in (("joint_blocks.", "a checkpoint of SD 3"), ("double_blocks.", "a checkpoint of Flux")):
+        if any(blocks in n for n in names):
+            return OtherKind(what, "")
     apart = next((spec for spec in specs() if not spec.layout and spec.names_tensors(names)), None)
-    return None if apart is None else Kind(apart.called, f"set model.family={apart.name}")
+    return None if apart is None else OtherKind(apart.called, f"set model.family={apart.name}")
 
 
-def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | None = "sd") -> str | None:
+def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | None) -> str | None:
     """What a model folder is, when it is not a text-to-image model of a family; None when it is.
 
     index: model_index.json. unet: its denoiser's configuration, or {}. family: None takes any that is known here.
@@ -212,8 +217,8 @@ def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | N
     return f"SDXL (cross-attention width {width}, two text encoders)"
 
 
-def _unet(header: Mapping[str, TensorInfo], first: str) -> str:
-    shape = header[first].shape if first in header else ()
+def _unet(header: Mapping[str, TensorInfo]) -> str:
+    shape = next((header[name].shape for name in _FIRST_LAYERS if name in header), ())
     if len(shape) == 4 and shape[1] == 9:
         return "an inpainting model (9 channels)"
     widths = {i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2}

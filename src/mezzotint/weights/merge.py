@@ -5,6 +5,7 @@ The first is a whole model and says what the result is. The result is made as it
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import pickled, tensor_files
-from mezzotint.weights.files.tensor_files import SIZES
+from mezzotint.weights.files.tensor_files import SIZES, TensorInfo
 from mezzotint.weights.folder.components import DTypeName
-from mezzotint.weights.folder.model_folder import ModelFolder, find_weights, open_folder
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import Entry, KeyMap, Shape
 from mezzotint.weights.single_file import known_layouts, match_tensors, writing
 from mezzotint.weights.single_file.extras import Extras, extras_of, read_extras
-from mezzotint.weights.single_file.match_tensors import Shapes, TensorMatch
+from mezzotint.weights.single_file.match_tensors import ModelTensors, Shapes
 from mezzotint.weights.single_file.single_file import open_single
 
 CHUNK = 256 << 20
@@ -32,34 +33,10 @@ KINDS: dict[DTypeName, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 
 
 @dataclass(frozen=True, slots=True)
-class MergeSource:
-    """A file or folder, and what it holds of the model."""
-
-    path: Path
-    matches: tuple[TensorMatch, ...]
-
-    def match_of(self, component: str, name: str) -> TensorMatch | None:
-        """The match that has a tensor of ours; None where the source has not got it."""
-        return next((c for c in self.matches if name in c.held.get(component, ())), None)
-
-    def lacks(self, component: str, names: Collection[str]) -> list[str]:
-        """Those of a component's names that it has not got."""
-        return [name for name in names if self.match_of(component, name) is None]
-
-    def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
-        """Tensors under our names, all of which it has."""
-        tensors: dict[str, Tensor] = {}
-        for match in self.matches:
-            mine = [name for name in names if name in match.held.get(component, ())]
-            tensors |= match.read(component, mine) if mine else {}
-        return tensors
-
-
-@dataclass(frozen=True, slots=True)
 class Base:
     """The first model. folder: of its configurations. layout: of single files of its kind."""
 
-    source: MergeSource
+    source: ModelTensors
     folder: ModelFolder
     layout: KeyMap
     shapes: Shapes
@@ -79,18 +56,18 @@ def open_base(path: Path, *, config: Path | None = None, store: Path | None = No
             raise WeightsError(f"{path}: is no whole model of SD 1.x, SD 2.x or SDXL; give one first", code="E1452")
         shapes = match_tensors.shapes_of(folder, layout)
         scheduler: Mapping[str, object] = folder.config("scheduler", "scheduler_config.json")
-        base = Base(_of_folder(path, layout, shapes), folder, layout, shapes, read_extras(path), scheduler)
+        source, extras = match_tensors.of_folder(path, layout, shapes), read_extras(path)
     else:
         single = open_single(path, None, config=config, store=store)
-        shapes = match_tensors.shapes_of(single.folder, single.layout)
-        match = match_tensors.of_file(single.file, single.layout, shapes)
-        scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
-        base = Base(MergeSource(path, (match,)), single.folder, single.layout, shapes, extras_of(single), scheduler)
-    _require_whole(base.source, base.shapes)
-    return base
+        folder, layout, extras = single.folder, single.layout, extras_of(single)
+        shapes = match_tensors.shapes_of(folder, layout)
+        source = match_tensors.of_file(path, single.file, layout, shapes)
+        scheduler = single.scheduler(folder.config("scheduler", "scheduler_config.json"))
+    _require_whole(source, shapes)
+    return Base(source, folder, layout, shapes, extras, scheduler)
 
 
-def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | None = None) -> MergeSource:
+def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | None = None) -> ModelTensors:
     """Opens a later model, whole or in part: a folder of a model or of one of its components, or a file of any form.
 
     Raises WeightsError E1401, E1402, E1408, E1411, E1415, E1420, E1451, E1452.
@@ -98,34 +75,11 @@ def open_other(path: Path, base: Base, *, averaged: bool = False, store: Path | 
     if not path.exists():
         raise WeightsError(f"{path}: is not there (looked in {Path.cwd()}); check the path", code="E1401")
     if path.is_dir():
-        return _of_folder(path, base.layout, base.shapes)
-    file = path
-    if path.suffix in pickled.SUFFIXES and pickled.is_pickled(path):
-        file = pickled.as_safetensors(path, store or pickled.default_store())
-    return MergeSource(path, (match_tensors.of_file(file, base.layout, base.shapes, averaged=averaged),))
+        return match_tensors.of_folder(path, base.layout, base.shapes)
+    return match_tensors.of_file(path, pickled.readable(path, store), base.layout, base.shapes, averaged=averaged)
 
 
-def _of_folder(path: Path, layout: KeyMap, shapes: Shapes) -> MergeSource:
-    if (path / "model_index.json").is_file():
-        places = {component: path / component for component in layout.networks if (path / component).is_dir()}
-    else:
-        places = {path.name: path} if path.name in layout.networks else {}
-    weights = {component: find_weights(place) for component, place in places.items()}
-    matches = tuple(
-        match_tensors.of_component(where.path, component, layout.networks[component], shapes)
-        for component, where in weights.items()
-        if where is not None
-    )
-    if not matches:
-        raise WeightsError(
-            f"{path}: holds no weights of the model; give its folder, or that of one of its components "
-            f"({', '.join(layout.networks)})",
-            code="E1452",
-        )
-    return MergeSource(path, matches)
-
-
-def _require_whole(source: MergeSource, shapes: Shapes) -> None:
+def _require_whole(source: ModelTensors, shapes: Shapes) -> None:
     for component, names in shapes.items():
         lacking = source.lacks(component, names)
         if lacking:
@@ -141,7 +95,7 @@ class Merge:
     lays one over the other. dtype: of all weights; None keeps each tensor's, of a sum the base's."""
 
     base: Base
-    others: Sequence[MergeSource]
+    others: Sequence[ModelTensors]
     shares: Sequence[float] = ()
     dtype: DTypeName | None = None
 
@@ -152,20 +106,20 @@ class Merge:
                 _require_whole(other, self.base.shapes)
 
     @cached_property
-    def origin(self) -> Mapping[str, Mapping[str, MergeSource]]:
-        """By component, whose each tensor is; of a sum the base's."""
-        return {
-            component: {name: self._last(component, name) for name in names}
-            for component, names in self.base.shapes.items()
-        }
+    def origin(self) -> Mapping[str, Mapping[str, ModelTensors]]:
+        """By component, whose each tensor is: the last source's that has it, of a sum the base's."""
+        origin = {component: dict.fromkeys(names, self.base.source) for component, names in self.base.shapes.items()}
+        for other in () if self.shares else self.others:
+            for component, stored in other.held.items():
+                origin[component] |= dict.fromkeys(stored.names(), other)
+        return origin
 
-    def kind(self, component: str, name: str) -> str:
-        """The type that a tensor of ours is written in, in safetensors' words."""
-        if self.dtype is not None:
-            return KINDS[self.dtype]
-        match = self.origin[component][name].match_of(component, name)
-        assert match is not None
-        return match.dtype(component, name)
+    def header(self, component: str) -> dict[str, TensorInfo]:
+        """Types, in safetensors' words, and shapes of a component's tensors."""
+        headers = {source: source.held[component].header() for source in set(self.origin[component].values())}
+        kinds = {name: headers[source][name].dtype for name, source in self.origin[component].items()}
+        shapes = self.base.shapes[component].items()
+        return {name: TensorInfo(KINDS[self.dtype] if self.dtype else kinds[name], shape) for name, shape in shapes}
 
     def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Tensors of the result under our names. Raises WeightsError E1403, E1416 and as files are read."""
@@ -173,30 +127,21 @@ class Merge:
             tensors = self._summed(component, names)
         else:
             tensors = {}
-            by_source: dict[int, list[str]] = {}
-            sources = {id(s): s for s in (self.base.source, *self.others)}
-            for name in names:
-                by_source.setdefault(id(self.origin[component][name]), []).append(name)
-            for number, mine in by_source.items():
-                tensors |= sources[number].read(component, mine)
+            for source in (self.base.source, *self.others):
+                mine = [name for name in names if self.origin[component][name] is source]
+                tensors |= source.held[component].read(mine) if mine else {}
         if self.dtype is None:
             return tensors
         return writing.cast_component(self.base.source.path, tensors, self.dtype)
 
     def _summed(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Sums in float32, in the base's types."""
-        own = self.base.source.read(component, names)
+        own = self.base.source.held[component].read(names)
         total = {name: tensor.float() * self.shares[0] for name, tensor in own.items()}
         for share, other in zip(self.shares[1:], self.others, strict=True):
-            for name, tensor in other.read(component, names).items():
+            for name, tensor in other.held[component].read(names).items():
                 total[name] += tensor.float() * share
         return {name: tensor.to(own[name].dtype) for name, tensor in total.items()}
-
-    def _last(self, component: str, name: str) -> MergeSource:
-        if self.shares:
-            return self.base.source
-        having = (s for s in reversed(self.others) if s.match_of(component, name) is not None)
-        return next(having, self.base.source)
 
     def report(self) -> Iterator[str]:
         """What came from where, in lines."""
@@ -211,30 +156,26 @@ class Merge:
             counts = Counter(str(source.path) for source in names.values())
             yield f"{component}: " + ", ".join(f"{count} tensors from {path}" for path, count in counts.items())
         for source in (self.base.source, *self.others):
-            yield from _told(source, self.base)
+            yield from _notes(source, self.base)
 
     def keys(self) -> dict[str, dict[str, str]]:
         """By component and name of ours, the name of the tensor in which file, for those who want to know it all."""
-        names_of: dict[str, dict[str, str]] = {}
-        for component, names in self.origin.items():
-            for name, source in names.items():
-                match = source.match_of(component, name)
-                assert match is not None
-                names_of.setdefault(component, {})[name] = f"{source.path}: {match.held[component][name][0]}"
-        return names_of
+        names_in = {s: {c: part.names() for c, part in s.held.items()} for s in (self.base.source, *self.others)}
+        return {
+            component: {name: f"{source.path}: {names_in[source][component][name]}" for name, source in names.items()}
+            for component, names in self.origin.items()
+        }
 
 
-def _told(source: MergeSource, base: Base) -> Iterator[str]:
+def _notes(source: ModelTensors, base: Base) -> Iterator[str]:
     """What is to be said of a source: parts of it that the model has not, and what of the model it has not."""
-    for match in source.matches:
-        if match.leftovers:
-            yield f"{source.path}: {match.leftovers} names were freed of `._backbone` or `stage1.`, `stage2.`"
-        copies = len(match.averages)
-        if copies:
-            yield f"{source.path}: left out: {copies} averaged tensors; --ema=use takes them"
-        other = [n for n in match.besides if n not in match.averages and not base.layout.is_extra(n)]
-        if other:
-            yield f"{source.path}: left out, since the model has no such thing: {tensor_files.listed(other)}"
+    if source.leftovers:
+        yield f"{source.path}: {source.leftovers} names were freed of `._backbone` or `stage1.`, `stage2.`"
+    if source.averages:
+        yield f"{source.path}: left out: {len(source.averages)} averaged tensors; --ema=use takes them"
+    other = [n for n in source.besides if n not in source.averages and not base.layout.is_extra(n)]
+    if other:
+        yield f"{source.path}: left out, since the model has no such thing: {tensor_files.listed(other)}"
     if source is base.source:
         return
     for component, names in base.shapes.items():
@@ -247,7 +188,7 @@ def _told(source: MergeSource, base: Base) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedTensor:
     """A tensor of a single file to be written. ready: one that is no network's."""
 
     name: str
@@ -259,31 +200,28 @@ class Planned:
 
     @property
     def bytes(self) -> int:
-        count = SIZES[self.kind]
-        for side in self.shape:
-            count *= side
-        return count
+        return SIZES[self.kind] * math.prod(self.shape)
 
 
-def planned(merge: Merge, layout: KeyMap) -> list[Planned]:
+def file_plan(merge: Merge, layout: KeyMap) -> list[PlannedTensor]:
     """The tensors of a single file in a layout, the widest types first, as safetensors wants them."""
     extras = merge.base.extras
     around = writing.around(layout, extras)
-    plan = [Planned(name, tuple(t.shape), tensor_files.kind_of(t.dtype), ready=t) for name, t in around.items()]
+    plan = [PlannedTensor(name, tuple(t.shape), tensor_files.kind_of(t.dtype), ready=t) for name, t in around.items()]
     for component, shapes in merge.base.shapes.items():
-        config = merge.base.folder.config(component)
+        config, header = merge.base.folder.config(component), merge.header(component)
         for entry in layout.choose(component, config).table(list(shapes)).entries:
-            written = entry.foreign, entry.foreign_shape(dict(shapes))
+            written = entry.foreign, entry.foreign_shape(shapes)
             name, shape = writing.spelling(layout, extras, written)
-            plan.append(Planned(name, shape, merge.kind(component, entry.ours[0]), component, entry))
+            plan.append(PlannedTensor(name, shape, header[entry.ours[0]].dtype, component, entry))
     return sorted(plan, key=lambda one: (-SIZES[one.kind], one.name))
 
 
-def made(
-    merge: Merge, plan: Sequence[Planned], say: Callable[[int], None] | None = None
+def read_in_order(
+    merge: Merge, plan: Sequence[PlannedTensor], say: Callable[[int], None] | None = None
 ) -> Iterator[tuple[str, Tensor]]:
     """The tensors of a plan, in its order, read in portions. say: hears how many are done after each."""
-    portion: list[Planned] = []
+    portion: list[PlannedTensor] = []
     done = held = 0
     for one in [*plan, None]:
         if portion and (one is None or held + one.bytes > CHUNK):
@@ -296,7 +234,7 @@ def made(
             held += one.bytes
 
 
-def _portion(merge: Merge, portion: Sequence[Planned]) -> Iterator[tuple[str, Tensor]]:
+def _portion(merge: Merge, portion: Sequence[PlannedTensor]) -> Iterator[tuple[str, Tensor]]:
     tensors: dict[str, dict[str, Tensor]] = {}
     for component in {one.component for one in portion if one.entry is not None}:
         names = [n for one in portion if one.entry is not None and one.component == component for n in one.entry.ours]

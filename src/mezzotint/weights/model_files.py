@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, cast
 
 import torch
 from torch import nn
 
+from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored
+from mezzotint.weights.folder import scheduler_file
+from mezzotint.weights.folder.model_folder import shipped
 
 Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
+ConfigConstraint = tuple[str, Any, Any]
+"""Something that two parts must agree on: in words, with what the one says and what the other says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +39,13 @@ class EncodedSpec:
 
 class ModelFiles(ABC):
     """The files of one model. settings: with paths resolved. seed: of random weights, where `settings.weights` asks for
-    them."""
+    them. root: the folder of its configurations. scheduler: the noise scheduler's configuration."""
 
     spec: ClassVar[FamilySpec]
     settings: ModelSettings
     seed: int
+    root: Path
+    scheduler: dict[str, Any]
 
     @classmethod
     @abstractmethod
@@ -51,9 +59,10 @@ class ModelFiles(ABC):
         where memory is not given. An autoencoder from elsewhere is taken to be as large as the model's own."""
 
     @classmethod
-    @abstractmethod
     def tiny(cls, seed: int = 0) -> Self:
         """A model that ships, with random weights and under a million parameters."""
+        name = cls.spec.name
+        return cls.of(ModelSettings(family=name, path=shipped(f"tiny-{name}"), weights="random"), seed)
 
     @property
     @abstractmethod
@@ -61,9 +70,32 @@ class ModelFiles(ABC):
         """The parts of this model, in the family's order; one that is nowhere may be among them."""
 
     @property
-    @abstractmethod
     def prediction(self) -> Prediction:
         """What the recipe says that the denoiser predicts, else what the files say. Raises WeightsError E1409."""
+        prediction = self.settings.prediction or scheduler_file.prediction_of(self.scheduler)
+        if prediction is None:
+            raise WeightsError(
+                f"{self.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is "
+                f"{self.scheduler.get('prediction_type')!r}; family {self.spec.name} knows epsilon and v_prediction, "
+                "write model.prediction to choose",
+                code="E1409",
+            )
+        return cast(Prediction, prediction)
+
+    @staticmethod
+    def _require_equal(where: Path, constraints: Iterable[ConfigConstraint]) -> None:
+        for what, one, two in constraints:
+            if one != two:
+                raise WeightsError(
+                    f"{where}: {what} {one}, the other part says {two}; its parts are of different models", code="E1409"
+                )
+
+    def _without_weights(self, folder: Path) -> WeightsError:
+        return WeightsError(
+            f"{folder}: has a configuration and no weights; give the path of a complete model, or write "
+            "model.weights=random to train from nothing",
+            code="E1407",
+        )
 
     @abstractmethod
     def network(self, part: str) -> nn.Module:

@@ -32,11 +32,11 @@ class Screen(io.StringIO):
 
 
 def report(step: int, **changes: object) -> StepReport:
-    made = StepReport(
+    built = StepReport(
         step=step, epoch=0, loss=0.25, norm=1.0, rates={}, samples=8, seconds=2.0, wait_seconds=0.02, applied=True,
         overflow=False, keys=(), timesteps=(), losses=(),
     )  # fmt: skip
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(built, **changes)  # type: ignore[arg-type]
 
 
 def follow(live: LiveLine, clock: Clock, steps: range, last_step: int, **changes: object) -> None:

@@ -84,11 +84,6 @@ def assign(widths: ArrayLike, heights: ArrayLike, buckets: Sequence[Size]) -> ND
     return np.where(log_aspects > 0, low, high).astype(np.int16)
 
 
-def nearest(size: Size, buckets: Sequence[Size]) -> Size:
-    """`assign` for one picture."""
-    return buckets[int(assign([size.width], [size.height], buckets)[0])]
-
-
 def is_undersized(
     widths: NDArray[Any], heights: NDArray[Any], bucket: NDArray[np.int16], sizes: Sequence[Size]
 ) -> NDArray[np.bool_]:

@@ -7,41 +7,29 @@ A clip has frames for a size or has not; that is told from its length, before a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.buckets.clip_sampling import ClipSampling, unusable
+from mezzotint.data.buckets.clip_sampling import unusable, window
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 
-_STARTS = {"anywhere": "all", "first": "first", "open-sora-plan": "reference"}
 _HARDLY = 1e-6
 """Of a frame: so much may be missing to a clip that is read at another rate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Which sizes are used, in pixels as shown. min_side: of the shorter side. max_side: of the longer. max_aspect: the
-    longer over the shorter. None lets all pass."""
-
-    min_side: int | None = None
-    max_side: int | None = None
-    max_aspect: float | None = None
-
-    def reason(self, size: Size) -> str | None:
-        """Why a clip or picture of this size is left out, or None."""
-        short, long = sorted((size.width, size.height))
-        shown = f"{size.width}×{size.height}"
-        if self.min_side is not None and short < self.min_side:
-            return f"{shown}: its shorter side is below {self.min_side}"
-        if self.max_side is not None and long > self.max_side:
-            return f"{shown}: its longer side is above {self.max_side}"
-        if self.max_aspect is not None and long > self.max_aspect * short:
-            return f"{shown}: its sides are more than {self.max_aspect:g} to 1"
-        return None
+def out_of_limits(size: Size, clips: ClipsSettings) -> str | None:
+    """Why a clip or picture of this size, as shown, is left out, or None."""
+    short, long = sorted((size.width, size.height))
+    shown = f"{size.width}×{size.height}"
+    if clips.min_size is not None and short < clips.min_size:
+        return f"{shown}: its shorter side is below {clips.min_size}"
+    if clips.max_size is not None and long > clips.max_size:
+        return f"{shown}: its longer side is above {clips.max_size}"
+    if clips.max_aspect is not None and long > clips.max_aspect * short:
+        return f"{shown}: its sides are more than {clips.max_aspect:g} to 1"
+    return None
 
 
 def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
@@ -56,12 +44,6 @@ def table(clips: ClipsSettings, shapes: Sequence[Size]) -> tuple[Size, ...]:
 def counts(clips: ClipsSettings) -> tuple[int, ...]:
     """The numbers of frames that samples may have, ascending."""
     return tuple(sorted({frames for frames, _, _ in clips.buckets} or {clips.frames}))
-
-
-def sampling(clips: ClipsSettings, frames: int) -> ClipSampling:
-    """How a sample of so many frames is drawn, counted in the clip's own frames."""
-    starts: Any = _STARTS[clips.begin]
-    return ClipSampling(frames, clips.interval, starts, clips.short)
 
 
 def most_frames(
@@ -79,7 +61,7 @@ def most_frames(
         elif clips.short == "repeat":
             is_enough = frames > 0
         else:
-            is_enough = frames >= sampling(clips, count).window
+            is_enough = frames >= window(count, clips)
         is_enough = np.where(start >= 0, start + count <= frames, is_enough)
         most[np.where(rate == 0, (count == 1) & (frames > 0), is_enough)] = count
     return most
@@ -89,13 +71,13 @@ def too_short(frames: int, rate: float, start: int, clips: ClipsSettings) -> str
     """Why a clip for which `most_frames` is 0 makes no sample, in words."""
     least = counts(clips)[0]
     if rate == 0:
-        return f"a picture, and {least} frames are wanted"
+        return f"a picture, and {least} frames are needed"
     if clips.fps is not None and start < 0:
         return (
-            f"too short: {frames / rate:.2f} s, and {(least - 1) / clips.fps + 1 / rate:.2f} s are wanted ({least} "
+            f"too short: {frames / rate:.2f} s, and {(least - 1) / clips.fps + 1 / rate:.2f} s are needed ({least} "
             f"frames at {clips.fps:g} a second)"
         )
-    return unusable(frames, sampling(clips, least), start if start >= 0 else None) or "too short"
+    return unusable(frames, least, clips, start if start >= 0 else None) or "too short"
 
 
 def of_clips(

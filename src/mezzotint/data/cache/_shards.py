@@ -114,10 +114,8 @@ class ShardWriter:
         self.next_row = int(records["row"].max()) + 1 if len(records) else 0
 
     def append(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> int:
-        """Writes rows (n, row_bytes), syncs them, then tells the index. Returns the place of the first one.
-
-        Raises OSError when the disk is full; nothing is indexed then.
-        """
+        """Writes rows (n, row_bytes), syncs them, then tells the index. Returns the place of the first one. Raises
+        OSError when the disk is full; nothing is indexed then."""
         first = self.next_row
         _write(self._rows_fd, rows.tobytes(), first * self._row_bytes)
         os.fsync(self._rows_fd)
@@ -141,10 +139,8 @@ class ShardWriter:
 
 
 def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
-    """A shard of this folder that no living process writes and that has room, else a new one.
-
-    Raises OSError when the folder cannot be written.
-    """
+    """A shard of this folder that no living process writes and that has room, else a new one. Raises OSError when the
+    folder cannot be written."""
     for index_path in sorted(folder.glob("*.index")):
         rows_path = index_path.with_suffix(".rows")
         if rows_path.is_file() and rows_path.stat().st_size < max_bytes:
@@ -181,5 +177,4 @@ def _write(fd: int, data: bytes, offset: int) -> None:
 
 
 def names_in(folder: Path) -> Sequence[str]:
-    """The shards of a folder, sorted; none when there is no such folder."""
     return sorted(path.stem for path in folder.glob("*.index"))

@@ -3,27 +3,35 @@
 This is the middle between the stores, which know only bytes, and those who fill them (`tasks.cache`) and read them
 (`loader.py`). Entries of one identity (a VAE with its settings, a text encoder with its settings) lie in one folder,
 `latents/…` or `text/…`, beside a small `layout.json` that says what they are, so that a cached run needs no encoder.
+
+An address is 32 bytes made of everything that an entry depends on: a changed picture, VAE or setting has another one,
+and nothing is found there.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 from torch import Tensor
 
 from mezzotint import draws, durable, outside
-from mezzotint.data.cache import _addresses
+from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
+from mezzotint.data.media import clip_files
+from mezzotint.data.media.decoding import PREPROCESSING
 from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import DrawnCaptions
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
+from mezzotint.recipe.counting import listed
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Placement, TextEmbedding
@@ -42,19 +50,80 @@ class LatentLayout:
     frames: int = 0
 
 
-class LatentCache:
+Layout = TypeVar("Layout", LatentLayout, TextLayout)
+
+
+class _Entries(Generic[Layout]):
+    """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: what the
+    numbers depend on besides sample and settings of a visit."""
+
+    def __init__(self, root: Path, kind: str, layout_type: type[Layout], **dependencies: str | int) -> None:
+        self.root = root
+        self.identity = json.dumps(dependencies, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        self.folder = root / kind / hashlib.sha256(self.identity.encode()).hexdigest()[:16]
+        self.layout: Layout | None = None
+        self._layout_type: type[Layout] = layout_type
+
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        """The stores that were opened so far."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """Looks for what other processes have made since."""
+        self.layout = self.layout or self._stored_layout()
+        for store in self.stores:
+            store.refresh()
+
+    def define(self, layout: Layout) -> None:
+        """Says, before the first entry, what entries look like. Raises CacheError E1305 when the folder's are
+        different."""
+        if self.layout not in (None, layout):
+            raise CacheError(
+                f"{self.folder}: its entries have another shape ({self.layout}) than the model makes ({layout}) though "
+                "both claim to be the same encoder; delete this folder",
+                code="E1305",
+            )
+        if self.layout is None:
+            text = json.dumps({"identity": self.identity, "layout": asdict(layout)}, indent=1, sort_keys=True)
+            write_durably(self.folder / "layout.json", text.encode())
+        self.layout = layout
+
+    def _stored_layout(self) -> Layout | None:
+        try:
+            layout = outside.read_json(self.folder / "layout.json")["layout"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        names = {field.name for field in fields(self._layout_type)}
+        needed = {field.name for field in fields(self._layout_type) if field.default is MISSING}
+        is_known = isinstance(layout, dict) and needed <= layout.keys() <= names
+        return self._layout_type(**layout) if is_known and all(isinstance(v, int) for v in layout.values()) else None
+
+
+class LatentCache(_Entries[LatentLayout]):
     """Latents of placed pictures, found by address. One store for each bucket size.
 
-    folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`. compute: the type that the VAE runs in
-    ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many placements of each picture are kept; 1 unless crop,
-    flip or the frames of a clip are drawn, of some at least. `seeds`: what placements and kept draws depend on; 0 where
-    nothing is drawn. `is_imported`: entries are not encoded but read from another trainer's files.
+    folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`: weights, configuration, scaling and
+    tiling of the VAE. compute: the type that it runs in ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many
+    placements of each picture are kept; 1 unless crop, flip or the frames of a clip are drawn, of some at least.
+    `seeds`: what placements and kept draws depend on; 0 where nothing is drawn. `is_imported`: entries are not encoded
+    but read from another trainer's files.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
-        self.root = folder
-        self.identity = _addresses.latent_identity(settings, identity, compute)
-        self.folder = folder / "latents" / _addresses.short(self.identity)
+        super().__init__(
+            folder,
+            "latents",
+            LatentLayout,
+            media=identity,
+            compute=compute,
+            preprocessing=PREPROCESSING,
+            resize=settings.resize if settings.antialias else f"{settings.resize}, not antialiased",
+            background=settings.background,
+            content=settings.cache.content,
+            dtype=settings.cache.dtype,
+            **({"clips": clip_files.PREPROCESSING} if settings.has_clips else {}),
+        )
         self.content = settings.cache.content
         chosen = format_of(settings.format)
         self.is_imported = chosen.is_encoded
@@ -66,28 +135,17 @@ class LatentCache:
         self._settings = settings
         self._seed = seed
         self._stores: dict[tuple[Size, bool], Store] = {}
-        self.layout: LatentLayout | None = None
         self.refresh()
 
-    def refresh(self) -> None:
-        """Looks for what other processes have made since."""
-        if self.layout is None and (stored := _read_layout(self.folder, LatentLayout)):
-            self.layout = LatentLayout(**stored)
-        for store in self.stores:
-            store.refresh()
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        return tuple(self._stores.values())
 
-    def define(self, layout: LatentLayout) -> None:
-        """Says, before the first entry, what entries look like. Raises CacheError E1305 when the folder's are
-        different."""
-        _write_layout(self.folder, self.identity, self.layout, layout)
-        self.layout = layout
-
-    def cached_view(self, key_hash: int, *, seed: int, epoch: int, visit: int) -> int:
+    def cached_view(self, visit: Visit) -> int:
         """The view that a visit takes, in [0, views)."""
-        return draws.below(draws.key(seed, "variant", epoch, key_hash, visit), self.views)
+        return draws.below(visit.draw("variant"), self.views)
 
     def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
-        """Where the picture of a row lies in its bucket, in one of its views."""
         return placement.cached_view(catalogue, row, bucket, self._settings, seed=self._seed, view=view)
 
     def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
@@ -98,35 +156,31 @@ class LatentCache:
         which = () if still < 0 else (still,)
         return draws.key(self._seed, "posterior-sample", key_hash, view, *which)
 
-    def address(self, catalogue: Catalogue, row: int, placed: Placement, view: int) -> bytes:
-        """The address of a row's latents in a placement."""
-        return self._address(catalogue, row, placed, view, self.times(catalogue, row, placed.bucket.frames, view))
-
-    def address_of_still(self, catalogue: Catalogue, row: int, placed: Placement, view: int, still: int) -> bytes:
-        """The address of a frame of a row's clip that is trained as a picture. placed: of the clip. still: its place
-        among those frames."""
-        time = self.time_of_still(catalogue, row, placed.bucket.frames, view, still)
-        return self._address(catalogue, row, as_still(placed), view, time, still)
-
-    def _address(
-        self, catalogue: Catalogue, row: int, placed: Placement, view: int, times: clip_visits.Instants,
-        still: int = -1,
-    ) -> bytes:  # fmt: skip
+    def address(self, catalogue: Catalogue, row: int, placed: Placement, view: int, *, still: int = -1) -> bytes:
+        """The address of a row's latents in a placement, or of a frame of its clip that is trained as a picture; still:
+        its place among those frames."""
+        times = self.times(catalogue, row, placed.bucket.frames, view, still).tolist()
         draw = self.draw(int(catalogue.key_hash[row]), view, still)
-        digest = catalogue.digest[row].tobytes()
-        return _addresses.latent_address(digest, placed, self.identity, draw=draw, times=times.tolist())
+        p = placed if still < 0 else as_still(placed)
+        numbers = (
+            p.bucket.width, p.bucket.height, p.bucket.frames, p.resized.width, p.resized.height, p.resized.frames,
+            *p.crop_top_left, int(p.flipped), -1 if draw is None else draw,
+        )  # fmt: skip
+        seen = f"\0{','.join(map(repr, times))}" if times else ""
+        digest = catalogue.digest[row].tobytes().hex()
+        text = f"latents\0{digest}\0{','.join(map(str, numbers))}{seen}\0{self.identity}"
+        return hashlib.sha256(text.encode()).digest()
 
-    def times(self, catalogue: Catalogue, row: int, frames: int, view: int) -> clip_visits.Instants:
-        """When the frames of a row are shown that one of its views keeps; of a picture there are none."""
-        key = clip_visits.view_key(self._seed, int(catalogue.key_hash[row]), view)
-        return clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
-
-    def time_of_still(
-        self, catalogue: Catalogue, row: int, frames: int, view: int, still: int
+    def times(
+        self, catalogue: Catalogue, row: int, frames: int, view: int, still: int = -1
     ) -> clip_visits.Instants:  # fmt: skip
-        """`times` of one frame that is trained as a picture, too. frames: of its clip's sample."""
-        places = clip_visits.places_of_stills(frames, self._settings.clips.stills)
-        return self.times(catalogue, row, frames, view)[places[still : still + 1]]
+        """When the frames of a row are shown that one of its views keeps; of a picture there are none. still: of one
+        that is trained as a picture, its place among those."""
+        key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
+        times = clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
+        if still < 0:
+            return times
+        return times[stills_of_clip(frames, self._settings.clips.stills)[still : still + 1]]
 
     def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
         """The rows of a bucket's size; None before `define`. is_still: of pictures beside clips."""
@@ -137,79 +191,66 @@ class LatentCache:
             latent = latent_size(bucket, self.layout.pixels, max(self.layout.frames, 1))
             frames = (latent.frames,) if has_frames else ()
             shape = (self.layout.channels, *frames, latent.height, latent.width)
-            store = Store(self.folder, kind="rows", shape=shape, dtype=self._settings.cache.dtype)
-            self._stores[bucket, has_frames] = store
+            self._stores[bucket, has_frames] = Store(self.folder, shape=shape, dtype=self._settings.cache.dtype)
         return self._stores[bucket, has_frames]
-
-    @property
-    def stores(self) -> tuple[Store, ...]:
-        """The stores that were opened so far."""
-        return tuple(self._stores.values())
 
     def read(self, addresses: Sequence[bytes], bucket: Size, names: Sequence[str], *, is_still: bool = False) -> Tensor:
         """Rows (B, C, h, w), or (B, C, f, h, w) of clips, in the stored type. names: of the samples. Raises CacheError
         E1303 for an entry that is absent or damaged."""
-        return _read(self.store(bucket, is_still=is_still), addresses, names, self.folder)
+        store = self.store(bucket, is_still=is_still)
+        if store is None:
+            raise lost(names, self.folder)
+        entries = store.sound(addresses)
+        if (entries < 0).any():
+            store.refresh()  # another process may have made it since
+            entries = store.sound(addresses)
+        if (entries < 0).any():
+            raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], self.folder)
+        return store.read(entries)
 
 
 def as_still(placed: Placement) -> Placement:
-    """The placement of one frame of a placed clip."""
     size, resized = placed.bucket, placed.resized
     return replace(placed, bucket=Size(size.width, size.height), resized=Size(resized.width, resized.height))
 
 
-class TextCache:
+class TextCache(_Entries[TextLayout]):
     """Text embeddings of captions, found by address.
 
-    folder: `data.cache.path`, resolved. identity: `family.text_identity(…)`. compute: the type that the text encoder
-    runs in. `drops`: whether captions are dropped. `wanted_shape`: tokens and width of the model's text, where its
-    files say them; embeddings of files are held to it.
+    folder: `data.cache.path`, resolved. identity: `family.text_identity(…)`: tokenizer, encoder weights, clip skip,
+    token length. compute: the type that the text encoder runs in. `drops`: whether captions are dropped.
+    `expected_shape`: tokens and width of the model's text, where its files say them; embeddings of files are held to
+    it.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
-        self.root = folder
-        self.identity = _addresses.text_identity(settings.cache.dtype, identity, compute)
-        self.folder = folder / "text" / _addresses.short(self.identity)
+        super().__init__(folder, "text", TextLayout, text=identity, compute=compute, dtype=settings.cache.dtype)
         self.drops = settings.captions.dropout > 0
         self.is_imported = format_of(settings.format).is_encoded
-        self._dtype = settings.cache.dtype
         self._settings = settings
         self._rows: TextRows | None = None
-        self.layout: TextLayout | None = None
-        self.wanted_shape: tuple[int, int] | None = None
+        self.expected_shape: tuple[int, int] | None = None
         self.refresh()
 
-    def refresh(self) -> None:
-        """Looks for what other processes have made since."""
-        if self.layout is None and (stored := _read_layout(self.folder, TextLayout)):
-            self.layout = TextLayout(**stored)
-        for store in self.stores:
-            store.refresh()
-
-    def define(self, layout: TextLayout) -> None:
-        """Says, before the first entry, what entries look like. Raises CacheError E1305 when the folder's are
-        different."""
-        _write_layout(self.folder, self.identity, self.layout, layout)
-        self.layout = layout
+    @property
+    def stores(self) -> tuple[Store, ...]:
+        return self._rows.stores if self._rows is not None else ()
 
     def address(self, caption: str, mark: str = "") -> bytes:
-        """The address of a caption's embedding. mark: the file it was taken from (`overrides.Marked.encoded`)."""
-        return _addresses.text_address(caption, self.identity, mark=mark)
+        """The address of the embedding of a caption, as it goes to the tokenizer. mark: the file that it was taken
+        from, where another trainer has made it (`overrides.Marked.encoded`)."""
+        taken = f"\0{mark}" if mark else ""
+        text = f"text\0{self.identity}{taken}\0{caption}"
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
-        """The captions that a row can be shown with."""
         return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
 
     def rows(self) -> TextRows | None:
         """The rows; None before `define`."""
         if self._rows is None and self.layout is not None:
-            self._rows = TextRows(self.folder, self.layout, self._dtype)
+            self._rows = TextRows(self.folder, self.layout, self._settings.cache.dtype)
         return self._rows
-
-    @property
-    def stores(self) -> tuple[Store, ...]:
-        """The stores that were opened so far."""
-        return self._rows.stores if self._rows is not None else ()
 
     def read(self, captions: Sequence[str], marks: Sequence[str] | None = None) -> TextEmbedding:
         """The embeddings of captions, (B, L, D), in the stored type. marks: see `address`; none without them. Raises
@@ -234,53 +275,17 @@ class Caches:
     text: TextCache | None = None
 
 
-def _read(store: Store | None, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
-    entries = np.full(len(addresses), -1, dtype=np.int64) if store is None else store.sound(addresses)
-    if store is not None and (entries < 0).any():
-        store.refresh()  # another process may have made it since
-        entries = store.sound(addresses)
-    if store is None or (entries < 0).any():
-        raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], folder)
-    return store.read(entries)
-
-
 def is_cache(folder: Path) -> bool:
-    """Whether a folder is one that caches lie in."""
     return any(next((folder / kind).glob("*/layout.json"), None) is not None for kind in ("latents", "text"))
 
 
 def lost(names: Sequence[str], folder: Path) -> CacheError:
     """What to say of entries that should be in a cache and are not."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return CacheError(
-        f"{', '.join(names[:3])}{more}: no sound entry in the cache {folder}; start the same command again, which "
-        "makes what is missing or damaged, or run `mezzotint cache` first",
+        f"{listed(names, 3)}: no sound entry in the cache {folder}; start the same command again, which makes what is "
+        "missing or damaged, or run `mezzotint cache` first",
         code="E1303",
     )
-
-
-def _read_layout(folder: Path, kind: type[LatentLayout] | type[TextLayout]) -> dict[str, Any] | None:
-    try:
-        layout = outside.read_json(folder / "layout.json")["layout"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    names = {field.name for field in fields(kind)}
-    needed = {field.name for field in fields(kind) if field.default is MISSING}
-    is_known = isinstance(layout, dict) and needed <= layout.keys() <= names
-    return layout if is_known and all(isinstance(v, int) for v in layout.values()) else None
-
-
-def _write_layout(folder: Path, identity: str, old: object, new: LatentLayout | TextLayout) -> None:
-    if old == new:
-        return
-    if old is not None:
-        raise CacheError(
-            f"{folder}: its entries have another shape ({old}) than the model makes ({new}) though both claim to be "
-            "the same encoder; delete this folder",
-            code="E1305",
-        )
-    text = json.dumps({"identity": identity, "layout": asdict(new)}, indent=1, sort_keys=True)
-    write_durably(folder / "layout.json", text.encode())
 
 
 def write_durably(path: Path, data: bytes) -> None:

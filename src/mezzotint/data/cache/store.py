@@ -1,6 +1,6 @@
 """A content-addressed store of fixed-size rows on disk: it keeps numbers under 32-byte addresses and knows no encoder.
 
-One store holds rows of one kind, shape and type. Rows lie in shards (`_shards.py`) and are read by memory map straight
+One store holds rows of one shape and type. Rows lie in shards (`_shards.py`) and are read by memory map straight
 into the batch. Several processes may read and append at once, each into a shard of its own. A row is checked against
 its checksum when a process first reads it; a damaged one counts as absent from then on, in all processes, so that it is
 made again. Deleting or moving the folder is always harmless.
@@ -40,17 +40,15 @@ _DAMAGED = np.dtype([("shard", "S16"), ("row", "<u8")])
 
 
 class Store:
-    """Rows of one kind, shape and type by address. Entry numbers count from 0 and stay valid while the object lives.
+    """Rows of one shape and type by address. Entry numbers count from 0 and stay valid while the object lives.
 
-    folder: of all stores; this one lies in `kind-SHAPE-dtype` below it and is made when the first row is appended.
+    folder: of all stores; this one lies in `rows-SHAPE-dtype` below it and is made when the first row is appended.
     shape: of one row. dtype: of its numbers on disk.
     """
 
-    def __init__(
-        self, folder: Path, *, kind: str, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int = SHARD_BYTES
-    ) -> None:
-        self.folder = folder / f"{kind}-{'x'.join(map(str, shape))}-{dtype}"
-        self._made_of = (folder, kind, shape, dtype, shard_bytes)
+    def __init__(self, folder: Path, *, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int = SHARD_BYTES) -> None:
+        self.folder = folder / f"rows-{'x'.join(map(str, shape))}-{dtype}"
+        self._made_of = (folder, shape, dtype, shard_bytes)
         self.shape = shape
         self.dtype = DTYPES[dtype]
         self.row_bytes = int(np.prod(shape)) * self.dtype.itemsize
@@ -93,9 +91,7 @@ class Store:
 
     def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
         """Rows (n, *shape) of entries, in the store's type, copied from the memory map into `out` or a new tensor.
-
-        Raises CacheError E1303 when one of them is damaged; it counts as absent from then on.
-        """
+        Raises CacheError E1303 when one of them is damaged; it counts as absent from then on."""
         if not self.verify(entries).all():
             raise CacheError(
                 f"{self.folder}: a cached entry is damaged (its checksum does not fit); start `mezzotint cache` or "
@@ -120,7 +116,7 @@ class Store:
     def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each entry is as it was written. Computed once per entry and process, remembered afterwards.
 
-        Damaged ones are noted in the folder, so that every process counts them as absent.
+        DamagedColumns ones are noted in the folder, so that every process counts them as absent.
         """
         unknown = np.unique(entries[self._state[entries] == _UNKNOWN])
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
@@ -143,6 +139,10 @@ class Store:
             entries[open_] = self.find(keys[open_])
             open_ = open_[entries[open_] >= 0]
         return entries
+
+    def has(self, addresses: Addresses, *, checks: bool) -> NDArray[np.bool_]:
+        """Which addresses have an entry. checks: whether it is also read and found to be as it was written."""
+        return np.asarray((self.sound(addresses) if checks else self.find(addresses)) >= 0, dtype=np.bool_)
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
@@ -368,5 +368,5 @@ def checksum_factors(row_bytes: int) -> NDArray[np.uint64]:
     return draws.keys(0, "cache-checksum", np.arange(4 + -(-row_bytes // 8))) | np.uint64(1)
 
 
-def _reopen(folder: Path, kind: str, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int) -> Store:
-    return Store(folder, kind=kind, shape=shape, dtype=dtype, shard_bytes=shard_bytes)
+def _reopen(folder: Path, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int) -> Store:
+    return Store(folder, shape=shape, dtype=dtype, shard_bytes=shard_bytes)

@@ -34,7 +34,6 @@ class TextLayout:
 
     @property
     def numbers(self) -> int:
-        """Numbers of the longest row."""
         return self.numbers_of(self.length)
 
     def numbers_of(self, length: int) -> int:
@@ -53,22 +52,18 @@ class TextRows:
     def __init__(self, folder: Path, layout: TextLayout, dtype: Dtype) -> None:
         self.layout = layout
         self._stores = {
-            length: Store(folder, kind="rows", shape=(layout.numbers_of(length),), dtype=dtype)
-            for length in layout.lengths
+            length: Store(folder, shape=(layout.numbers_of(length),), dtype=dtype) for length in layout.lengths
         }
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        """The stores, one for each length."""
         return tuple(self._stores.values())
 
     @property
     def row_bytes(self) -> int:
-        """Of the longest row."""
         return max(store.row_bytes for store in self.stores)
 
     def refresh(self) -> None:
-        """Looks for what other processes have added or found damaged."""
         for store in self.stores:
             store.refresh()
 
@@ -78,7 +73,7 @@ class TextRows:
         is_there = np.zeros(len(keys), dtype=np.bool_)
         for store in self.stores:
             open_ = np.flatnonzero(~is_there)
-            is_there[open_] = (store.sound(keys[open_]) if checks else store.find(keys[open_])) >= 0
+            is_there[open_] = store.has(keys[open_], checks=checks)
         return is_there
 
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
@@ -139,7 +134,6 @@ class TextRows:
 
 
 def layout_of(text: TextEmbedding) -> TextLayout:
-    """What rows of such embeddings look like."""
     pooled = 0 if text.pooled is None else text.pooled.shape[1]
     return TextLayout(text.states.shape[1], text.states.shape[2], text.mask is not None, pooled)
 

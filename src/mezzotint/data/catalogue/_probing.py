@@ -10,6 +10,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from mezzotint import draws, fault_injection, outside
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import Texts
 from mezzotint.data.media import clip_files, decoding
-from mezzotint.data.media.colour import Conversion
+from mezzotint.data.media.decoding import Probe
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
 
@@ -30,39 +31,24 @@ _CHUNK = 8
 Progress = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a look at a file told. size: as shown, with the number of frames. begin, rate: of a clip, the time of its
-    first frame in seconds and its frames a second; 0 for a picture."""
+_Answer = Probe | str
 
-    size: Size
-    digest: bytes
-    conversions: int
-    begin: float = 0.0
-    rate: float = 0.0
-
-
-_Answer = Found | str
+FACTS = np.dtype([
+    ("width", "i4"), ("height", "i4"), ("frames", "i4"), ("begin", "f8"), ("rate", "f8"), ("digest", "u1", 32),
+    ("conversions", "u2"), ("is_known", "?"),
+])  # fmt: skip
+"""What a look at a file tells, see `decoding.Probe`. width, height: after the EXIF turn. frames: 1 of a picture."""
 
 
 @dataclass(frozen=True, slots=True)
 class Looked:
     """What is known of n files. paths: absolute. stats: (n, 3) int64, bytes, times of modification and change in
-    nanoseconds. width, height: (n,) int32 after the EXIF turn. frames: (n,) int32, 1 of a picture. begin, rate: (n,)
-    float64, see `Found`. digest: (n, 32) uint8. conversions: (n,) uint16. is_known: (n,). reasons: why a file cannot be
-    used, by number."""
+    nanoseconds. facts: (n,) of `FACTS`. reasons: why a file cannot be used, by number."""
 
     paths: Texts
     path_hash: NDArray[np.uint64]
     stats: NDArray[np.int64]
-    width: NDArray[np.int32]
-    height: NDArray[np.int32]
-    frames: NDArray[np.int32]
-    begin: NDArray[np.float64]
-    rate: NDArray[np.float64]
-    digest: NDArray[np.uint8]
-    conversions: NDArray[np.uint16]
-    is_known: NDArray[np.bool_]
+    facts: NDArray[Any]
     reasons: dict[int, str]
 
     @classmethod
@@ -71,42 +57,24 @@ class Looked:
         n = len(paths)
         stats = np.full((n, 3), -1, dtype=np.int64)
         for i in range(n):
-            try:
+            with suppress(OSError):  # the look at the file will say why
                 stats[i] = decoding.stats_of(paths[i])
-            except OSError:
-                continue  # the look at the file will say why
-        return cls(
-            paths,
-            np.fromiter((draws.text_key(paths[i]) for i in range(n)), np.uint64, n),
-            stats,
-            np.zeros(n, np.int32),
-            np.zeros(n, np.int32),
-            np.zeros(n, np.int32),
-            np.zeros(n, np.float64),
-            np.zeros(n, np.float64),
-            np.zeros((n, 32), np.uint8),
-            np.zeros(n, np.uint16),
-            np.zeros(n, np.bool_),
-            {},
-        )
+        path_hash = np.fromiter((draws.text_key(paths[i]) for i in range(n)), np.uint64, n)
+        return cls(paths, path_hash, stats, np.zeros(n, FACTS), {})
 
     def put(self, i: int, answer: _Answer) -> None:
-        """Notes the answer for file i."""
         if isinstance(answer, str):
             self.reasons[i] = answer
             return
-        self.width[i], self.height[i], self.frames[i] = answer.size.width, answer.size.height, answer.size.frames
-        self.begin[i], self.rate[i], self.conversions[i] = answer.begin, answer.rate, answer.conversions
-        self.digest[i] = np.frombuffer(answer.digest, dtype=np.uint8)
-        self.is_known[i] = True
+        size, digest = answer.size, np.frombuffer(answer.digest, dtype=np.uint8)
+        numbers = (answer.begin, answer.rate, digest, answer.conversions)
+        self.facts[i] = (size.width, size.height, size.frames, *numbers, True)
 
     def copy(self, i: int, other: int) -> None:
         """Takes over for file i what is known of the same file under another number."""
         if other in self.reasons:
             self.reasons[i] = self.reasons[other]
-        for name in ("width", "height", "frames", "begin", "rate", "digest", "conversions", "is_known"):
-            column = getattr(self, name)
-            column[i] = column[other]
+        self.facts[i] = self.facts[other]
 
 
 def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) -> None:
@@ -118,20 +86,17 @@ def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) 
     at = order[np.minimum(place, len(order) - 1)]
     same = (old["path_hash"][at] == looked.path_hash) & (old["stats"][at] == looked.stats).all(axis=1)
     same &= old["width"][at].astype(np.int64) * old["height"][at] <= max_pixels
-    for name in ("width", "height", "digest", "conversions"):
-        getattr(looked, name)[same] = old[name][at[same]]
-    looked.frames[same] = 1
-    for name in ("frames", "begin", "rate"):  # which an index of pictures alone may not have
-        if name in old:
-            getattr(looked, name)[same] = old[name][at[same]]
-    looked.is_known[same] = True
+    looked.facts["frames"][same] = 1
+    for name in set(FACTS.names or ()) & old.keys():  # an index of pictures alone may not have all
+        looked.facts[name][same] = old[name][at[same]]
+    looked.facts["is_known"][same] = True
 
 
 def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progress: Progress | None) -> int:
     """Decodes the files that nothing is known of, on `workers` threads. journal: where answers are noted and those of a
     start that was killed are found. Returns how many were decoded. progress: is told (done, all)."""
     _read_journal(looked, journal, max_pixels)
-    unknown = np.flatnonzero(~looked.is_known)
+    unknown = np.flatnonzero(~looked.facts["is_known"])
     # a file that several samples name is looked at once
     _, first, which = np.unique(looked.path_hash[unknown], return_index=True, return_inverse=True)
     unseen = np.sort(unknown[first]).tolist()
@@ -143,7 +108,7 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
             for i, answer in zip(numbers, answers, strict=True):
                 looked.put(i, answer)
             with columns.written(journal):
-                notes.writelines(_note(looked, i) for i in numbers if looked.is_known[i])
+                notes.writelines(_note(looked, i) for i in numbers if looked.facts["is_known"][i])
                 notes.flush()
             done += len(numbers)
             if progress is not None:
@@ -185,20 +150,18 @@ def _probe_all(paths: Sequence[str], max_pixels: int) -> list[_Answer]:
     return answers
 
 
-def _probed(path: Path, max_pixels: int) -> Found:
-    """Raises DatasetError for a file that cannot be used."""
-    if not clip_files.is_clip(path.name):
-        picture = decoding.probe(path, max_pixels)
-        return Found(picture.size, picture.digest, picture.conversions)
-    clip = clip_files.decoder().probe(path, max_pixels=max_pixels)
-    flags = Conversion.VARIABLE_RATE if clip.is_variable else Conversion(0)
-    return Found(clip.size, clip.digest, int(flags), clip.begin, clip.rate)
+def _probed(path: Path, max_pixels: int) -> Probe:
+    if clip_files.is_clip(path.name):
+        of_clip: Probe = clip_files.decoder().probe(path, max_pixels=max_pixels)
+        return of_clip
+    return decoding.probe(path, max_pixels)
 
 
 def _note(looked: Looked, i: int) -> str:
-    numbers: list[float] = [int(looked.width[i]), int(looked.height[i]), int(looked.conversions[i])]
-    numbers += [int(looked.frames[i]), float(looked.begin[i]), float(looked.rate[i])] if looked.rate[i] else []
-    return json.dumps([looked.paths[i], looked.stats[i].tolist(), numbers, looked.digest[i].tobytes().hex()]) + "\n"
+    facts = looked.facts[i]
+    numbers = [facts[name].item() for name in ("width", "height", "conversions")]
+    numbers += [facts[name].item() for name in ("frames", "begin", "rate")] if facts["rate"] else []
+    return json.dumps([looked.paths[i], looked.stats[i].tolist(), numbers, facts["digest"].tobytes().hex()]) + "\n"
 
 
 def _read_journal(looked: Looked, journal: Path, max_pixels: int) -> None:
@@ -206,17 +169,17 @@ def _read_journal(looked: Looked, journal: Path, max_pixels: int) -> None:
         lines = outside.read_text(journal, limit=outside.LOGGED, encoding="ascii", errors="replace").splitlines()
     except (FileNotFoundError, outside.NoPlainFile):
         return
-    known: dict[tuple[str, tuple[int, ...]], Found] = {}
+    known: dict[tuple[str, tuple[int, ...]], Probe] = {}
     for line in lines:
         try:
             path, stats, (width, height, conversions, *clip), digest = json.loads(line)
             frames, begin, rate = clip or (1, 0.0, 0.0)
-            probe = Found(Size(width, height, frames), bytes.fromhex(digest), conversions, begin, rate)
+            probe = Probe(Size(width, height, frames), bytes.fromhex(digest), conversions, begin, rate)
             if len(probe.digest) == 32 and 0 < probe.size.pixels <= max_pixels:
                 known[path, tuple(stats)] = probe
         except (ValueError, TypeError):
             continue  # a line that a crash has torn
-    for i in np.flatnonzero(~looked.is_known).tolist() if known else ():
+    for i in np.flatnonzero(~looked.facts["is_known"]).tolist() if known else ():
         answer = known.get((looked.paths[i], tuple(looked.stats[i].tolist())))
         if answer is not None:
             looked.put(i, answer)

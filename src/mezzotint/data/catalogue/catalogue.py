@@ -25,7 +25,7 @@ from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
 from mezzotint.data.files import columns, extracted
-from mezzotint.data.files.columns import Damaged, Texts
+from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
@@ -37,6 +37,9 @@ from mezzotint.shapes import Size
 
 _ALWAYS_LET_PASS = 20
 _KEPT_INDEXES = 4
+_NUMBERS = (
+    "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,29 +104,20 @@ class Catalogue:
 
     @classmethod
     def open(cls, folder: Path, roots: Sequence[Path]) -> Catalogue:
-        """Reads an index; every byte is checked. Raises `columns.Damaged` or FileNotFoundError."""
+        """Reads an index; every byte is checked. Raises `columns.DamagedColumns` or FileNotFoundError."""
         table, about = columns.read(folder)
+        numbers: dict[str, Any] = {name: table[name] for name in _NUMBERS}
         return cls(
             folder,
             tuple(roots),
-            width=table["width"],
-            height=table["height"],
-            frames=table["frames"],
-            begin=table["begin"],
-            rate=table["rate"],
-            digest=table["digest"],
-            key_hash=table["key_hash"],
-            repeats=table["repeats"],
-            weight=table["weight"],
-            conversions=table["conversions"],
-            root=table["root"],
+            **numbers,
             overrides=SampleOverrides.of(table),
             fingerprint=about["fingerprint"],
             report=_report(table, about),
             _stats=table["stats"],
-            _keys=Texts(table["key"], table["key_offsets"]),
-            _paths=Texts(table["path"], table["path_offsets"]),
-            _captions=Texts(table["caption"], table["caption_offsets"]),
+            _keys=Texts.in_table(table, "key"),
+            _paths=Texts.in_table(table, "path"),
+            _captions=Texts.in_table(table, "caption"),
             _caption_starts=table["caption_starts"],
         )
 
@@ -139,7 +133,6 @@ class Catalogue:
         return self._keys[row]
 
     def path(self, row: int) -> Path:
-        """Where the picture lies."""
         number = int(self.root[row])
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
         return root / self._paths[row]
@@ -152,7 +145,6 @@ class Catalogue:
 
     @property
     def num_captions(self) -> int:
-        """How many captions all samples have together."""
         return len(self._captions)
 
     def caption_counts(self) -> NDArray[np.int64]:
@@ -299,7 +291,7 @@ def _reopen(
 def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
     try:
         catalogue = Catalogue.open(index, roots)
-    except (FileNotFoundError, Damaged):  # what is damaged is made again in its place
+    except (FileNotFoundError, DamagedColumns):  # what is damaged is made again in its place
         return None
     return catalogue if catalogue.has_its_pictures() else None
 
@@ -326,7 +318,7 @@ def _newest(place: Path) -> dict[str, NDArray[Any]]:
     for index in _indexes(place):
         try:
             table, about = columns.read(index)
-        except (FileNotFoundError, Damaged):
+        except (FileNotFoundError, DamagedColumns):
             continue
         if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
             return table
@@ -341,12 +333,11 @@ def _prune(place: Path, current: Path) -> None:
 
 
 def _sweep(place: Path) -> None:
-    """Removes pictures from inside other files that no index names any more."""
     if not (place / indexing.PICTURES).is_dir():
         return
     try:
         digests = [columns.read(index)[0]["digest"] for index in _indexes(place)]
-    except (FileNotFoundError, Damaged):
+    except (FileNotFoundError, DamagedColumns):
         return  # what it names is not known; the next change sweeps
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 

@@ -29,6 +29,7 @@ from mezzotint.data.files.tags import prefixed
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
@@ -108,11 +109,8 @@ def make(
     progress: _probing.Progress | None,
 ) -> None:
     """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
-    folders, or nothing.
-
-    Raises DatasetError for what makes a data set unusable as it is written (captions that are missing or contradict
-    each other), and StorageError. Files that cannot be used are written down, not raised.
-    """
+    folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written (captions that are
+    missing or contradict each other), and StorageError. Files that cannot be used are written down, not raised."""
     pictures = Pictures(folder.parent / PICTURES)
     gathered = _Gathered(pictures.folder, len(sources))
     read_samples = format_of(settings.format).read_samples
@@ -133,10 +131,9 @@ def make(
 
 
 def _as_shown(item: Sample | Skipped | Noted, settings: CaptionSettings) -> Sample | Skipped | Noted:
-    """An item with its captions as the recipe wants them at every visit."""
     if isinstance(item, Sample) and settings.prefix:
         item = prefixed(item, settings.prefix)
-    return caption_cleaning.cleaned(item) if settings.clean else item
+    return caption_cleaning.cleaned(item) if isinstance(item, Sample) and settings.clean else item
 
 
 @dataclass(slots=True)
@@ -186,33 +183,35 @@ def _assembled(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the samples that can be used, and what the report says of all."""
     keys = gathered.key.texts()
-    is_small = _is_small(gathered, looked, settings)
+    is_small = _is_small(gathered, looked.facts, settings)
     skipped = [*gathered.skipped, *(Skipped(keys[i], reason) for i, reason in looked.reasons.items())]
-    is_used = looked.is_known.copy()
+    facts = looked.facts
+    is_used = facts["is_known"].copy()
     if settings.has_clips:
-        for i, reason in _unwanted_clips(gathered, looked, settings):
+        for i, reason in _unwanted_clips(gathered, facts, settings.clips):
             skipped.append(Skipped(keys[i], reason, is_wanted=True))
             is_used[i] = False
     if settings.small == "skip":
         reason = "{}×{} is smaller than its bucket, and data.small=skip"
         for i in np.flatnonzero(is_small & is_used).tolist():
-            skipped.append(Skipped(keys[i], reason.format(looked.width[i], looked.height[i]), is_wanted=True))
+            skipped.append(Skipped(keys[i], reason.format(facts["width"][i], facts["height"][i]), is_wanted=True))
         is_used &= ~is_small
     rows = np.flatnonzero(is_used)
     key, captions, starts = columns.pick(keys, rows), *_captions(gathered, rows)
     table: dict[str, NDArray[Any]] = {
-        **_texts("key", key),
-        **_texts("path", columns.pick(gathered.relative.texts(), rows)),
-        **_texts("caption", captions),
+        **key.columns("key"),
+        **columns.pick(gathered.relative.texts(), rows).columns("path"),
+        **captions.columns("caption"),
         "caption_starts": starts,
         "key_hash": np.fromiter((draws.text_key(key[i]) for i in range(len(key))), np.uint64, len(key)),
         "root": np.frombuffer(gathered.root, np.uint16)[rows],
         "repeats": np.frombuffer(gathered.repeats, np.float32)[rows],
         "weight": np.frombuffer(gathered.weight, np.float32)[rows],
         **gathered.overrides.columns(rows),
+        "path_hash": looked.path_hash[rows],
+        "stats": looked.stats[rows],
+        **{name: facts[name][rows] for name in facts.dtype.names or () if name != "is_known"},
     }
-    for name in ("path_hash", "stats", "width", "height", "frames", "begin", "rate", "digest", "conversions"):
-        table[name] = getattr(looked, name)[rows]
     is_empty, is_long = _caption_lengths(captions)
     about = {
         "version": VERSION,
@@ -226,12 +225,7 @@ def _assembled(
     return table, about
 
 
-def _texts(name: str, texts: Texts) -> dict[str, NDArray[Any]]:
-    return {name: texts.blob, f"{name}_offsets": texts.offsets}
-
-
 def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDArray[np.int64]]:
-    """The captions of some rows, and where those of each begin."""
     num = np.frombuffer(gathered.num_captions, np.int64)
     first = np.cumsum(num) - num
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(num[rows])))
@@ -239,37 +233,33 @@ def _captions(gathered: _Gathered, rows: NDArray[np.int64]) -> tuple[Texts, NDAr
     return columns.pick(gathered.caption.texts(), numbers), starts
 
 
-def _unwanted_clips(
-    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings
-) -> Iterator[tuple[int, str]]:  # fmt: skip
+def _unwanted_clips(gathered: _Gathered, facts: NDArray[Any], clips: ClipsSettings) -> Iterator[tuple[int, str]]:
     """Clips that are sound and that the recipe leaves out, by number, and why: too short, too small, too large."""
-    clips = settings.clips
-    limits = clip_buckets.Limits(clips.min_size, clips.max_size, clips.max_aspect)
-    most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.overrides.starts(), clips)
-    for i in np.flatnonzero(looked.is_known).tolist():
-        reason = limits.reason(Size(int(looked.width[i]), int(looked.height[i])))
+    starts = gathered.overrides.starts()
+    most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
+    for i in np.flatnonzero(facts["is_known"]).tolist():
+        width, height, frames, rate = (facts[i][name].item() for name in ("width", "height", "frames", "rate"))
+        reason = clip_buckets.out_of_limits(Size(width, height), clips)
         if reason is None and not most[i]:
-            start = int(gathered.overrides.start[i])
-            reason = clip_buckets.too_short(int(looked.frames[i]), float(looked.rate[i]), start, clips)
+            reason = clip_buckets.too_short(frames, rate, int(starts[i]), clips)
         if reason is not None:
             yield i, reason
 
 
-def _is_small(gathered: _Gathered, looked: _probing.Looked, settings: DataSettings) -> NDArray[np.bool_]:
+def _is_small(gathered: _Gathered, facts: NDArray[Any], settings: DataSettings) -> NDArray[np.bool_]:
     table = buckets.table(settings)
+    sides = np.maximum(facts["width"], 1), np.maximum(facts["height"], 1)
     if settings.has_clips and settings.clips.buckets:
-        most = clip_buckets.most_frames(looked.frames, looked.rate, gathered.overrides.starts(), settings.clips)
-        counted = np.maximum(most, clip_buckets.counts(settings.clips)[0])
-        sides = (np.maximum(looked.width, 1), np.maximum(looked.height, 1))
-        bucket = clip_buckets.of_clips(*sides, counted.astype(np.int32), table)
+        starts, clips = gathered.overrides.starts(), settings.clips
+        most = clip_buckets.most_frames(facts["frames"], facts["rate"], starts, clips)
+        bucket = clip_buckets.of_clips(*sides, np.maximum(most, clip_buckets.counts(clips)[0]).astype(np.int32), table)
     else:
-        bucket = buckets.of_pictures(np.maximum(looked.width, 1), np.maximum(looked.height, 1), settings)
+        bucket = buckets.of_pictures(*sides, settings)
     width, height = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
-    return (looked.width < width) | (looked.height < height)
+    return np.asarray((facts["width"] < width) | (facts["height"] < height))
 
 
 def _caption_lengths(captions: Texts) -> tuple[int, int]:
-    """How many captions are empty, and how many long."""
     words = np.fromiter((len(captions[i].split()) for i in range(len(captions))), np.int64, len(captions))
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 

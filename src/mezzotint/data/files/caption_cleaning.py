@@ -1,38 +1,145 @@
-"""`data.captions.clean`: cleaned captions of samples, and of prompts. The rules are in `_cleaning_rules.py`, whose
-packages need not be installed where nothing is cleaned."""
+"""`data.captions.clean`: captions as the text encoders of DeepFloyd IF, PixArt and Open-Sora-Plan were shown them,
+without addresses, markup, noise of shop pages and CJK ideographs.
+
+The rules and their order are DeepFloyd's. Open-Sora-Plan applies them twice. Needs the extra `video` (ftfy mends broken
+encodings, Beautiful Soup reads markup as text).
+"""
 
 from __future__ import annotations
 
+import html
+import re
+import urllib.parse
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
-from typing import TypeVar
+from functools import lru_cache
+from importlib.util import find_spec
 
 from mezzotint.errors import RecipeError
 from mezzotint.stages import Sample
 
-Item = TypeVar("Item")
-
 VERSION = 1
 """Part of the address of an index. Raise it when a caption comes out differently."""
 
+_HOST = r"[a-zA-Z0-9.\-]+[.](?:com|co|ru|net|org|edu|gov|it)[\w/-]*\b\/?(?!@)"
+_ENDINGS = "png|jpg|jpeg|bmp|webp|eps|pdf|apk|mp4"
+_DASHES = (
+    r"\u002d\u058a\u05be\u1400\u1806\u2010-\u2015\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u301c\u3030\u30a0"
+    r"\ufe31\ufe32\ufe58\ufe63\uff0d"
+)
+_PUNCTUATION = r"[#®•©™&@·º½¾¿¡§~)(\]\[}{|\\/*]+"
+
+_Rules = tuple[tuple[str, str], ...]
+
+_ADDRESSES: _Rules = (
+    ("<person>", "person"),
+    (rf"\b((?:https?:(?:\/{{1,3}}|[a-zA-Z0-9%])|{_HOST}))", ""),
+    (rf"\b((?:www:(?:\/{{1,3}}|[a-zA-Z0-9%])|{_HOST}))", ""),
+)
+
+_SIGNS: _Rules = (
+    (r"@[\w\d]+\b", ""),  # nicknames
+    # one block after the other: strokes, phonetic extensions, enclosed, compatibility, ideographs A, hexagrams,
+    # ideographs; kana and Hangul stay
+    ("[\u31c0-\u31ef]+", ""),
+    ("[\u31f0-\u31ff]+", ""),
+    ("[\u3200-\u32ff]+", ""),
+    ("[\u3300-\u33ff]+", ""),
+    ("[\u3400-\u4dbf]+", ""),
+    ("[\u4dc0-\u4dff]+", ""),
+    ("[\u4e00-\u9fff]+", ""),
+    (f"[{_DASHES}]+", "-"),
+    ("[`´«»“”¨]", '"'),
+    ("[‘’]", "'"),
+    ("&quot;?", ""),
+    ("&amp", ""),
+    (r"\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}", " "),  # internet addresses
+    (r"\d:\d\d\s+$", ""),  # numbers of articles
+    (r"\\n", " "),
+    (r"#\d{1,3}\b", ""),
+    (r"#\d{5,}\b", ""),
+    (r"\b\d{6,}\b", ""),
+    (rf"[\S]+\.(?:{_ENDINGS})", ""),
+    (r"[\"\']{2,}", '"'),
+    (r"[\.]{2,}", " "),
+    (_PUNCTUATION, " "),
+    (r"\s+\.\s+", " "),
+)
+
+_WORDS: _Rules = (
+    (r"\b[a-zA-Z]{1,3}\d{3,15}\b", ""),  # jc6640
+    (r"\b[a-zA-Z]+\d+[a-zA-Z]+\b", ""),  # jc6640vc
+    (r"\b\d+[a-zA-Z]+\d+\b", ""),  # 6640vc231
+    (r"(worldwide\s+)?(free\s+)?shipping", ""),
+    (r"(free\s)?download(\sfree)?", ""),
+    (r"\bclick\b\s(?:for|on)\s\w+", ""),
+    (rf"\b(?:{_ENDINGS})(\simage[s]?)?", ""),
+    (r"\bpage\s+\d+\b", ""),
+    (r"\b\d*[a-zA-Z]+\d+[a-zA-Z]+\d+[a-zA-Z\d]*\b", " "),
+    (r"\b\d+\.?\d*[xх×]\d+\.?\d*\b", ""),  # 640x480; the second sign is Cyrillic
+    (r"\b\s+\:\s+", ": "),
+    (r"(\D[,\./])\b", r"\1 "),
+    (r"\s+", " "),
+    # the ends: quotes around the whole, stray signs, a leading dot
+    (r"^[\"\']([\w\W]+)[\"\']$", r"\1"),
+    (r"^[\'\_,\-\:;]", ""),
+    (r"[\'\_,\-\:\-\+]$", ""),
+    (r"^\.\S+$", ""),
+)
+
+_MANY_JOINTS = 3
+
 
 def cleaner() -> Callable[[str], str]:
-    """The rules. Raises RecipeError E1466 without the packages of the extra `video`."""
-    try:
-        clean: Callable[[str], str] = import_module("mezzotint.data.files._cleaning_rules").clean
-    except ModuleNotFoundError as error:
-        raise RecipeError(
-            f"data.captions.clean needs the package {error.name}, which is not installed; install mezzotint[video], or "
-            "write data.captions.clean=false",
-            code="E1466",
-        ) from error
+    """`clean`. Raises RecipeError E1466 without the packages of the extra `video`."""
+    for package in ("ftfy", "bs4"):
+        if find_spec(package) is None:
+            raise RecipeError(
+                f"data.captions.clean needs the package {package}, which is not installed; install mezzotint[video], "
+                "or write data.captions.clean=false",
+                code="E1466",
+            )
     return clean
 
 
-def cleaned(item: Item) -> Item:
-    """A sample with cleaned captions; anything else as it is."""
-    if not isinstance(item, Sample):
-        return item
-    clean = cleaner()
-    return replace(item, captions=tuple(map(clean, item.captions)))
+def cleaned(sample: Sample) -> Sample:
+    return replace(sample, captions=tuple(map(cleaner(), sample.captions)))
+
+
+def clean(caption: str) -> str:
+    """A caption as Open-Sora-Plan shows it to its text encoder: the rules applied twice. Cleaning can leave nothing."""
+    return clean_once(clean_once(caption))
+
+
+def clean_once(caption: str) -> str:
+    """One pass of DeepFloyd's rules, as diffusers' pipelines make it."""
+    import ftfy
+
+    text = _replaced(urllib.parse.unquote_plus(caption).strip().lower(), _ADDRESSES)
+    text = _replaced(_without_markup(text), _SIGNS)
+    if sum(map(text.count, "-_")) > _MANY_JOINTS:  # this-is-my-cute-cat
+        text = text.replace("-", " ").replace("_", " ")
+    text = html.unescape(html.unescape(str(ftfy.fix_text(text))))
+    return _replaced(text, _WORDS).strip()
+
+
+def _without_markup(text: str) -> str:
+    from bs4 import BeautifulSoup
+    from bs4.exceptions import ParserRejectedMarkup
+
+    try:
+        # behind a line end, Beautiful Soup does not wonder aloud whether a file's name was meant
+        return str(BeautifulSoup("\n" + text, features="html.parser").text)[1:]
+    except ParserRejectedMarkup:  # such as "<![x"; the reference stops there
+        return text
+
+
+def _replaced(text: str, rules: _Rules) -> str:
+    for pattern, by in _compiled(rules):
+        text = pattern.sub(by, text)
+    return text
+
+
+@lru_cache(maxsize=3)
+def _compiled(rules: _Rules) -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), by) for pattern, by in rules)

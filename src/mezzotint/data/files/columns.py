@@ -25,7 +25,7 @@ from mezzotint.errors import StorageError
 Columns = Mapping[str, NDArray[Any]]
 
 
-class Damaged(Exception):
+class DamagedColumns(Exception):
     """Why a folder of columns cannot be trusted."""
 
 
@@ -36,6 +36,13 @@ class Texts:
 
     blob: NDArray[np.uint8]
     offsets: NDArray[np.int64]
+
+    @classmethod
+    def in_table(cls, table: Columns, name: str) -> Texts:
+        return cls(table[name], table[f"{name}_offsets"])
+
+    def columns(self, name: str) -> dict[str, NDArray[Any]]:
+        return {name: self.blob, f"{name}_offsets": self.offsets}
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -55,9 +62,6 @@ class TextBuilder:
     def append(self, text: str) -> None:
         self._blob += text.encode("utf-8", "surrogateescape")
         self._offsets.append(len(self._blob))
-
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
 
     def texts(self) -> Texts:
         """What was gathered; nothing can be appended while it is in use."""
@@ -92,23 +96,23 @@ def write(folder: Path, columns: Columns, about: Mapping[str, Any]) -> None:
 
 
 def read(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns as read-only memory maps, and what is said about them. Every byte is checked. Raises Damaged, or
-    FileNotFoundError when there is no such folder."""
+    """The columns as read-only memory maps, and what is said about them. Every byte is checked. Raises DamagedColumns,
+    or FileNotFoundError when there is no such folder."""
     try:
         text = outside.read_text(folder / "manifest.json", limit=outside.LISTED)
     except NotADirectoryError as error:
         raise FileNotFoundError(folder) from error
     except (outside.NoPlainFile, UnicodeDecodeError) as error:
-        raise Damaged(f"{folder}: {error}") from error
+        raise DamagedColumns(f"{folder}: {error}") from error
     try:
         manifest = outside.parse_json(text)
         seal = manifest.pop("seal")
         if seal != _seal(manifest):
-            raise Damaged(f"{folder / 'manifest.json'} was changed")
+            raise DamagedColumns(f"{folder / 'manifest.json'} was changed")
         columns = {name: _read_column(folder / f"{name}.npy", marks) for name, marks in manifest["files"].items()}
         return columns, manifest["about"]
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
-        raise Damaged(f"{folder}: {error}") from error
+        raise DamagedColumns(f"{folder}: {error}") from error
 
 
 def _seal(body: Mapping[str, Any]) -> str:
@@ -122,7 +126,7 @@ def _write_column(path: Path, column: NDArray[Any]) -> dict[str, int]:
 
 def _read_column(path: Path, marks: dict[str, int]) -> NDArray[Any]:
     if _marks(path) != marks:
-        raise Damaged(f"{path} was changed")
+        raise DamagedColumns(f"{path} was changed")
     # an empty array has no bytes to map
     column: NDArray[Any] = np.load(path, mmap_mode=None if marks["bytes"] <= 256 else "r", allow_pickle=False)
     column.flags.writeable = False

@@ -31,11 +31,10 @@ class Pictures:
         path = self.folder / name[:2] / name
         if _holds(path, data):
             return path
-        aside = path.with_name(f".{name}.{os.getpid()}.partial")
         with columns.written(self.folder):
             path.parent.mkdir(parents=True, exist_ok=True)
-            aside.write_bytes(data)
-            os.replace(aside, path)
+            with durable.swapped_in(path, durably=False) as aside:
+                aside.write_bytes(data)
         self._new.append(path)
         return path
 

@@ -11,7 +11,7 @@ import os
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,6 +37,12 @@ class Listing:
     stats: NDArray[np.int64]
     refused: tuple[tuple[str, str], ...]
     unknown: dict[str, int]
+
+    @classmethod
+    def of_files(cls, root: Path, names: Sequence[str], refused: Iterable[tuple[str, str]] = ()) -> Listing:
+        stats = [os.stat(root / name) for name in names]
+        numbers = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
+        return cls(root, list(names), np.array(numbers, np.int64).reshape(-1, 3), tuple(sorted(refused)), {})
 
     def digest(self) -> bytes:
         """32 bytes that change with any name, size or time."""
@@ -67,13 +73,8 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     walker.run()
     order = sorted(range(len(walker.names)), key=lambda i: os.fsencode(walker.names[i]))
     stats = np.frombuffer(walker.stats, dtype=np.int64).reshape(-1, 3)[order]
-    return Listing(
-        real,
-        [walker.names[i] for i in order],
-        stats,
-        tuple(sorted(walker.refused)),
-        dict(walker.unknown),
-    )
+    names = [walker.names[i] for i in order]
+    return Listing(real, names, stats, tuple(sorted(walker.refused)), dict(walker.unknown))
 
 
 @dataclass(slots=True)
@@ -102,20 +103,17 @@ class _Walker:
             self.refused.append((prefix.rstrip("/"), f"folder cannot be read: {error.strerror}"))
 
     def _look(self, entry: os.DirEntry[str], name: str, through_link: bool) -> None:
-        suffix = os.path.splitext(entry.name)[1].lower()
         try:
             if entry.is_symlink():
-                self._look_at_link(entry.path, name, suffix, through_link)
+                self._look_at_link(entry.path, name, through_link)
             elif entry.is_dir(follow_symlinks=False):
-                self._enter(entry.path, name, suffix, through_link)
-            elif suffix not in self.suffixes:
-                self.unknown[suffix] += 1
+                self._enter(entry.path, name, through_link)
             else:
                 self._take(name, entry.stat(follow_symlinks=False))
         except OSError as error:
             self.refused.append((name, error.strerror or str(error)))
 
-    def _look_at_link(self, path: str, name: str, suffix: str, through_link: bool) -> None:
+    def _look_at_link(self, path: str, name: str, through_link: bool) -> None:
         try:
             real = os.path.realpath(path, strict=True)
         except OSError:
@@ -125,24 +123,27 @@ class _Walker:
         if not real.startswith(self.root + os.sep):
             self.refused.append((name, "a link that leads out of the data set's folder"))
         elif not stat.S_ISDIR(stat_result.st_mode):
-            if suffix in self.suffixes:
-                self._take(name, stat_result)
-            else:
-                self.unknown[suffix] += 1
+            self._take(name, stat_result)
         elif through_link or path.startswith(real + os.sep):
             self.refused.append((name, "a link to a folder that is listed already"))
         else:
-            self._enter(real, name, suffix, True)
+            self._enter(real, name, True)
 
-    def _enter(self, path: str, name: str, suffix: str, through_link: bool) -> None:
-        if suffix in self.suffixes:
+    def _enter(self, path: str, name: str, through_link: bool) -> None:
+        if _suffix(name) in self.suffixes:
             self.refused.append((name, "a folder, not a file"))
         else:
             self._open.append((path, name + "/", through_link))
 
     def _take(self, name: str, stat_result: os.stat_result) -> None:
-        if stat.S_ISREG(stat_result.st_mode):
+        if _suffix(name) not in self.suffixes:
+            self.unknown[_suffix(name)] += 1
+        elif stat.S_ISREG(stat_result.st_mode):
             self.names.append(name)
             self.stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
         else:
             self.refused.append((name, "not a regular file"))
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()

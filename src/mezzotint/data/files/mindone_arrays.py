@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ _Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EncodedPicture:
     """What the three files say. latents: (C, h, w), not scaled. states: (L, D). pooled: (P,). sizes: six whole numbers,
     see `NUMBERS`."""
 
@@ -65,20 +66,20 @@ def stats_of(latents: Path) -> tuple[int, int, int]:
 
 def digest_of(latents: Path) -> bytes:
     """SHA-256 of the three files, one after the other. Raises OSError."""
-    state = hashlib.sha256()
-    for path in files_of(latents):
-        with open(path, "rb") as file:
-            state.update(hashlib.file_digest(file, "sha256").digest())
-    return state.digest()
+    return _digest(files_of(latents))
 
 
 def text_digest_of(latents: Path) -> str:
     """16 hexadecimal digits of what the entry's text is. Raises OSError."""
+    return _digest(files_of(latents)[1:]).hex()[:16]
+
+
+def _digest(paths: Sequence[Path]) -> bytes:
     state = hashlib.sha256()
-    for path in files_of(latents)[1:]:
+    for path in paths:
         with open(path, "rb") as file:
             state.update(hashlib.file_digest(file, "sha256").digest())
-    return state.hexdigest()[:16]
+    return state.digest()
 
 
 def probe(latents: Path) -> tuple[Size, bytes]:
@@ -92,12 +93,12 @@ def probe(latents: Path) -> tuple[Size, bytes]:
         raise _refused(latents, error.strerror or str(error)) from error
 
 
-def read(latents: Path) -> Entry:
+def read(latents: Path) -> EncodedPicture:
     """The three files of an entry. Raises DatasetError E1370 with the file and the reason it cannot be used."""
     of_latents, of_vector, of_states = files_of(latents)
     vector = _array(of_vector, 1)
     pooled, sizes = split(vector, of_vector)
-    return Entry(_array(of_latents, 3), _array(of_states, 2), pooled, sizes)
+    return EncodedPicture(_array(of_latents, 3), _array(of_states, 2), pooled, sizes)
 
 
 def sizes_of(latents: Path) -> tuple[int, ...]:

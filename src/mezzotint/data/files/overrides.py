@@ -11,7 +11,7 @@ import math
 import os
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,6 +38,8 @@ _USUAL: Mapping[str, np.number[Any]] = {
 }
 """The columns of numbers: their types, and what samples have that have nothing of their own."""
 
+_TEXTS = ("tags", "embedding", "sizes")
+
 
 @dataclass(frozen=True, slots=True)
 class SampleOverrides:
@@ -51,26 +53,16 @@ class SampleOverrides:
     rating: NDArray[np.float32]
     group: NDArray[np.int32]
     start: NDArray[np.int32]
-    _names: Texts
+    _group_name: Texts
     _tags: Texts
-    _embeddings: Texts
+    _embedding: Texts
     _sizes: Texts
 
     @classmethod
     def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
-        """The columns as they were read."""
-        return cls(
-            flip=table["flip"],
-            caption_dropout=table["caption_dropout"],
-            shuffle_tags=table["shuffle_tags"],
-            rating=table["rating"],
-            group=table["group"],
-            start=table["start"],
-            _names=Texts(table["group_name"], table["group_name_offsets"]),
-            _tags=Texts(table["tags"], table["tags_offsets"]),
-            _embeddings=Texts(table["embedding"], table["embedding_offsets"]),
-            _sizes=Texts(table["sizes"], table["sizes_offsets"]),
-        )
+        texts: dict[str, Any] = {f"_{name}": Texts.in_table(table, name) for name in ("group_name", *_TEXTS)}
+        numbers: dict[str, Any] = {name: table[name] for name in _USUAL}
+        return cls(**numbers, **texts)
 
     def flip_of(self, row: int) -> float | None:
         """The chance that a row's picture is mirrored, None for the recipe's."""
@@ -86,7 +78,7 @@ class SampleOverrides:
 
     def embedding_of(self, row: int) -> str:
         """The file of a row's text embedding, marked (`Marked`); empty without one."""
-        return self._embeddings[row]
+        return self._embedding[row]
 
     def sizes_of(self, row: int) -> list[int] | None:
         """The six numbers that a row's model is told instead of those of its placement, None for those."""
@@ -94,13 +86,7 @@ class SampleOverrides:
         return [int(number) for number in line.split(",")] if line else None
 
     def group_name(self, number: int) -> str:
-        """The name that samples of `group` number are batched under; empty for 0."""
-        return self._names[number]
-
-    @property
-    def num_groups(self) -> int:
-        """Numbers of `group`, 0 included."""
-        return len(self._names)
+        return self._group_name[number]
 
 
 def _chance(value: np.float32) -> float | None:
@@ -108,56 +94,39 @@ def _chance(value: np.float32) -> float | None:
     return None if math.isnan(value) else float(str(value))
 
 
-@dataclass(slots=True)
 class OverridesBuilder:
-    """Gathers what samples have of their own, in growing columns."""
-
-    flip: array[float] = field(default_factory=lambda: array("f"))
-    caption_dropout: array[float] = field(default_factory=lambda: array("f"))
-    shuffle_tags: array[int] = field(default_factory=lambda: array("B"))
-    rating: array[float] = field(default_factory=lambda: array("f"))
-    group: array[int] = field(default_factory=lambda: array("i"))
-    start: array[int] = field(default_factory=lambda: array("i"))
-    tags: TextBuilder = field(default_factory=TextBuilder)
-    embedding: TextBuilder = field(default_factory=TextBuilder)
-    sizes: TextBuilder = field(default_factory=TextBuilder)
-    _numbers: dict[str, int] = field(default_factory=lambda: {"": 0})
+    def __init__(self) -> None:
+        self._numbers: dict[str, array[Any]] = {name: array(usual.dtype.char) for name, usual in _USUAL.items()}
+        self._texts = {name: TextBuilder() for name in _TEXTS}
+        self._groups = {"": 0}
 
     def add(self, sample: Sample) -> None:
-        """One more row."""
         values = dict(sample.overrides)
         assert not values.keys() - set(NAMES), f"{sample.key}: no such override: {values.keys() - set(NAMES)}"
-        self.flip.append(float(values.get("flip", "nan")))
-        self.caption_dropout.append(float(values.get("caption_dropout", "nan")))
-        self.shuffle_tags.append(values.get("shuffle_tags") == "true")
-        self.rating.append(float(values.get("rating", "1")))
-        self.group.append(self._numbers.setdefault(sample.group, len(self._numbers)))
-        self.start.append(int(values.get("start", "-1")))
-        self.tags.append(values.get("tags", ""))
-        self.sizes.append(values.get("sizes", ""))
-        self.embedding.append(values.get("embedding", ""))
+        for name, column in self._numbers.items():
+            if name == "group":
+                column.append(self._groups.setdefault(sample.group, len(self._groups)))
+            elif name == "shuffle_tags":
+                column.append(values.get(name) == "true")
+            else:
+                usual: Any = _USUAL[name].item()
+                column.append(type(usual)(values.get(name, usual)))
+        for name, texts in self._texts.items():
+            texts.append(values.get(name, ""))
 
     def starts(self) -> NDArray[np.int32]:
-        """The column `start` of all rows so far."""
-        return np.frombuffer(self.start, np.int32)
+        return np.frombuffer(self._numbers["start"], np.int32)
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         """The columns of some rows, by name, as `SampleOverrides.of` takes them."""
-        names = TextBuilder()
-        for name in self._numbers:
-            names.append(name)
-        texts = {
-            "group_name": names.texts(),
-            "tags": columns.pick(self.tags.texts(), rows),
-            "embedding": columns.pick(self.embedding.texts(), rows),
-            "sizes": columns.pick(self.sizes.texts(), rows),
-        }
-        all_columns: dict[str, NDArray[Any]] = {
-            name: np.frombuffer(getattr(self, name), usual.dtype)[rows] for name, usual in _USUAL.items()
-        }
-        for name, column in texts.items():
-            all_columns |= {name: column.blob, f"{name}_offsets": column.offsets}
-        return all_columns
+        groups = TextBuilder()
+        for name in self._groups:
+            groups.append(name)
+        table = {name: np.frombuffer(self._numbers[name], usual.dtype)[rows] for name, usual in _USUAL.items()}
+        table |= groups.texts().columns("group_name")
+        for name, texts in self._texts.items():
+            table |= columns.pick(texts.texts(), rows).columns(name)
+        return table
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +140,6 @@ class Marked:
 
     @classmethod
     def of(cls, path: Path) -> Marked:
-        """The file as it is now. Raises OSError."""
         stat = os.stat(path)
         return cls(path, f"{stat.st_size}-{stat.st_mtime_ns}")
 

@@ -30,7 +30,6 @@ class Tags:
 
     @property
     def text(self) -> str:
-        """The caption in the order that it was written in."""
         return joined(self.main, self.tags)
 
     @property
@@ -44,7 +43,6 @@ class Tags:
 
     @staticmethod
     def decoded(line: str) -> Tags:
-        """The reverse of `encoded`."""
         main, tags, weights, limit = json.loads(line)
         return Tags(main, tuple(tags), tuple(weights), limit)
 
@@ -58,18 +56,15 @@ class Tags:
 def prefixed(sample: Sample, prefix: str) -> Sample:
     """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
     caption files."""
-    captions = tuple(f"{prefix} {caption}".rstrip() for caption in sample.captions)
-    return replace(sample, captions=captions, overrides=tuple(_prefixed(sample.overrides, prefix)))
 
+    def begun(text: str) -> str:
+        return f"{prefix} {text}".rstrip()
 
-def _prefixed(overrides: Sequence[tuple[str, str]], prefix: str) -> list[tuple[str, str]]:
-    changed = []
-    for name, value in overrides:
-        if name == "tags":
-            tags = Tags.decoded(value)
-            value = replace(tags, main=f"{prefix} {tags.main}".rstrip()).encoded()
-        changed.append((name, value))
-    return changed
+    overrides = dict(sample.overrides)
+    if "tags" in overrides:
+        tags = Tags.decoded(overrides["tags"])
+        overrides["tags"] = replace(tags, main=begun(tags.main)).encoded()
+    return replace(sample, captions=tuple(map(begun, sample.captions)), overrides=tuple(overrides.items()))
 
 
 def joined(main: str, tags: Sequence[str]) -> str:

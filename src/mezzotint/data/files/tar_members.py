@@ -22,11 +22,17 @@ _PLACE = re.compile(r"@(\d{1,15})\+(\d{1,15})$")
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """So many bytes of an archive, from an offset on."""
+    """So many bytes of an archive, from an offset on. name: any, for the reader."""
 
     archive: Path
+    name: str
     offset: int
     size: int
+
+    @property
+    def path(self) -> Path:
+        """The path by which it is read."""
+        return self.archive / f"{self.name.rpartition('/')[2]}@{self.offset}+{self.size}"
 
     def opened(self) -> BufferedReader:
         """Its bytes, as a file. Raises Unusable when the archive ends before, OSError."""
@@ -42,13 +48,8 @@ class Member:
         return BufferedReader(io.BytesIO(data))
 
 
-def path_of(archive: Path, name: str, offset: int, size: int) -> Path:
-    """The path by which a member is read. name: any, of which the last part is kept for the reader."""
-    return archive / f"{name.rpartition('/')[2]}@{offset}+{size}"
-
-
 def member_at(path: Path) -> Member | None:
-    """What a path of `path_of` means; None for any other path."""
+    """What a path of `Member.path` means; None for any other path."""
     match = _PLACE.search(path.name)
     if match is None:
         return None
@@ -56,7 +57,7 @@ def member_at(path: Path) -> Member | None:
         is_file = stat.S_ISREG(os.stat(path.parent).st_mode)
     except OSError:
         return None
-    return Member(path.parent, int(match[1]), int(match[2])) if is_file else None
+    return Member(path.parent, path.name[: match.start()], int(match[1]), int(match[2])) if is_file else None
 
 
 def stats(path: str) -> tuple[int, int, int]:

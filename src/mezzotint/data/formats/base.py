@@ -56,6 +56,9 @@ class Noted:
     reason: str
 
 
+Item = Sample | Skipped | Noted
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
     """How one kind of data set is read. read_samples: the samples of a source, or why there is none of a file.
@@ -68,7 +71,7 @@ class Format:
     `recipe/formats/NAME.py`.
     """
 
-    read_samples: Callable[[Source], Iterator[Sample | Skipped | Noted]]
+    read_samples: Callable[[Source], Iterator[Item]]
     suffixes: frozenset[str]
     list_files: Callable[[Path, DataSettings], Listing] | None = None
     manifests: frozenset[str] = frozenset()

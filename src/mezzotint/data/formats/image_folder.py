@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mezzotint.data.formats.base import Format, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Source
 from mezzotint.data.formats.shared.sidecars import SIDECARS, samples
 from mezzotint.data.media import decoding
-from mezzotint.stages import Sample
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped]:
+def read_samples(source: Source) -> Iterator[Item]:
     """The samples of `sidecars.samples`, of pictures."""
     return samples(source, word="picture")
 

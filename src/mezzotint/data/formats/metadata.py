@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mezzotint.data.formats.base import Format, Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Source
 from mezzotint.data.formats.shared.table_files import MANIFESTS, SUFFIXES, list_files
-from mezzotint.data.formats.shared.table_samples import Kind, samples
+from mezzotint.data.formats.shared.table_samples import RowKind, samples
 from mezzotint.data.media import decoding
-from mezzotint.stages import Sample
 
-PICTURES = Kind(decoding.SUFFIXES, "picture", "image")
+PICTURES = RowKind(decoding.SUFFIXES, "picture", "image")
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+def read_samples(source: Source) -> Iterator[Item]:
     """The samples of `table_samples.samples`, of pictures."""
     return samples(source, PICTURES)
 

@@ -6,19 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Format, Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Source
 from mezzotint.data.formats.shared.table_files import is_table, without
-from mezzotint.data.formats.shared.table_samples import Kind, samples
+from mezzotint.data.formats.shared.table_samples import RowKind, samples
 from mezzotint.data.formats.shared.tables import ColumnNames
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.stages import Sample
 
 SUFFIXES = decoding.SUFFIXES | {".csv"}
 
 _COLUMNS = ColumnNames(("dir",), "text", "the first line of the table reads dir,text")
-_PICTURES = Kind(decoding.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
+_PICTURES = RowKind(decoding.SUFFIXES, "picture", "dir", fixed=_COLUMNS, has_doubles=True)
 
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
@@ -37,7 +36,7 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
     return without(listing, set(tables) - set(direct))
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+def read_samples(source: Source) -> Iterator[Item]:
     """One sample for each row of each table, tables in the order of their names; as `metadata` reads them, but that a
     row is a sample however often it stands there, and an empty caption is an empty caption.
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from mezzotint.data.files import mindone_arrays
 from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.files.mindone_arrays import FOLDERS, SUFFIX
-from mezzotint.data.formats.base import Format, Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.table_files import without
 from mezzotint.data.formats.shared.tables import ColumnNames, csv_rows
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.counting import listed
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -35,7 +36,7 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
     return without(listing, set(listing.names) - set(kept))
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+def read_samples(source: Source) -> Iterator[Item]:
     """One sample for each row of the tables, or, where there is no table, for each file of latents.
 
     A row's `dir` names a file by its last part up to the first dot. What has no three files is left out. Captions are
@@ -58,7 +59,7 @@ def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
             yield Skipped(source.prefix + place, error.message)
     doubles = [name for name, count in seen.items() if count > 1]
     if doubles:
-        shown = ", ".join(sorted(doubles)[:10])
+        shown = listed(sorted(doubles), 10)
         reason = f"{len(doubles)} names stand in several rows, a sample each, of one and the same file: {shown}"
         yield Noted(source.prefix + FOLDERS[0], reason)
 
@@ -89,9 +90,5 @@ def _sample(source: Source, name: str, number: int) -> Sample:
 
 
 FORMAT = Format(
-    read_samples=read_samples,
-    suffixes=SUFFIXES,
-    list_files=list_files,
-    manifests=frozenset({".csv"}),
-    is_encoded=True,
+    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=frozenset({".csv"}), is_encoded=True
 )

@@ -8,20 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mezzotint.data.files.listing import Listing, walk
-from mezzotint.data.formats.base import Format, Noted, Skipped, Source
+from mezzotint.data.formats.base import Format, Item, Source
 from mezzotint.data.formats.shared.sidecars import SIDECARS
 from mezzotint.data.formats.shared.sidecars import samples as samples_beside
 from mezzotint.data.formats.shared.table_files import require_one_each, without
-from mezzotint.data.formats.shared.table_samples import Kind
+from mezzotint.data.formats.shared.table_samples import RowKind
 from mezzotint.data.formats.shared.table_samples import samples as samples_of_tables
 from mezzotint.data.media import clip_files
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.stages import Sample
 
 MANIFESTS = frozenset({"metadata.jsonl", "metadata.csv"})
 SUFFIXES = clip_files.SUFFIXES | set(SIDECARS) | {".jsonl", ".csv"}
 
-CLIPS = Kind(clip_files.SUFFIXES, "clip", "video")
+CLIPS = RowKind(clip_files.SUFFIXES, "clip", "video")
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
@@ -41,7 +40,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     )
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+def read_samples(source: Source) -> Iterator[Item]:
     """The samples of `table_samples.samples` where there is a table, else those of `sidecars.samples`, of clips. Raises
     DatasetError E1290 where clips cannot be read."""
     clip_files.decoder()

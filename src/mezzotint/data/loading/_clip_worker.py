@@ -10,14 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint import draws, fault_injection
+from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.catalogue.catalogue import stills_settings
-from mezzotint.data.loading.worker import BatchWorker, HostBatch, Request, Visit
+from mezzotint.data.loading import reading
+from mezzotint.data.loading.worker import BatchRequest, BatchWorker, HostBatch, addresses_of, with_each_tensor
 from mezzotint.data.schedule import clip_visits
-from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills, stills_beside
+from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
-from mezzotint.stages import Placement, TextEmbedding
+from mezzotint.stages import Placement
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
@@ -34,14 +36,8 @@ class StillWorker(BatchWorker):
 
     is_still = True
 
-    def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size) -> Tensor:
-        pixels = torch.empty((len(visits), 3, bucket.height, bucket.width), dtype=torch.uint8)
-        for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
-            fault_injection.reach("data.decode")
-            address = clip_visits.visit_key(visit.seed, visit.epoch, visit.key_hash, visit.visit)
-            times = clip_visits.instants(self._catalogue, visit.row, 1, self._settings.clips, address=address)
-            pixels[i] = clip_visits.read(self._catalogue, visit.row, placement, times, self._settings)[:, 0]
-        return pixels
+    def _read(self, visit: Visit, placed: Placement) -> Tensor:
+        return _read_frames(self._catalogue, visit, placed, 1, self._settings)[:, 0]
 
 
 class ClipWorker(BatchWorker):
@@ -56,16 +52,8 @@ class ClipWorker(BatchWorker):
             if settings.clips.stills_order == "groups":
                 self._groups = groups_of_stills(len(catalogue.stills), settings.clips.stills)
 
-    def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size) -> Tensor:
-        pixels = torch.empty((len(visits), 3, bucket.frames, bucket.height, bucket.width), dtype=torch.uint8)
-        for i, (visit, placement) in enumerate(zip(visits, placed, strict=True)):
-            fault_injection.reach("data.decode")
-            address = clip_visits.visit_key(visit.seed, visit.epoch, visit.key_hash, visit.visit)
-            times = clip_visits.instants(
-                self._catalogue, visit.row, bucket.frames, self._settings.clips, address=address
-            )
-            pixels[i] = clip_visits.read(self._catalogue, visit.row, placement, times, self._settings)
-        return pixels
+    def _read(self, visit: Visit, placed: Placement) -> Tensor:
+        return _read_frames(self._catalogue, visit, placed, placed.bucket.frames, self._settings)
 
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
         if not self._settings.clips.stills:
@@ -78,7 +66,8 @@ class ClipWorker(BatchWorker):
         stills = self._catalogue.stills
         assert stills is not None
         beside = [
-            Visit(row, int(stills.key_hash[row]), clip.seed, clip.epoch, _visit_of(clip, place))
+            # the number of its visit is one that no other visit has
+            Visit(row, int(stills.key_hash[row]), clip.seed, clip.epoch, clip.draw("still-visit", place) >> 1)
             for clip in visits
             for place, row in enumerate(self._rows_beside(clip, len(stills)))
         ]
@@ -89,43 +78,38 @@ class ClipWorker(BatchWorker):
 
     def _rows_beside(self, clip: Visit, count: int) -> Sequence[int]:
         if self._groups:
-            return stills_beside(clip.row, self._groups)
-        address = draws.key(clip.seed, "stills", clip.epoch, clip.key_hash, clip.visit)
-        return [int(row) for row in drawn_stills(count, self._settings.clips.stills, address=address)]
+            return self._groups[clip.row % len(self._groups)]
+        drawn = drawn_stills(count, self._settings.clips.stills, address=clip.draw("stills"))
+        return [int(row) for row in drawn]
 
     def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
         """Frames of the clips themselves, after they were placed, with the clips' captions."""
-        num, text = self._settings.clips.stills, batch.text
+        num = self._settings.clips.stills
         keys = tuple(f"{key}[{place}]" for key in batch.keys for place in range(num))
-        addresses = [
-            draws.key(v.seed, "posterior-still", v.epoch, v.key_hash, v.visit, place)
-            for v in visits
-            for place in range(num)
-        ]
         return replace(
             batch,
             request=self._many(batch.request, np.repeat(batch.request.rows, num).tolist()),
             keys=keys,
             captions=tuple(caption for caption in batch.captions for _ in range(num)),
-            posterior_keys=torch.from_numpy(np.array(addresses, dtype=np.uint64).view(np.int64)),
+            posterior_keys=addresses_of(v.draw("posterior-still", place) for v in visits for place in range(num)),
             geometry=self._of_each(batch.geometry),
             weight=self._of_each(batch.weight),
             pixels=None if batch.pixels is None else _frames_of(batch.pixels, num),
             latents=None if batch.latents is None else self._rows_of_frames(visits, placed, keys),
-            text=None if text is None else self._repeated(text),
+            text=with_each_tensor(batch.text, self._of_each),
         )
 
     def _rows_of_frames(self, visits: Sequence[Visit], placed: Sequence[Placement], keys: Sequence[str]) -> Tensor:
         assert self._latents is not None
         latents, num, addresses = self._latents, self._settings.clips.stills, []
         for visit, placement in zip(visits, placed, strict=True):
-            view = self._view(visit)
+            view = latents.cached_view(visit)
             for still in range(num):
-                addresses.append(latents.address_of_still(self._catalogue, visit.row, placement, view, still))
+                addresses.append(latents.address(self._catalogue, visit.row, placement, view, still=still))
         bucket = placed[0].bucket if placed else self._table[0]
         return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_still=True)
 
-    def _many(self, request: Request, rows: Sequence[int]) -> Request:
+    def _many(self, request: BatchRequest, rows: Sequence[int]) -> BatchRequest:
         num = self._settings.clips.stills
         return replace(
             request,
@@ -138,17 +122,13 @@ class ClipWorker(BatchWorker):
     def _of_each(self, numbers: Tensor) -> Tensor:
         return numbers.repeat_interleave(self._settings.clips.stills, dim=0)
 
-    def _repeated(self, text: TextEmbedding) -> TextEmbedding:
-        mask, pooled = (None if part is None else self._of_each(part) for part in (text.mask, text.pooled))
-        return TextEmbedding(self._of_each(text.states), mask, pooled)
 
-
-def _visit_of(clip: Visit, place: int) -> int:
-    """The number by which a picture's draws at a clip's visit are addressed: no other visit has it."""
-    return draws.key(clip.seed, "still-visit", clip.epoch, clip.key_hash, clip.visit, place) >> 1
+def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: int, settings: DataSettings) -> Tensor:
+    times = clip_visits.instants(catalogue, visit.row, frames, settings.clips, address=visit.draw("clip"))
+    return reading.read_frames(catalogue, visit.row, placed, times, settings)
 
 
 def _frames_of(pixels: Tensor, num: int) -> Tensor:
     """(B, 3, F, H, W) → (B·num, 3, H, W), the frames of `clip_sampling.stills_of_clip`."""
-    places = torch.from_numpy(clip_visits.places_of_stills(pixels.shape[2], num))
+    places = torch.from_numpy(stills_of_clip(pixels.shape[2], num))
     return pixels[:, :, places].transpose(1, 2).reshape(len(pixels) * num, 3, *pixels.shape[3:])

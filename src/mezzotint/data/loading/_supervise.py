@@ -49,7 +49,6 @@ class Workers:
         return answers
 
     def require_alive(self) -> None:
-        """Raises PeerLost E1810 when one is gone."""
         for worker in self.processes:
             if not worker.is_alive():
                 raise PeerLost(_obituary(worker), code="E1810")

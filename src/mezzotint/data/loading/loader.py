@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from mezzotint.data.cache.entries import Caches
 from mezzotint.data.loading import _supervise
 from mezzotint.data.loading._clip_worker import worker_of
-from mezzotint.data.loading.worker import HostBatch, Request, to_batch
+from mezzotint.data.loading.worker import BatchRequest, HostBatch, to_batch
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.sections.data import DataSettings
@@ -102,7 +102,6 @@ class Loader:
 
     @property
     def processes(self) -> tuple[Any, ...]:
-        """The worker processes that run now."""
         return self._workers.processes
 
     def __iter__(self) -> Iterator[StepBatches]:
@@ -137,7 +136,6 @@ class Loader:
             self._answers = self._workers.start(loader)
 
     def close(self) -> None:
-        """Ends the workers. Can be called twice."""
         self._answers = None  # the library's iterator stops its workers when it is let go
         self._workers.end()
 
@@ -147,7 +145,7 @@ class Loader:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def requests(self) -> Iterator[Request]:
+    def requests(self) -> Iterator[BatchRequest]:
         """This rank's requests, one for each micro-batch, in order: all that the loader asks of its workers."""
         for step in self._steps:
             number, step_in_epoch = self.timeline.locate(step)
@@ -159,7 +157,7 @@ class Loader:
                 is_filler = self._share.pad_empty_ranks and start == stop
                 start, stop = (0, 1) if is_filler else (start, stop)
                 here = slice(int(epoch.starts[b]) + start, int(epoch.starts[b]) + stop)
-                yield Request(
+                yield BatchRequest(
                     step=step,
                     epoch=number,
                     count=count,
@@ -209,7 +207,7 @@ def held_out(
         places = np.flatnonzero(of_bucket == bucket)
         for some in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
             nothing, ones = np.zeros(len(some), dtype=np.int32), np.ones(len(some), dtype=np.float32)
-            request = Request(0, 0, len(rows), False, bucket, rows[some], nothing, ones, some)
+            request = BatchRequest(0, 0, len(rows), False, bucket, rows[some], nothing, ones, some)
             answer = worker[request]
             if isinstance(answer, MezzotintError):
                 raise answer

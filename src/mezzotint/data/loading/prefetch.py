@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from queue import Queue
-from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -21,14 +20,6 @@ from torch import Tensor
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
 
 _WAIT = 0.05  # seconds between looks at whether the run has ended
-
-
-class Startable(Protocol):
-    """A loader."""
-
-    def __iter__(self) -> Iterator[StepBatches]: ...
-
-    def start(self) -> None: ...
 
 
 class Prefetched:
@@ -40,13 +31,9 @@ class Prefetched:
     """
 
     def __init__(
-        self,
-        source: Iterable[StepBatches],
-        *,
-        ahead: int,
-        device: torch.device,
+        self, source: Iterable[StepBatches], *, ahead: int, device: torch.device,
         begin: Callable[[], None] = lambda: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         assert ahead > 0, ahead
         self._source = source
         self._begin = begin
@@ -55,11 +42,6 @@ class Prefetched:
         self._ready: Queue[StepBatches | tuple[Batch, torch.cuda.Event | None] | BaseException | None] = Queue()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-
-    @classmethod
-    def of(cls, loader: Startable, ahead: int, device: torch.device) -> Self | None:
-        """For `run.device_prefetch`; None for 0. The loader's workers belong to the caller's thread."""
-        return cls(loader, ahead=ahead, device=device, begin=loader.start) if ahead else None
 
     def __iter__(self) -> Iterator[StepBatches]:
         """Yields the steps as the loader does; seconds waited are those in which nothing was ready."""
@@ -73,7 +55,7 @@ class Prefetched:
                 return
             assert isinstance(step, StepBatches), step
             waited = time.perf_counter() - began
-            yield replace(step, batches=self._taken(len(step.sizes)), wait_seconds=waited)
+            yield replace(step, batches=(self.take() for _ in step.sizes), wait_seconds=waited)
 
     def close(self) -> None:
         """Ends the thread, which finishes the batch it is at."""
@@ -81,10 +63,6 @@ class Prefetched:
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=10.0)
             self._thread = None
-
-    def _taken(self, count: int) -> Iterator[Batch]:
-        for _ in range(count):
-            yield self.take()
 
     def take(self) -> Batch:
         """The next batch, usable by what the caller queues from now on. There is room for another one then."""
@@ -117,13 +95,13 @@ class Prefetched:
                             return
                     if self._ended.is_set():
                         return
-                    self._ready.put(self._made(batches, stream))
+                    self._ready.put(self._moved(batches, stream))
             self._ready.put(None)
         except BaseException as error:  # handed on, whatever it is: the trainer raises it
             self._ready.put(error)
 
     @staticmethod
-    def _made(batches: Iterator[Batch], stream: torch.cuda.Stream | None) -> tuple[Batch, torch.cuda.Event | None]:
+    def _moved(batches: Iterator[Batch], stream: torch.cuda.Stream | None) -> tuple[Batch, torch.cuda.Event | None]:
         with torch.cuda.stream(stream) if stream is not None else nullcontext():
             batch = next(batches)
             event = None
@@ -135,9 +113,8 @@ class Prefetched:
 
 def _tensors(value: object) -> Iterator[Tensor]:
     """The tensors of a batch that lie on a GPU."""
-    if isinstance(value, Tensor):
-        if value.is_cuda:
-            yield value
-    elif isinstance(value, (Batch, TextEmbedding)):
+    if isinstance(value, Tensor) and value.is_cuda:
+        yield value
+    elif isinstance(value, Batch | TextEmbedding):
         for field in fields(value):
             yield from _tensors(getattr(value, field.name))

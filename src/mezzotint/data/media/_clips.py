@@ -1,60 +1,74 @@
 """From a clip's file to frames: every file is used or refused with a reason, and only the frames that are needed are
-decoded.
+decoded. Needs the extra `video` (PyAV).
 
 `probe` looks at a file once, with a full decode, when the catalogue is made; `frames` seeks to the key frame before the
-first wanted instant and decodes forward to the last. Instants, not numbers: a file of variable rate, or one whose index
-is off by a frame, gives what a viewer would see then. Frames are turned as their display matrix says and come as 8-bit
-RGB, converted with the colour matrix that the file names. Pixels that are not square stay as they are stored. Needs the
-extra `video` (PyAV).
+first instant and decodes forward to the last. Instants, not numbers: a file of variable rate, or one whose index is off
+by a frame, gives what a viewer would see then. Frames are turned as their display matrix says and come as 8-bit RGB,
+converted with the colour matrix that the file names. Pixels that are not square stay as they are stored. A file's kind
+is told by its first bytes and it is opened as nothing else, so that a playlist that calls itself .mp4 can make nobody
+fetch what it names.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
+import struct
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from io import BufferedReader
 from pathlib import Path
+from typing import Any
 
+import av
+import av.error
 import numpy as np
 from av.container import InputContainer
+from av.stream import Disposition
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import decoding
-from mezzotint.data.media._containers import Turn, opened, turn_of
+from mezzotint.data.media.colour import Conversion
+from mezzotint.data.media.decoding import Probe
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
 """Seconds before the first wanted instant at which a key frame is looked for, one after the other."""
 
+_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot")
+_PICTURES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\x00", b"MM\x00*")
+_PICTURE_BRANDS = (b"avif", b"avis", b"heic", b"heix", b"mif1", b"msf1")
+_SOUNDS = (b"ID3", b"\xff\xfb", b"\xff\xf3", b"\xff\xf1", b"fLaC")
+_PLAYLISTS = (b"#extm3u", b"ffconcat", b"file '", b"[playlist]", b"<asx", b"<mpd", b"<smil", b"<?wpl")
+_MAGIC: tuple[tuple[bytes, int, str], ...] = (
+    (b"\x1aE\xdf\xa3", 0, "matroska"),
+    (b"AVI ", 8, "avi"),
+    (b"FLV\x01", 0, "flv"),
+    (b"OggS", 0, "ogg"),
+    (b"\x30\x26\xb2\x75\x8e\x66\xcf\x11", 0, "asf"),
+    (b"\x00\x00\x01\xba", 0, "mpeg"),
+)
+
 Each = Callable[[NDArray[np.uint8]], NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
-class ClipProbe:
-    """What a full decode tells. size: as shown, with the number of frames. digest: SHA-256 of the file's bytes. begin:
-    when the first frame is shown, in seconds on the clip's own clock. rate: mean frames a second. is_variable: frames
-    stray from that rate by more than half a frame."""
+class Turn:
+    """How a stored frame becomes the shown one: rows and columns change places, then it is mirrored left to right, then
+    upside down."""
 
-    size: Size
-    digest: bytes
-    begin: float
-    rate: float
-    is_variable: bool
-
-    @property
-    def seconds(self) -> float:
-        """Its length."""
-        return self.size.frames / self.rate
+    transposed: bool = False
+    mirrored: bool = False
+    upended: bool = False
 
 
-def probe(path: Path, *, max_pixels: int) -> ClipProbe:
+def probe(path: Path, *, max_pixels: int) -> Probe:
     """Decodes a clip entirely and says what it is. Raises DatasetError E1230 with the reason it cannot be used: not a
     regular file, empty, no known format, a playlist, sound alone, more than `max_pixels` in a frame, damaged or cut
     off, frames of different sizes. A broadcast stream (.ts) does not say how long it should be; cut between two frames
@@ -62,10 +76,10 @@ def probe(path: Path, *, max_pixels: int) -> ClipProbe:
     with decoding.readable_file(path, code="E1230") as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         with opened(file) as (container, stream):
-            looked = _Looked(max_pixels)
+            clip = _DecodedClip(max_pixels)
             for frame in _decoded(container, stream):
-                looked.add(frame)
-            return looked.probe(container, stream, digest)
+                clip.add(frame)
+            return clip.probe(container, stream, digest)
 
 
 def frames(
@@ -74,7 +88,7 @@ def frames(
     """The frames shown at instants, stacked in the order of `times`; (F, 3, H, W) uint8 RGB unless `each` makes
     something else of a frame.
 
-    times: F seconds on the clip's own clock (`ClipProbe.begin` is its first frame's), in any order. What is asked for
+    times: F seconds on the clip's own clock (`Probe.begin` is its first frame's), in any order. What is asked for
     before the first frame is the first frame. each: is given every wanted frame as (H, W, 3) uint8, turned as it is
     shown, and returns what is kept of it (3, h, w), so that a large clip is made small frame by frame. Raises
     DatasetError E1230 also for an instant after the last frame.
@@ -82,15 +96,11 @@ def frames(
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
     instants = [Fraction(float(times[i])) for i in order.tolist()]
     with decoding.readable_file(path, code="E1230") as file:
-        shown = _from_key_frame(file, instants, each or _channels_first)
+        shown = _from_key_frame(file, instants, each or (lambda picture: picture.transpose(2, 0, 1)))
     stacked = np.stack(shown)
     in_order = np.empty_like(stacked)
     in_order[order] = stacked
     return in_order
-
-
-def _channels_first(picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    return picture.transpose(2, 0, 1)
 
 
 def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Each) -> list[NDArray[np.generic]]:
@@ -102,7 +112,11 @@ def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Ea
             ticks = [math.floor(instant / stream.time_base) for instant in instants]
             target = ticks[0] - math.floor(Fraction(back) / stream.time_base)
             start = stream.start_time or 0
-            if target <= start or not _sought(container, stream, target):
+            if target <= start:
+                break
+            try:
+                container.seek(target, stream=stream, backward=True)
+            except OSError:  # this kind of file, or this place in it, cannot be sought
                 break
             shown = _shown(_decoded(container, stream, from_key=True), ticks, each, is_whole=False)
             if shown is not None:
@@ -113,14 +127,6 @@ def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Ea
         shown = _shown(_decoded(container, stream), ticks, each, is_whole=True)
         assert shown is not None
         return shown
-
-
-def _sought(container: InputContainer, stream: VideoStream, target: int) -> bool:
-    try:
-        container.seek(target, stream=stream, backward=True)
-    except OSError:  # this kind of file, or this place in it, cannot be sought
-        return False
-    return True
 
 
 def _shown(
@@ -199,7 +205,7 @@ def _turned(picture: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
     return picture[:: -1 if turn.upended else 1, :: -1 if turn.mirrored else 1]
 
 
-class _Looked:
+class _DecodedClip:
     """What is known of the frames decoded so far."""
 
     def __init__(self, max_pixels: int) -> None:
@@ -209,7 +215,6 @@ class _Looked:
         self._ticks = array("q")
 
     def add(self, frame: VideoFrame) -> None:
-        """One more frame. Raises Unusable."""
         if self._size is None:
             self._size, self._turn = (frame.width, frame.height), turn_of(frame)
             if frame.width * frame.height > self._max_pixels:
@@ -225,7 +230,7 @@ class _Looked:
             raise Unusable(f"its times go back at frame {len(self._ticks)}")
         self._ticks.append(tick)
 
-    def probe(self, container: InputContainer, stream: VideoStream, digest: bytes) -> ClipProbe:
+    def probe(self, container: InputContainer, stream: VideoStream, digest: bytes) -> Probe:
         """The probe of a clip that was decoded to its end. Raises Unusable for one that ends before its header says."""
         if self._size is None:
             raise Unusable("damaged: no frame can be decoded")
@@ -243,10 +248,10 @@ class _Looked:
         if promised is not None and num / rate < 0.9 * promised - 2 / rate:
             raise Unusable(f"cut off: {num / rate:.2f} of {promised:.2f} seconds are there")
         even = ticks[0] + np.arange(num) * (span / max(num - 1, 1))
-        is_variable = bool(np.abs(ticks - even).max() > span / max(num - 1, 1) / 2) if num > 1 else False
+        is_variable = num > 1 and bool(np.abs(ticks - even).max() > span / max(num - 1, 1) / 2)
         width, height = self._size
         shown = Size(height, width, num) if self._turn.transposed else Size(width, height, num)
-        return ClipProbe(shown, digest, float(ticks[0] * base), rate, is_variable)
+        return Probe(shown, digest, int(Conversion.VARIABLE_RATE) if is_variable else 0, float(ticks[0] * base), rate)
 
 
 def _promised_seconds(container: InputContainer, stream: VideoStream) -> float | None:
@@ -260,3 +265,76 @@ def _promised_seconds(container: InputContainer, stream: VideoStream) -> float |
     except ValueError:
         alone = len(container.streams.video) == 1 and not container.streams.audio
         return container.duration / 1e6 if alone and container.duration is not None else None
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def opened(file: BufferedReader) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """The container in a file, and its first stream of moving pictures. Raises Unusable with the reason there is none,
+    also for what goes wrong while it is read."""
+    kind = kind_of(file)
+    file.seek(0)
+    try:
+        with av.open(file, format=kind, metadata_errors="replace") as container:
+            yield container, _video(container)
+    except av.error.FFmpegError as error:
+        raise Unusable(f"damaged: {(error.strerror or type(error).__name__).lower()}") from error
+
+
+def kind_of(file: BufferedReader) -> str:
+    """FFmpeg's name for what the first bytes are. Raises Unusable for what is no clip."""
+    file.seek(0)
+    head = file.read(600)
+    if not head:
+        raise Unusable("empty file")
+    if head[4:8] in _BOXES:
+        if head[4:8] == b"ftyp" and head[8:12] in _PICTURE_BRANDS:
+            raise Unusable("a picture, not a clip")
+        return "mov"
+    for magic, at, kind in _MAGIC:
+        if head[at : at + len(magic)] == magic:
+            return kind
+    if any(head[at::size][:3] == b"\x47\x47\x47" for at, size in ((0, 188), (4, 192))):
+        return "mpegts"
+    raise Unusable(_why_not(head))
+
+
+def _why_not(head: bytes) -> str:
+    if head.startswith(_PICTURES) or head[8:12] == b"WEBP":
+        return "a picture, not a clip"
+    if head.startswith(_SOUNDS) or head[8:12] == b"WAVE":
+        return "sound, not a clip"
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    if text.startswith(_PLAYLISTS) or (text.startswith(b"<?xml") and any(tag in text for tag in _PLAYLISTS[-4:-1])):
+        return "a playlist, not a clip; put the clips that it names there"
+    if not head.strip(b"\0"):
+        return "damaged: begins with zero bytes"
+    return "not a clip of a known format"
+
+
+def _video(container: InputContainer) -> VideoStream:
+    """The stream to read; one thread decodes it, since loaders are processes already."""
+    for stream in container.streams.video:
+        if Disposition.attached_pic in stream.disposition:
+            continue  # the cover of a piece of music
+        if stream.codec_context is None:
+            raise Unusable("its codec is not known to this build of FFmpeg")
+        stream.codec_context.thread_count = 1
+        return stream
+    raise Unusable("holds sound and no moving picture" if container.streams.audio else "holds no moving picture")
+
+
+def turn_of(frame: VideoFrame) -> Turn:
+    """How a frame is turned by its display matrix. Raises Unusable for an angle that is no multiple of 90°."""
+    matrix_data: Any = frame.side_data.get("DISPLAYMATRIX")
+    if matrix_data is None:
+        return Turn()
+    # a stored point (x, y), y downwards, is shown at (a x + c y, b x + d y)
+    a, b, _, c, d = struct.unpack_from("5i", bytes(matrix_data))
+    if not (b or c) and a and d:
+        return Turn(False, a < 0, d < 0)
+    if not (a or d) and b and c:
+        return Turn(True, c < 0, b < 0)
+    raise Unusable(f"turned by {-frame.rotation % 360}°; only multiples of 90° can be undone")

@@ -11,7 +11,7 @@ from types import ModuleType
 from mezzotint.errors import DatasetError
 
 PREPROCESSING = 1
-"""The version of everything that decides the pixels of a clip (`clips.py`, `clip_transforms.py`, `clip_visits.py`):
+"""The version of everything that decides the pixels of a clip (`_clips.py`, `clip_transforms.py`, `clip_visits.py`):
 part of every cache address. Raise it when a pixel changes."""
 
 _ENDINGS = "mp4 m4v mov mkv webm avi mpg mpeg ts m2ts mts flv ogv wmv"
@@ -20,12 +20,11 @@ SUFFIXES = frozenset(f".{ending}" for ending in _ENDINGS.split())
 
 
 def is_clip(name: str) -> bool:
-    """Whether a file's name is that of a clip."""
     return os.path.splitext(name)[1].lower() in SUFFIXES
 
 
 def decoder() -> ModuleType:
-    """`data.clips`. Raises DatasetError E1290 where PyAV is not installed."""
+    """`_clips`. Raises DatasetError E1290 where PyAV is not installed."""
     try:
         from mezzotint.data.media import _clips
     except ImportError as error:

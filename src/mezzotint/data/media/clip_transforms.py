@@ -1,12 +1,13 @@
-"""From decoded frames to a sample's pixels: resized, cropped, mirrored. Between `clips.py` and the batch.
+"""From decoded frames to a sample's pixels: resized, cropped, mirrored. Between `_clips.py` and the batch.
 
-Frames are resized one by one, so each function takes a whole clip or, as `clips.frames(each=…)` wants it, a single
-frame in a clip of one. Everything stays on the scale of bytes, 0 to 255; `pieces.to_pixels` brings it to [−1, 1] on the
-device. `place` is the native way, the same as a picture's; the others are Open-Sora-Plan's: `project_…` those of its
-PyTorch project, `port_square` that of its MindSpore port. Those two give different pixels.
+Everything stays on the scale of bytes, 0 to 255; `worker.to_pixels` brings it to [−1, 1] on the device. `placer` is the
+way of the recipe: the same as a picture's, or one of Open-Sora-Plan's: `project_square` of its PyTorch project,
+`port_square` of its MindSpore port. Those two give different pixels.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -18,15 +19,20 @@ from torch.nn import functional
 from mezzotint.data.media import decoding
 from mezzotint.stages import Placement
 
+_Bytes = NDArray[np.uint8]
 
-def place(
-    frame: NDArray[np.uint8], placement: Placement, *, resize: str, antialias: bool = True
-) -> NDArray[np.uint8]:  # fmt: skip
-    """A frame in its bucket, as `media.picture` places a picture of the same pixels.
 
-    frame: (H, W, 3) RGB. resize, antialias: of `data`. Returns (3, h, w), the size of `placement.bucket`.
-    """
-    return decoding.placed(Image.fromarray(frame), placement, resize=resize, antialias=antialias)
+def placer(placed: Placement, *, resize: str, antialias: bool = True) -> Callable[[_Bytes], _Bytes]:
+    """What becomes of a frame, (H, W, 3) RGB → (3, h, w), the size of `placed.bucket`. resize, antialias: of `data`;
+    but for Open-Sora-Plan's two ways it is what `decoding.picture` makes of a picture of the same pixels."""
+    if resize not in _SQUARES:
+        return lambda frame: decoding.placed(Image.fromarray(frame), placed, resize=resize, antialias=antialias)
+
+    def squared(frame: _Bytes) -> _Bytes:
+        pixels = _SQUARES[resize](torch.from_numpy(frame.copy()).permute(2, 0, 1)[None], placed.bucket.width)[0]
+        return np.ascontiguousarray((pixels.flip(-1) if placed.flipped else pixels).numpy())
+
+    return squared
 
 
 def project_square(clip: Tensor, side: int) -> Tensor:
@@ -38,24 +44,8 @@ def project_square(clip: Tensor, side: int) -> Tensor:
     height, width = clip.shape[-2:]
     short = min(height, width)
     top, left = round((height - short) / 2), round((width - short) / 2)
-    return _bilinear(clip[..., top : top + short, left : left + short], side, side)
-
-
-def project_long_side(clip: Tensor, side: int, step: int) -> Tensor:
-    """The whole of each frame with its longer side brought down to `side`, never up, then cut at the right and the
-    bottom to multiples of `step` (the reference's multi-scale training).
-
-    clip: (F, 3, H, W) uint8. step: pixels of a patch, 16. Returns float32, 0 to 255; no pixels at all when a side is
-    below `step`.
-    """
-    height, width = clip.shape[-2:]
-    long = max(height, width)
-    if long > side:
-        height, width = (side, int(width * side / height)) if height > width else (int(height * side / width), side)
-        resized = _bilinear(clip, height, width)
-    else:
-        resized = clip.float()
-    return resized[..., : height // step * step, : width // step * step]
+    square = clip[..., top : top + short, left : left + short].float()
+    return functional.interpolate(square, size=(side, side), mode="bilinear", align_corners=True, antialias=True)
 
 
 def port_square(clip: Tensor, side: int) -> Tensor:
@@ -74,18 +64,14 @@ def port_square(clip: Tensor, side: int) -> Tensor:
     return to_bytes(resized[..., top : top + side, left : left + side])
 
 
-def mirrored(clip: Tensor) -> Tensor:
-    """All frames left to right."""
-    return clip.flip(-1)
-
-
 def to_bytes(clip: Tensor) -> Tensor:
     """Rounded to uint8, halves to even: a quarter of the bytes on the way to the device, at most half a level away from
     the reference."""
     return clip.round().clamp(0, 255).to(torch.uint8)
 
 
-def _bilinear(clip: Tensor, height: int, width: int) -> Tensor:
-    return functional.interpolate(
-        clip.float(), size=(height, width), mode="bilinear", align_corners=True, antialias=True
-    )
+_SQUARES: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "open-sora-plan": lambda clip, side: to_bytes(project_square(clip, side)),
+    "open-sora-plan-port": port_square,
+}
+"""Values of `data.resize` that make squares by a rule of their own, for clips and the pictures beside them."""

@@ -49,7 +49,6 @@ WORDS: dict[Conversion, str] = {
 
 
 def conversions_of(flags: int) -> tuple[str, ...]:
-    """The words for a sum of `Conversion` flags."""
     return tuple(word for flag, word in WORDS.items() if flags & flag)
 
 
@@ -85,12 +84,6 @@ def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]
         behind.paste(solid, mask=alpha)
         solid = behind
     return solid, flags
-
-
-def _tiff_bits(image: ImageFile) -> int:
-    tags: Any = getattr(image, "tag_v2", None)
-    bits = tags.get(258, 8) if tags is not None else 8
-    return max(bits) if isinstance(bits, tuple) else int(bits)
 
 
 def _alpha(image: Image.Image) -> Image.Image | None:
@@ -141,16 +134,13 @@ def _scaled(image: ImageFile) -> Image.Image:
     top = 65535
     tags: Any = getattr(image, "tag_v2", None)
     if tags is not None:
-        bits, is_signed = _tiff_bits(image), _first(tags.get(339, 1)) == 2
+        bits, kind = (value[0] if isinstance(value, tuple) else value for value in (tags.get(258, 8), tags.get(339, 1)))
+        is_signed = int(kind == 2)
         top = 2 ** (bits - is_signed) - 1
         if bits == 32 and not is_signed:
             values = values.view(np.uint32)
     scaled = np.clip(values.astype(np.float64) * (255 / top), 0, 255)
     return Image.fromarray(np.round(scaled).astype(np.uint8))
-
-
-def _first(value: Any) -> int:
-    return int(value[0] if isinstance(value, tuple) else value)
 
 
 def _through_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, Conversion]:

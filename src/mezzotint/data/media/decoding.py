@@ -65,14 +65,7 @@ _MAGIC: tuple[tuple[bytes, int, Callable[[BufferedReader], ImageFile]], ...] = (
     *((b"P%d" % n, 0, PpmImagePlugin.PpmImageFile) for n in range(1, 7)),
 )
 
-_FILTERS = {
-    "lanczos": Image.Resampling.LANCZOS,
-    "bicubic": Image.Resampling.BICUBIC,
-    "bilinear": Image.Resampling.BILINEAR,
-    "hamming": Image.Resampling.HAMMING,
-    "box": Image.Resampling.BOX,
-    "nearest": Image.Resampling.NEAREST,
-}
+_FILTERS = {kind.name.lower(): kind for kind in Image.Resampling}
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -87,12 +80,15 @@ _TURNS = {
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What a full decode tells. size: after the EXIF turn. digest: SHA-256 of the file's bytes. conversions: a sum of
-    `Conversion` flags."""
+    """What a full decode tells. size: as shown, with the number of frames. digest: SHA-256 of the file's bytes.
+    conversions: a sum of `Conversion` flags. begin, rate: of a clip, when its first frame is shown, in seconds on its
+    own clock, and its mean frames a second; 0 for a picture."""
 
     size: Size
     digest: bytes
     conversions: int
+    begin: float = 0.0
+    rate: float = 0.0
 
 
 def probe(path: Path, max_pixels: int) -> Probe:
@@ -206,9 +202,7 @@ def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Im
     if any(";16" in str(tile) for tile in image.tile):
         flags |= Conversion.DEEP
     if isinstance(image, TiffImagePlugin.TiffImageFile):
-        flags |= _turned(
-            _orientation(image)
-        )  # Pillow turns a TIFF itself while it loads; its entry says 1 from then on
+        flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
     image.load()
     orientation = _orientation(image)
     converted, changes = colour.to_srgb(image, background)

@@ -28,7 +28,6 @@ class BatchGroups:
 
     @property
     def is_named(self) -> bool:
-        """Whether any sample has a name."""
         return bool(self.name.any())
 
     def sizes(self, counts: _Ints) -> _Ints:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mezzotint import draws
 from mezzotint.data.files.tags import Tags, joined
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.recipe.sections.data import DataSettings
 
@@ -39,7 +40,6 @@ class Changes:
 
     @property
     def are_any(self) -> bool:
-        """Whether a caption can change at all."""
         return self.shuffle or self.tag_dropout > 0 or self.wildcards
 
 
@@ -60,11 +60,11 @@ class DrawnCaptions:
         changes = Changes.of(settings.captions, shuffles_own=bool(overrides.shuffle_tags[row]))
         return cls(changes, overrides.tags_of(row), int(catalogue.key_hash[row]), settings.cache.shuffles)
 
-    def at_visit(self, caption: str, *, seed: int, epoch: int, visit: int, is_cached: bool) -> str:
+    def at_visit(self, caption: str, visit: Visit, *, is_cached: bool) -> str:
         """A caption as it is drawn for a visit, or, where text is cached, one of the forms that are kept."""
         if not caption or not self.changes.are_any:
             return caption
-        address = draws.key(seed, "tags", epoch, self.key_hash, visit)
+        address = visit.draw("tags")
         if is_cached:
             address = cached_shuffle_key(self.key_hash, draws.below(address, self.cached))
         return changed(caption, self.line, self.changes, address=address)
@@ -135,26 +135,20 @@ def thinned(tags: Tags, *, address: int, keep: int, dropout: float) -> Tags:
     return replace(tags, tags=tuple(tags.tags[i] for i in kept), weights=tuple(tags.weights[i] for i in kept))
 
 
-def choose(captions: Sequence[str], *, seed: int, epoch: int, key_hash: int, visit: int, dropout: float) -> str:
-    """The caption of one visit.
+def choose(captions: Sequence[str], visit: Visit, *, dropout: float) -> str:
+    """The caption of one visit among those of its sample; none at all counts as the empty caption.
 
-    captions: what the catalogue holds for the sample; none at all counts as the empty caption. seed, epoch: as
-    `plan.addressed` gives them. key_hash: the catalogue's 64-bit number of the sample. visit: from `Epoch.visit`.
     dropout: the chance, 0 to 1, that the empty caption takes its place. Choice and dropout are independent draws:
     another dropout leaves the choices as they were.
     """
-    if not captions:
+    if not captions or is_dropped(visit, dropout):
         return ""
-    if is_dropped(seed=seed, epoch=epoch, key_hash=key_hash, visit=visit, dropout=dropout):
-        return ""
-    if len(captions) == 1:
-        return captions[0]
-    return captions[draws.below(draws.key(seed, "caption", epoch, key_hash, visit), len(captions))]
+    return captions[draws.below(visit.draw("caption"), len(captions)) if len(captions) > 1 else 0]
 
 
-def is_dropped(*, seed: int, epoch: int, key_hash: int, visit: int, dropout: float) -> bool:
-    """Whether the caption of a visit gives way to the empty one. Parameters as for `choose`."""
-    return dropout > 0 and draws.uniform(draws.key(seed, "drop", epoch, key_hash, visit)) < dropout
+def is_dropped(visit: Visit, dropout: float) -> bool:
+    """Whether the caption of a visit gives way to the empty one."""
+    return dropout > 0 and draws.uniform(visit.draw("drop")) < dropout
 
 
 def shuffled(tags: Tags, *, address: int, keep: int = 0) -> str:

@@ -7,6 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
+from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, cover
 from mezzotint.stages import Placement
@@ -36,13 +37,8 @@ def place(
     return Placement(bucket, resized, corner, flipped)
 
 
-def at_visit(
-    catalogue: Catalogue, row: int, bucket: Size, settings: DataSettings, *, seed: int, epoch: int, visit: int
-) -> Placement:
-    """Where a sample lies in its bucket at one visit. seed, epoch: as `plan.epoch_address` gives them."""
-    key_hash = int(catalogue.key_hash[row])
-    crop_key = draws.key(seed, "crop", epoch, key_hash, visit)
-    return _of_row(catalogue, row, bucket, settings, crop_key, draws.key(seed, "flip", epoch, key_hash, visit))
+def at_visit(catalogue: Catalogue, visit: Visit, bucket: Size, settings: DataSettings) -> Placement:
+    return _of_row(catalogue, visit.row, bucket, settings, visit.draw("crop"), visit.draw("flip"))
 
 
 def cached_view(
@@ -71,25 +67,22 @@ def _of_row(
 
 def _triangular(size: Size, bucket: Size, jitter: float, crop_key: int, flipped: bool) -> Placement:
     """Cut from each edge, then trimmed to the bucket's shape at a place whose likelihood falls from the middle to both
-    ends, then resized; told as a size and a corner in it."""
+    ends, then resized."""
     room = min((size.width - bucket.width) / bucket.width, (size.height - bucket.height) / bucket.height)
     most = math.floor(min(size.width, size.height) * min(max(room, 0.0), jitter))
     left, right, top, bottom = (round(most * draws.uniform(draws.key(crop_key, "edge", i))) for i in range(4))
     width, height = size.width - left - right, size.height - top - bottom
-    wanted_width = min(width, max(1, math.floor(height * bucket.aspect)))
-    wanted_height = min(height, max(1, math.floor(width / bucket.aspect))) if wanted_width == width else height
-    place = _toward_the_middle(draws.uniform(draws.key(crop_key, "trim")))
-    left += math.floor((width - wanted_width) * place)
-    top += math.floor((height - wanted_height) * place)
-    across, down = bucket.width / wanted_width, bucket.height / wanted_height
+    kept_width = min(width, max(1, math.floor(height * bucket.aspect)))
+    kept_height = min(height, max(1, math.floor(width / bucket.aspect))) if kept_width == width else height
+    drawn = draws.uniform(draws.key(crop_key, "trim"))
+    # of triangular density with its peak at ½, by inversion of an evenly drawn number
+    place = math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)
+    left += math.floor((width - kept_width) * place)
+    top += math.floor((height - kept_height) * place)
+    across, down = bucket.width / kept_width, bucket.height / kept_height
     resized = Size(max(bucket.width, round(size.width * across)), max(bucket.height, round(size.height * down)))
     corner = (
         min(round(top * down), resized.height - bucket.height),
         min(round(left * across), resized.width - bucket.width),
     )
     return Placement(bucket, resized, corner, flipped)
-
-
-def _toward_the_middle(drawn: float) -> float:
-    """A number in [0, 1] of triangular density with its peak at ½, by inversion of an evenly drawn one."""
-    return math.sqrt(drawn / 2) if drawn < 0.5 else 1 - math.sqrt((1 - drawn) / 2)

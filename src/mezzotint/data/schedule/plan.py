@@ -69,6 +69,22 @@ def epoch_address(settings: DataSettings, seed: int, epoch: int) -> tuple[int, i
     return (seed + epoch, 0) if settings.epoch_seed == "add" else (seed, epoch)
 
 
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One visit to a row of the catalogue: the address of all that is drawn for it. seed, epoch: of `epoch_address`.
+    number: visits that the epoch has made to the row before."""
+
+    row: int
+    key_hash: int
+    seed: int
+    epoch: int
+    number: int
+
+    def draw(self, purpose: str, *where: int) -> int:
+        """The address of one of its draws."""
+        return draws.key(self.seed, purpose, self.epoch, self.key_hash, self.number, *where)
+
+
 # --- the batches of an epoch ------------------------------------------------------------------------------------------
 
 
@@ -334,7 +350,6 @@ class Timeline:
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
-        """Steps of an epoch."""
         which = 0 if self._is_even else epoch
         with self._lock:
             while len(self._ends) <= which:

@@ -7,40 +7,34 @@ A row that differs in one of them (a default, a flag of its own) stands in that 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
-from mezzotint.dialects.base import Draft, Row, bucket_step, run_name, switch
+from mezzotint.dialects.base import Draft, Row, bucket_step, idle, mapped, refused, row, run_name
 from mezzotint.dialects.shared import setting_files
 from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
-OTHERS = MappingProxyType(
-    {
-        "train_text_to_image_lora.py": "trains LoRA, which is not supported yet",
-        "train_text_to_image_lora_sdxl.py": "trains LoRA, which is not supported yet",
-        "train_text_to_image_prior.py": "trains Kandinsky, which is not supported",
-        "train_text_to_image_decoder.py": "trains Kandinsky, which is not supported",
-        "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
-        "train_dreambooth.py": "trains DreamBooth, which is not supported yet",
-        "train_dreambooth_lora.py": "trains LoRA, which is not supported yet",
-        "train_dreambooth_lora_sdxl.py": "trains LoRA, which is not supported yet",
-        "train_dreambooth_sdxl.py": "trains DreamBooth, which is not supported yet",
-        "train_controlnet.py": "trains ControlNet, which is not supported yet",
-        "train_controlnet_sdxl.py": "trains ControlNet, which is not supported yet",
-        "textual_inversion.py": "trains textual inversion, which is not supported yet",
-        "textual_inversion_sdxl.py": "trains textual inversion, which is not supported yet",
-        "train_unconditional.py": "trains without captions, which is not supported",
-    }
-)
+_UNSUPPORTED = {
+    "LoRA, which is not supported yet":
+        "text_to_image_lora text_to_image_lora_sdxl dreambooth_lora dreambooth_lora_sdxl",
+    "DreamBooth, which is not supported yet": "dreambooth dreambooth_sdxl",
+    "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
+    "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
+    "without captions, which is not supported": "unconditional",
+}  # fmt: skip
+_INVERSION = "trains textual inversion, which is not supported yet"
+OTHERS = {
+    **{f"train_{name}.py": f"trains {what}" for what, names in _UNSUPPORTED.items() for name in names.split()},
+    **dict.fromkeys(("textual_inversion.py", "textual_inversion_sdxl.py"), _INVERSION),
+    "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
+}
 """Scripts of the project that no dialect speaks for."""
 
-PRECISIONS = MappingProxyType({"no": "fp32", "fp16": "fp16", "bf16": "bf16"})
+PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 SCHEDULES = (
     "linear", "cosine", "cosine_with_restarts", "polynomial", "constant", "constant_with_warmup", "piecewise_constant",
 )  # fmt: skip
-FILTERS = MappingProxyType({"nearest_exact": "nearest"})
+FILTERS = {"nearest_exact": "nearest"}
 """Pillow has one nearest neighbour; torchvision maps both names to it."""
 
 HUB_ID = re.compile(r"(?!\.{1,2}/)[\w.-]+/[\w.-]+")
@@ -51,84 +45,73 @@ POLYNOMIAL_END = 1e-7
 
 
 _ROWS = (
-    Row("pretrained_model_name_or_path", "text", None, "computed", ("model.path",), required=True,
-        about="a folder in diffusers' layout, or a hub id that lies in the local cache"),
-    Row("revision", "text", None, "computed", ("model.path",), about="of a hub id: OWNER/NAME@REVISION"),
-    Row("variant", "text", None, "without effect",
-        about="the plain files are read, and a variant where a component has only that"),
-    Row("dataset_name", "text", None, "computed", ("data.path", "data.format"),
-        about="a folder, or a hub id in the local cache; wins over train_data_dir"),
-    Row("dataset_config_name", "text", None, "computed", ("data.hub_config",), optional=True,
-        about="the named configuration of a hub data set"),
-    Row("train_data_dir", "text", None, "computed", ("data.path", "data.format"),
-        about="pictures with metadata.jsonl, .csv or .parquet"),
-    Row("image_column", "text", "image", "mapped", ("data.columns.image",), about="the column of the picture"),
-    Row("caption_column", "text", "text", "mapped", ("data.columns.caption",), about="the column of the caption"),
-    Row("max_train_samples", "whole", None, "mapped", ("data.max_samples",), above=0, about="drawn by the seed"),
-    Row("cache_dir", "text", None, "computed", ("data.hub_cache",), optional=True, about="the cache of hub data sets"),
-    Row("resolution", "whole", 512, "computed", ("data.resolution", "data.buckets.step"),
-        about="the side of the square that every picture is cut to"),
-    switch("center_crop", "data.crop", on="center", off="random",
-            about="the middle; without it a place drawn at each visit"),
-    switch("random_flip", "data.flip", on=0.5, off=0.0, about="half of the visits are mirrored"),
-    Row("image_interpolation_mode", "text", "bilinear", "mapped", ("data.resize",), since="head", values=FILTERS,
-        choices=("nearest", "nearest_exact", "bilinear", "bicubic", "box", "hamming", "lanczos"),
-        about="the filter; 0.26.3 is always bilinear, head's default is lanczos"),
-    Row("train_batch_size", "whole", 16, "computed", ("data.batch_size",), above=0, unit="processes",
-        about="per process there; multiplied by the number of processes once"),
-    Row("dataloader_num_workers", "whole", 0, "mapped", ("data.workers",), about="processes that decode pictures"),
-    Row("num_train_epochs", "whole", 100, "computed", ("run.epochs",), above=0,
-        about="counts when max_train_steps is absent"),
-    Row("max_train_steps", "whole", None, "computed", ("run.steps",), above=0, about="optimizer steps"),
-    Row("gradient_accumulation_steps", "whole", 1, "mapped", ("optim.accumulation",), above=0,
-        about="batches of one step"),
-    switch("gradient_checkpointing", "run.recompute.enabled", outcome="mapped", about="of the UNet"),
-    Row("learning_rate", "number", 1e-4, "computed", ("optim.lr",), about="the peak"),
-    switch("scale_lr", "optim.lr", about="the rate times batch, accumulation and processes"),
-    Row("lr_scheduler", "text", "constant", "computed",
-        ("optim.schedule.kind", "optim.schedule.floor", "optim.schedule.cycles", "optim.schedule.power"),
-        choices=SCHEDULES, about="constant has no warm-up there; restarts are one cycle; polynomial ends at 1e-7"),
-    Row("lr_warmup_steps", "whole", 500, "computed", ("optim.schedule.warmup_steps",), least=0,
-        about="optimizer steps"),
-    switch("use_8bit_adam", "optim.optimizer.kind", on="adamw-8bit", off="adamw", about="needs the extra eight-bit"),
-    Row("adam_beta1", "number", 0.9, "computed", ("optim.optimizer.betas",), about="of the mean"),
-    Row("adam_beta2", "number", 0.999, "computed", ("optim.optimizer.betas",), about="of the square"),
-    Row("adam_weight_decay", "number", 1e-2, "mapped", ("optim.optimizer.weight_decay",), about="on every parameter"),
-    Row("adam_epsilon", "number", 1e-8, "mapped", ("optim.optimizer.eps",), about="added to the root"),
-    Row("max_grad_norm", "number", 1.0, "computed", ("optim.clip.norm",), about="over all parameters"),
-    switch("use_ema", "optim.ema.rule", on="ramp", off="none",
-           fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1},
-            about="min(0.9999, (1 + s)/(10 + s)); the result is the average"),
-    Row("snr_gamma", "number", None, "computed", ("objective.min_snr_gamma", "objective.min_snr_form"),
-        fixed={"objective.min_snr_form": "prediction"}, about="Min-SNR in the form of the prediction"),
-    Row("noise_offset", "number", 0.0, "mapped", ("objective.noise_offset",), about="a constant a channel"),
-    Row("output_dir", "text", "sd-model-finetuned", "computed", ("run.folder", "run.name", "run.export.folder"),
-        about="the run folder; the finished pipeline lies in it, too"),
-    Row("seed", "whole", None, "computed", ("run.seed", "sample.seed"), about="without one, 0: a run can be repeated"),
-    Row("mixed_precision", "text", None, "computed", ("run.precision", "run.frozen_dtype"),
-        choices=tuple(PRECISIONS), about="without it, what the launcher hands over"),
-    switch("allow_tf32", "run.tf32", optional=True, about="matrix products of float32 on GPUs"),
-    switch("enable_xformers_memory_efficient_attention", outcome="without effect",
-           about="torch's own attention, which is used, does the same work"),
-    Row("checkpointing_steps", "whole", 500, "computed", ("run.save.every",), above=0, unit="steps",
-        about="optimizer steps"),
-    Row("checkpoints_total_limit", "whole", None, "mapped", ("run.save.keep",), above=0,
-        about="without it all are kept"),
-    Row("resume_from_checkpoint", "text", None, "computed", ("run.resume",),
-        about="latest goes on, or starts when there is none; without it a new run is insisted on"),
-    Row("local_rank", "whole", -1, "without effect", about="the launcher's variables tell the place of a process"),
-    Row("validation_epochs", "whole", 5, "computed", ("run.preview.every",), above=0, about="epochs between previews"),
-    Row("report_to", "text", "tensorboard", "computed", ("run.tensorboard", "run.wandb.mode"),
-        choices=("tensorboard", "wandb", "comet_ml", "all"), about="metrics.jsonl is always written"),
-    Row("logging_dir", "text", "logs", "without effect", about="the logs lie in logs/ of the run folder"),
-    switch("push_to_hub", outcome="refused",
-           about="a run uploads nothing: it would need your token and the network for hours; upload the finished "
-           "folder with `hf upload`"),
-    Row("hub_token", "text", None, "refused",
-        about="everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`"),
-    Row("hub_model_id", "text", None, "without effect", about="nothing is uploaded"),
+    row("pretrained_model_name_or_path", str, "model.path",
+        "a folder in diffusers' layout, or a hub id that lies in the local cache", required=True),
+    row("revision", str, "model.path", "of a hub id: OWNER/NAME@REVISION"),
+    idle("variant", str, "the plain files are read, and a variant where a component has only that"),
+    row("dataset_name", str, "data.path data.format",
+        "a folder, or a hub id in the local cache; wins over train_data_dir"),
+    row("dataset_config_name", str, "data.hub_config", "the named configuration of a hub data set", optional=True),
+    row("train_data_dir", str, "data.path data.format", "pictures with metadata.jsonl, .csv or .parquet"),
+    mapped("image_column", "image", "data.columns.image", "the column of the picture"),
+    mapped("caption_column", "text", "data.columns.caption", "the column of the caption"),
+    mapped("max_train_samples", int, "data.max_samples", "drawn by the seed", above=0),
+    row("cache_dir", str, "data.hub_cache", "the cache of hub data sets", optional=True),
+    row("resolution", 512, "data.resolution data.buckets.step", "the side of the square that every picture is cut to"),
+    row("center_crop", False, "data.crop", "the middle; without it a place drawn at each visit", on="center",
+        off="random"),
+    row("random_flip", False, "data.flip", "half of the visits are mirrored", on=0.5, off=0.0),
+    mapped("image_interpolation_mode", "bilinear", "data.resize",
+        "the filter; 0.26.3 is always bilinear, head's default is lanczos", since="head", values=FILTERS,
+        choices=("nearest", "nearest_exact", "bilinear", "bicubic", "box", "hamming", "lanczos")),
+    row("train_batch_size", 16, "data.batch_size", "per process there; multiplied by the number of processes once",
+        above=0, unit="processes"),
+    mapped("dataloader_num_workers", 0, "data.workers", "processes that decode pictures"),
+    row("num_train_epochs", 100, "run.epochs", "counts when max_train_steps is absent", above=0),
+    row("max_train_steps", int, "run.steps", "optimizer steps", above=0),
+    mapped("gradient_accumulation_steps", 1, "optim.accumulation", "batches of one step", above=0),
+    mapped("gradient_checkpointing", False, "run.recompute.enabled", "of the UNet"),
+    row("learning_rate", 1e-4, "optim.lr", "the peak"),
+    row("scale_lr", False, "optim.lr", "the rate times batch, accumulation and processes"),
+    row("lr_scheduler", "constant",
+        "optim.schedule.kind optim.schedule.floor optim.schedule.cycles optim.schedule.power",
+        "constant has no warm-up there; restarts are one cycle; polynomial ends at 1e-7", choices=SCHEDULES),
+    row("lr_warmup_steps", 500, "optim.schedule.warmup_steps", "optimizer steps", least=0),
+    row("use_8bit_adam", False, "optim.optimizer.kind", "needs the extra eight-bit", on="adamw-8bit", off="adamw"),
+    row("adam_beta1", 0.9, "optim.optimizer.betas", "of the mean"),
+    row("adam_beta2", 0.999, "optim.optimizer.betas", "of the square"),
+    mapped("adam_weight_decay", 1e-2, "optim.optimizer.weight_decay", "on every parameter"),
+    mapped("adam_epsilon", 1e-8, "optim.optimizer.eps", "added to the root"),
+    row("max_grad_norm", 1.0, "optim.clip.norm", "over all parameters"),
+    row("use_ema", False, "optim.ema.rule", "min(0.9999, (1 + s)/(10 + s)); the result is the average", on="ramp",
+        off="none", fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1}),
+    row("snr_gamma", float, "objective.min_snr_gamma objective.min_snr_form", "Min-SNR in the form of the prediction",
+        fixed={"objective.min_snr_form": "prediction"}),
+    mapped("noise_offset", 0.0, "objective.noise_offset", "a constant a channel"),
+    row("output_dir", "sd-model-finetuned", "run.folder run.name run.export.folder",
+        "the run folder; the finished pipeline lies in it, too"),
+    row("seed", int, "run.seed sample.seed", "without one, 0: a run can be repeated"),
+    row("mixed_precision", str, "run.precision run.frozen_dtype", "without it, what the launcher hands over",
+        choices=tuple(PRECISIONS)),
+    row("allow_tf32", False, "run.tf32", "matrix products of float32 on GPUs", optional=True),
+    idle("enable_xformers_memory_efficient_attention", False,
+        "torch's own attention, which is used, does the same work"),
+    row("checkpointing_steps", 500, "run.save.every", "optimizer steps", above=0, unit="steps"),
+    mapped("checkpoints_total_limit", int, "run.save.keep", "without it all are kept", above=0),
+    row("resume_from_checkpoint", str, "run.resume",
+        "latest goes on, or starts when there is none; without it a new run is insisted on"),
+    idle("local_rank", -1, "the launcher's variables tell the place of a process"),
+    row("validation_epochs", 5, "run.preview.every", "epochs between previews", above=0),
+    row("report_to", "tensorboard", "run.tensorboard run.wandb.mode", "metrics.jsonl is always written",
+        choices=("tensorboard", "wandb", "comet_ml", "all")),
+    idle("logging_dir", "logs", "the logs lie in logs/ of the run folder"),
+    refused("push_to_hub", False, "a run uploads nothing: it would need your token and the network for hours; upload "
+        "the finished folder with `hf upload`"),
+    refused("hub_token", str,
+        "everyone on the machine can read a token on a command line; remove it, and keep it in `hf auth login`"),
+    idle("hub_model_id", str, "nothing is uploaded"),
 )  # fmt: skip
-_BY_FLAG: Mapping[str, Row] = MappingProxyType({row.flag: row for row in _ROWS})
+_BY_FLAG = {one.flag: one for one in _ROWS}
 
 
 def rows(*flags: str) -> tuple[Row, ...]:
@@ -136,9 +119,16 @@ def rows(*flags: str) -> tuple[Row, ...]:
     return tuple(_BY_FLAG[flag] for flag in flags)
 
 
-def row(flag: str, default: Value) -> Row:
+def with_default(flag: str, default: Value) -> Row:
     """The row of a flag with this script's own default."""
     return replace(_BY_FLAG[flag], default=default)
+
+
+LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
+UPDATE = rows(
+    "learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
+    "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema",
+)  # fmt: skip
 
 
 def model(draft: Draft, family: str) -> None:
@@ -148,9 +138,8 @@ def model(draft: Draft, family: str) -> None:
         path = f"{path}@{revision}"
     elif revision:
         draft.note("revision", "a folder has no revisions; it is read as it is")
-    draft.set("model.path", path, "pretrained_model_name_or_path")
-    draft.set("model.family", family, "pretrained_model_name_or_path")
-    draft.set("model.train", ["denoiser"], "pretrained_model_name_or_path")
+    values = {"model.path": path, "model.family": family, "model.train": ["denoiser"]}
+    draft.put(values, "pretrained_model_name_or_path")
 
 
 def data(draft: Draft) -> None:
@@ -161,16 +150,15 @@ def data(draft: Draft) -> None:
         draft.refuse("train_data_dir", "neither it nor --dataset_name is given; the script needs one", code="E1017")
     if name and folder:
         draft.note("train_data_dir", "--dataset_name counts; the data set is read as it is, without this folder")
-    draft.set("data.format", "metadata", "dataset_name" if name else "train_data_dir")
-    draft.set("data.path", [name or folder], "dataset_name" if name else "train_data_dir")
+    values = {"data.format": "metadata", "data.path": [name or folder]}
+    draft.put(values, "dataset_name" if name else "train_data_dir")
     draft.lay("dataset_config_name", "cache_dir")
     side = draft.whole("resolution")
     if side < 16 or side % 8:
         near = max(16, round(side / 8) * 8)
         draft.refuse("resolution", f"must be a multiple of 8, at least 16, got {side}", f"write {near}", "E1017")
     else:
-        draft.set("data.resolution", side, "resolution")
-        draft.set("data.buckets.step", bucket_step(side), "resolution")
+        draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
     draft.set("data.buckets.shape", "square", "resolution")
     draft.lay("center_crop", "random_flip")
 
@@ -204,20 +192,15 @@ def rate(draft: Draft) -> None:
         warmup = 0
     ours = {"cosine_with_restarts": "restarts", "constant_with_warmup": "constant"}.get(kind, kind)
     if kind == "piecewise_constant":
-        draft.refuse(
-            "lr_scheduler", "piecewise_constant has no rules in this script, there as here", "take another one"
-        )
+        what = "piecewise_constant has no rules in this script, there as here"
+        draft.refuse("lr_scheduler", what, "take another one")
     draft.set("optim.schedule.kind", ours, "lr_scheduler")
     draft.set("optim.schedule.warmup_steps", max(0, warmup), "lr_warmup_steps")
-    draft.set("optim.schedule.cycles", 1, "lr_scheduler")
-    draft.set("optim.schedule.power", 1.0, "lr_scheduler")
-    floor = 0.0
-    if kind == "polynomial":
-        if rate <= POLYNOMIAL_END:
-            draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
-        else:
-            floor = POLYNOMIAL_END / rate
-    draft.set("optim.schedule.floor", floor, "lr_scheduler")
+    if kind == "polynomial" and rate <= POLYNOMIAL_END:
+        draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
+    floor = POLYNOMIAL_END / rate if kind == "polynomial" and rate > 0 else 0.0
+    values = {"optim.schedule.cycles": 1, "optim.schedule.power": 1.0, "optim.schedule.floor": floor}
+    draft.put(values, "lr_scheduler")
 
 
 def update(draft: Draft) -> None:
@@ -228,8 +211,7 @@ def update(draft: Draft) -> None:
     norm = draft.number("max_grad_norm")
     if norm <= 0:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}: it would make every gradient zero", code="E1017")
-    draft.set("optim.clip.norm", norm, "max_grad_norm")
-    draft.set("optim.clip.scope", "all", "max_grad_norm")
+    draft.put({"optim.clip.norm": norm, "optim.clip.scope": "all"}, "max_grad_norm")
     draft.lay("use_ema")
 
 
@@ -240,9 +222,8 @@ def precision(draft: Draft) -> None:
     if word not in PRECISIONS:
         draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
         return
-    draft.set("run.precision", PRECISIONS[word], "mixed_precision")
-    draft.set("run.weight_dtype", "fp32", "mixed_precision")
-    draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
+    values = {"run.precision": PRECISIONS[word], "run.weight_dtype": "fp32"}
+    draft.put({**values, "run.frozen_dtype": "fp32" if word == "no" else "same"}, "mixed_precision")
     if handed and not own:
         draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"
         draft.note("mixed_precision", f"not given; {PRECISIONS[word]}, as the launcher hands over")
@@ -254,17 +235,14 @@ def precision(draft: Draft) -> None:
 def saving(draft: Draft) -> None:
     """Folder, checkpoints, resuming, seed."""
     folder = draft.text("output_dir")
-    draft.set("run.folder", folder, "output_dir")
-    draft.set("run.export.folder", folder, "output_dir")
-    draft.set("run.name", run_name(folder), "output_dir")
+    draft.put({"run.folder": folder, "run.export.folder": folder, "run.name": run_name(folder)}, "output_dir")
     draft.lay("checkpointing_steps")
     draft.fits("checkpoints_total_limit")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
     seed = draft.values["seed"]
     if isinstance(seed, int) and seed < 0:
         draft.refuse("seed", f"must be 0 or more, got {seed}", code="E1017")
-    draft.set("run.seed", seed or 0, "seed")
-    draft.set("sample.seed", seed or 0, "seed")
+    draft.put({"run.seed": seed or 0, "sample.seed": seed or 0}, "seed")
     if seed is None:
         draft.note("seed", "not given; 0 is taken, so that the run can be repeated. Other numbers draw anew")
 
@@ -283,8 +261,8 @@ def _resume(draft: Draft) -> str:
     return step
 
 
-def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
-    """What is drawn during the run, and when. prompts: a picture each. prompt_flag: where they come from."""
+def previews(draft: Draft, prompts: list[str], prompt_flag: str, *, steps: int, guidance: float) -> None:
+    """What is drawn during the run, when and how. prompts: a picture each. prompt_flag: where they come from."""
     if prompts and draft.fits("validation_epochs"):
         epochs = draft.whole("validation_epochs")
         draft.set("sample.prompts", prompts, prompt_flag)
@@ -297,6 +275,7 @@ def previews(draft: Draft, prompts: list[str], prompt_flag: str) -> None:
         if not prompts and "validation_epochs" in draft.named:
             draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
     draft.set("run.preview.weights", "ema" if draft.values["use_ema"] else "raw", "use_ema")
+    draft.put({"sample.steps": steps, "sample.guidance": guidance}, prompt_flag)
 
 
 def tracking(draft: Draft, project: str, *flags: str) -> None:

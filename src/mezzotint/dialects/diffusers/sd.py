@@ -8,17 +8,14 @@ precision, the same noise on all processes, and a resume that repeats an epoch.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from mezzotint.dialects.base import Dialect, Draft, Row, switch
+from mezzotint.dialects.base import Dialect, Draft, idle, mapped, refused, row
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, row, rows
+from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
 
 _MODEL = (
     *rows("pretrained_model_name_or_path", "revision"),
-    Row("non_ema_revision", "text", None, "refused",
-        about="trains another revision of the UNet than the rest comes from (deprecated in diffusers, too); put that "
-        "UNet into the model's folder, and name the folder"),
+    refused("non_ema_revision", str, "trains another revision of the UNet than the rest comes from (deprecated in "
+        "diffusers, too); put that UNet into the model's folder, and name the folder"),
     *rows("variant"),
 )  # fmt: skip
 
@@ -28,39 +25,35 @@ _DATA = rows(
     "dataloader_num_workers",
 )  # fmt: skip
 
-_LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
-
 _UPDATE = (
-    *rows("learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
-          "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema"),
-    switch("offload_ema", "optim.ema.device", on="cpu", off="same", about="the average in main memory", since="head"),
-    switch("foreach_ema", outcome="without effect", since="head", about="the average always moves in one pass"),
+    *_common.UPDATE,
+    row("offload_ema", False, "optim.ema.device", "the average in main memory", on="cpu", off="same", since="head"),
+    idle("foreach_ema", False, "the average always moves in one pass", since="head"),
 )  # fmt: skip
 
 _OBJECTIVE = (
     *rows("snr_gamma", "noise_offset"),
-    Row("input_perturbation", "number", 0.0, "computed", ("objective.input_perturbation",), optional=True,
-        about="more noise in what the model sees, not in its target"),
-    Row("prediction_type", "text", None, "mapped", ("model.prediction",), choices=("epsilon", "v_prediction"),
-        values=MappingProxyType({"v_prediction": "v"}), about="none takes the scheduler file's"),
-    switch("dream_training", outcome="refused", since="head",
-           about="DREAM (a second prediction in every step) is not supported; leave it out"),
-    Row("dream_detail_preservation", "number", 1.0, "without effect", since="head",
-        about="only DREAM reads it, which is not switched on"),
+    row("input_perturbation", 0.0, "objective.input_perturbation",
+        "more noise in what the model sees, not in its target", optional=True),
+    mapped("prediction_type", str, "model.prediction", "none takes the scheduler file's",
+        choices=("epsilon", "v_prediction"), values={"v_prediction": "v"}),
+    refused("dream_training", False, "DREAM (a second prediction in every step) is not supported; leave it out",
+        since="head"),
+    idle("dream_detail_preservation", 1.0, "only DREAM reads it, which is not switched on", since="head"),
 )  # fmt: skip
 
 _RUN = (
-    row("output_dir", "sd-model-finetuned"),
+    with_default("output_dir", "sd-model-finetuned"),
     *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention", "checkpointing_steps",
           "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
 )  # fmt: skip
 
 _SHOWING = (
-    Row("validation_prompts", "texts", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
-        about="one picture each, from the average when there is one"),
+    row("validation_prompts", list, "sample.prompts run.preview.every run.preview.weights",
+        "one picture each, from the average when there is one"),
     *rows("validation_epochs", "report_to", "logging_dir"),
-    Row("tracker_project_name", "text", "text2image-fine-tune", "computed", ("run.wandb.project",),
-        about="with wandb; the run's name in TensorBoard is its folder's"),
+    row("tracker_project_name", "text2image-fine-tune", "run.wandb.project",
+        "with wandb; the run's name in TensorBoard is its folder's"),
     *rows("push_to_hub", "hub_token", "hub_model_id"),
 )  # fmt: skip
 
@@ -71,7 +64,10 @@ def compute(draft: Draft) -> None:
     _common.data(draft)
     _common.batches(draft)
     _common.rate(draft)
-    _update(draft)
+    _common.update(draft)
+    draft.lay("offload_ema")
+    if draft.values["offload_ema"] and not draft.values["use_ema"]:
+        draft.note("offload_ema", "without --use_ema there is no average")
     draft.lay("snr_gamma", "input_perturbation")
     _common.precision(draft)
     _common.saving(draft)
@@ -79,18 +75,10 @@ def compute(draft: Draft) -> None:
     _quirks(draft)
 
 
-def _update(draft: Draft) -> None:
-    _common.update(draft)
-    draft.lay("offload_ema")
-    if draft.values["offload_ema"] and not draft.values["use_ema"]:
-        draft.note("offload_ema", "without --use_ema there is no average")
-
-
 def _showing(draft: Draft) -> None:
-    prompts = draft.values["validation_prompts"]
-    _common.previews(draft, [str(p) for p in prompts] if isinstance(prompts, tuple) else [], "validation_prompts")
-    draft.set("sample.steps", 20, "validation_prompts")
-    draft.set("sample.guidance", 7.5, "validation_prompts")
+    written = draft.values["validation_prompts"]
+    prompts = list(map(str, written)) if isinstance(written, tuple) else []
+    _common.previews(draft, prompts, "validation_prompts", steps=20, guidance=7.5)
     _common.tracking(draft, draft.text("tracker_project_name"), "tracker_project_name")
     if draft.text("report_to") != "wandb" and "tracker_project_name" in draft.named:
         draft.note("tracker_project_name", "the run's name in TensorBoard is its folder's")
@@ -100,9 +88,8 @@ def _quirks(draft: Draft) -> None:
     """What the script does by accident and this run does not."""
     _common.quirks(draft)
     if draft.settings.get("run", {}).get("precision", "fp32") != "fp32":
-        draft.note(
-            "mixed_precision", "noise is added in float32; there, its coefficients are rounded to half precision"
-        )
+        what = "noise is added in float32; there, its coefficients are rounded to half precision"
+        draft.note("mixed_precision", what)
     if draft.values["prediction_type"] is not None:
         draft.note("prediction_type", "the exported scheduler says so; there, it does not")
 
@@ -110,10 +97,8 @@ def _quirks(draft: Draft) -> None:
 DIALECT = Dialect(
     name="diffusers-sd",
     about="diffusers' train_text_to_image.py: Stable Diffusion 1.x and 2.x",
-    rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
+    rows=(*_MODEL, *_DATA, *_common.LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(SD,),
-    other_scripts=MappingProxyType(
-        {XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS}
-    ),
+    other_scripts={XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS},
 )

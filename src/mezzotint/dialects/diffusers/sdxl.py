@@ -9,11 +9,9 @@ that are not those that the model is told, an encoded data set that outlives ano
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from mezzotint.dialects.base import Dialect, Draft, Row, switch
+from mezzotint.dialects.base import Dialect, Draft, idle, row
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, row, rows
+from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
 from mezzotint.dialects.shared import timestep_bias
 
 PROJECT = "text2image-fine-tune-sdxl"
@@ -21,48 +19,42 @@ PROJECT = "text2image-fine-tune-sdxl"
 
 _MODEL = (
     *rows("pretrained_model_name_or_path"),
-    Row("pretrained_vae_model_name_or_path", "text", None, "computed", ("model.vae",), optional=True,
-        about="another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache"),
+    row("pretrained_vae_model_name_or_path", str, "model.vae",
+        "another autoencoder, such as the one repaired for fp16: a folder, or a hub id in the local cache",
+        optional=True),
     *rows("revision", "variant"),
 )  # fmt: skip
 
 _DATA = (
     *rows("dataset_name", "dataset_config_name", "train_data_dir", "image_column", "caption_column",
           "max_train_samples", "cache_dir"),
-    row("resolution", 1024),
+    with_default("resolution", 1024),
     *rows("center_crop", "random_flip", "image_interpolation_mode"),
-    Row("proportion_empty_prompts", "number", 0.0, "computed", ("data.captions.dropout",),
-        about="the chance that a caption is replaced by the empty one"),
+    row("proportion_empty_prompts", 0.0, "data.captions.dropout",
+        "the chance that a caption is replaced by the empty one"),
     *rows("train_batch_size", "dataloader_num_workers"),
-)  # fmt: skip
-
-_LENGTH = rows("num_train_epochs", "max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing")
-
-_UPDATE = rows(
-    "learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
-    "adam_weight_decay", "adam_epsilon", "max_grad_norm", "use_ema",
 )  # fmt: skip
 
 _OBJECTIVE = (
     *rows("snr_gamma", "noise_offset"),
     *timestep_bias.ROWS,
-    Row("prediction_type", "text", None, "computed", ("model.prediction",),
-        choices=("epsilon", "v_prediction", "sample"), about="none takes the scheduler file's"),
+    row("prediction_type", str, "model.prediction", "none takes the scheduler file's",
+        choices=("epsilon", "v_prediction", "sample")),
 )  # fmt: skip
 
 _RUN = (
-    row("output_dir", "sdxl-model-finetuned"),
+    with_default("output_dir", "sdxl-model-finetuned"),
     *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention"),
-    switch("enable_npu_flash_attention", outcome="without effect", since="head",
-           about="torch's own attention, which is used, does the same work on every device"),
+    idle("enable_npu_flash_attention", False,
+        "torch's own attention, which is used, does the same work on every device", since="head"),
     *rows("checkpointing_steps", "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
 )  # fmt: skip
 
 _SHOWING = (
-    Row("validation_prompt", "text", None, "computed", ("sample.prompts", "run.preview.every", "run.preview.weights"),
-        about="drawn during the run, from the average when there is one"),
-    Row("num_validation_images", "whole", 4, "computed", ("sample.prompts",), above=0, about="so many pictures of it"),
-    row("validation_epochs", 1),
+    row("validation_prompt", str, "sample.prompts run.preview.every run.preview.weights",
+        "drawn during the run, from the average when there is one"),
+    row("num_validation_images", 4, "sample.prompts", "so many pictures of it", above=0),
+    with_default("validation_epochs", 1),
     *rows("report_to", "logging_dir", "push_to_hub", "hub_token", "hub_model_id"),
 )  # fmt: skip
 
@@ -99,14 +91,10 @@ def _captions(draft: Draft) -> None:
 
 def _encoded_once(draft: Draft) -> None:
     """Latents and text embeddings are made ahead of the training, as there."""
-    draft.set("data.cache.latents", True)
-    draft.set("data.cache.text", True)
+    draft.put({"data.cache.latents": True, "data.cache.text": True})
     draft.set("data.cache.crops", 1, "center_crop", "random_flip")
-    changes = [
-        word
-        for word, is_drawn in (("crop", not draft.values["center_crop"]), ("mirror", draft.values["random_flip"]))
-        if is_drawn
-    ]
+    drawn = {"crop": not draft.values["center_crop"], "mirror": draft.values["random_flip"]}
+    changes = [word for word, is_drawn in drawn.items() if is_drawn]
     if changes:
         draft.note(
             "random_flip" if changes == ["mirror"] else "center_crop",
@@ -116,15 +104,12 @@ def _encoded_once(draft: Draft) -> None:
 
 
 def _prediction(draft: Draft) -> None:
-    given = draft.text("prediction_type")
-    if given == "sample":
-        draft.refuse(
-            "prediction_type",
-            "sample is trained there on the prediction less the noise, which no sampler can draw with",
-            "take epsilon or v_prediction",
-        )
-        return
-    draft.set("model.prediction", {"": None, "v_prediction": "v"}.get(given, given), "prediction_type")
+    kind = draft.text("prediction_type")
+    if kind == "sample":
+        what = "sample is trained there on the prediction less the noise, which no sampler can draw with"
+        draft.refuse("prediction_type", what, "take epsilon or v_prediction")
+    else:
+        draft.set("model.prediction", {"": None, "v_prediction": "v"}.get(kind, kind), "prediction_type")
 
 
 def _showing(draft: Draft) -> None:
@@ -133,9 +118,8 @@ def _showing(draft: Draft) -> None:
         draft.fits("num_validation_images")
     if not prompt and "num_validation_images" in draft.named:
         draft.note("num_validation_images", "without --validation_prompt nothing is drawn")
-    _common.previews(draft, [prompt] * max(1, count) if prompt else [], "validation_prompt")
-    draft.set("sample.steps", 25, "validation_prompt")
-    draft.set("sample.guidance", 5.0, "validation_prompt")
+    prompts = [prompt] * max(1, count) if prompt else []
+    _common.previews(draft, prompts, "validation_prompt", steps=25, guidance=5.0)
     _common.tracking(draft, PROJECT)
 
 
@@ -146,19 +130,15 @@ def _quirks(draft: Draft) -> None:
         draft.note("use_ema", "the average moves at every step; in 0.26.3 it never does")
     warmup = draft.settings.get("optim", {}).get("schedule", {}).get("warmup_steps", 0)
     if warmup and draft.whole("gradient_accumulation_steps") != draft.launched.processes:
-        draft.note(
-            "lr_warmup_steps",
-            f"{warmup} optimizer steps, as it is written; there, times the accumulation, over the processes",
-        )
+        what = f"{warmup} optimizer steps, as it is written; there, times the accumulation, over the processes"
+        draft.note("lr_warmup_steps", what)
 
 
 DIALECT = Dialect(
     name="diffusers-sdxl",
     about="diffusers' train_text_to_image_sdxl.py: SDXL",
-    rows=(*_MODEL, *_DATA, *_LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
+    rows=(*_MODEL, *_DATA, *_common.LENGTH, *_common.UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(XL,),
-    other_scripts=MappingProxyType(
-        {SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS}
-    ),
+    other_scripts={SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS},
 )

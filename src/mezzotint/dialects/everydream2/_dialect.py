@@ -7,21 +7,17 @@ begins the epoch anew, keys that are ignored in silence, null that is not the de
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.everydream2 import _optimizer, _run
 from mezzotint.dialects.everydream2._rows import FLAGS, OPTIMIZER, VALIDATION
-
-SCRIPT = "train.py"
-RESOLUTIONS = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
-"""Those that its bucket table has."""
+from mezzotint.recipe.sections.data import TABLES
 
 
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
-    if not _counts(draft):
-        return
+    fitting = [draft.fits(flag) for flag in ("batch_size", "grad_accum", "max_epochs")]
+    if not all(fitting):
+        return  # nothing can be counted with them
     parts = _parts(draft)
     _model(draft, parts)
     _data(draft)
@@ -31,12 +27,6 @@ def compute(draft: Draft) -> None:
     _run.run(draft)
     if draft.whole("grad_accum") > 1:
         draft.note("grad_accum", "gradients are averaged over its batches, as documented; there they add up")
-
-
-def _counts(draft: Draft) -> bool:
-    """Refuses what nothing can be counted with, and says whether there was nothing of that kind."""
-    fitting = [draft.fits(flag) for flag in ("batch_size", "grad_accum", "max_epochs")]
-    return all(fitting)
 
 
 def _parts(draft: Draft) -> tuple[str, ...]:
@@ -61,11 +51,8 @@ def _data(draft: Draft) -> None:
     draft.set("data.path", list(root) if isinstance(root, tuple) else [root], "data_root")
     draft.set("data.format", "everydream", "data_root")
     _resolution(draft)
-    draft.set("data.crop", "triangular", "resolution")
-    draft.set("data.jitter", 0.02, "resolution")
-    draft.set("data.resize", "bicubic", "resolution")
-    draft.set("data.remainder", "repeat", "batch_size")
-    draft.set("data.discount", 1.5, "batch_size")
+    draft.put({"data.crop": "triangular", "data.jitter": 0.02, "data.resize": "bicubic"}, "resolution")
+    draft.put({"data.remainder": "repeat", "data.discount": 1.5}, "batch_size")
     if draft.number("cond_dropout") > 0.26:
         draft.note("cond_dropout", "above 0.26 captions lose their hold, and the data bleeds into everything")
     if draft.fits("keep_tags") and draft.values["keep_tags"] and not draft.values["shuffle_tags"]:
@@ -76,14 +63,13 @@ def _data(draft: Draft) -> None:
 def _resolution(draft: Draft) -> None:
     written = draft.whole("resolution")
     side = written // 64 * 64
-    if side not in RESOLUTIONS:
-        near = min(RESOLUTIONS, key=lambda known: abs(known - written))
+    if side not in TABLES:
+        near = min(TABLES, key=lambda known: abs(known - written))
         draft.refuse("resolution", f"{written} is none that has buckets there", f"write {near}", "E1017")
         return
     if side != written:
         draft.note("resolution", f"{written} is rounded down to {side}, a multiple of 64")
-    draft.set("data.resolution", side, "resolution")
-    draft.set("data.buckets.shape", "table", "resolution")
+    draft.put({"data.resolution": side, "data.buckets.shape": "table"}, "resolution")
 
 
 def _rating(draft: Draft) -> None:
@@ -92,10 +78,10 @@ def _rating(draft: Draft) -> None:
         if draft.values[flag] != 50:
             draft.note(flag, "without rated_dataset ratings are not looked at")
         return
-    percent = draft.whole(flag)
-    if not 0 <= percent <= 100:
-        draft.note(flag, f"{percent} is taken for {min(100, max(0, percent))}")
-    draft.set("data.rating.share", min(100, max(0, percent)) / 100, flag, "rated_dataset")
+    percent = min(100, max(0, draft.whole(flag)))
+    if percent != draft.values[flag]:
+        draft.note(flag, f"{draft.values[flag]} is taken for {percent}")
+    draft.set("data.rating.share", percent / 100, flag, "rated_dataset")
     draft.set("data.rating.epochs", draft.values["max_epochs"], "rated_dataset", "max_epochs")
 
 
@@ -106,11 +92,7 @@ def _objective(draft: Draft) -> None:
     draft.set("objective.pyramid_discount", max(0.0, discount), "pyramid_noise_discount")
     span = [draft.whole("timestep_start"), draft.whole("timestep_end")]
     draft.set("objective.timesteps", span, "timestep_start", "timestep_end")
-    _zero_frequency(draft)
-
-
-def _zero_frequency(draft: Draft) -> None:
-    """Offset noise; -1 is zero terminal SNR without it."""
+    # offset noise; -1 is zero terminal SNR without it
     flag, switch = "zero_frequency_noise_ratio", "enable_zero_terminal_snr"
     ratio = draft.number(flag)
     is_zero = bool(draft.values[switch]) or ratio == -1
@@ -122,11 +104,9 @@ def _zero_frequency(draft: Draft) -> None:
     elif ratio < 0:
         draft.note(flag, f"{ratio:g} is taken for 0; -1 alone is zero terminal SNR")
     if is_zero:
+        what = "zero terminal SNR is for models that predict v (SD 2.1 at 768)"
         named = switch if draft.values[switch] else flag
-        draft.note(
-            named,
-            "zero terminal SNR is for models that predict v (SD 2.1 at 768); samples are drawn with trailing timesteps",
-        )
+        draft.note(named, f"{what}; samples are drawn with trailing timesteps")
 
 
 def _precision(draft: Draft) -> None:
@@ -142,13 +122,11 @@ DIALECT = Dialect(
     about="EveryDream2's train.py: Stable Diffusion 1.x and 2.x, with train.json and optimizer.json",
     rows=FLAGS,
     compute=compute,
-    scripts=(SCRIPT,),
-    other_scripts=MappingProxyType(
-        {
-            "chain.py": "starts several of them, one after the other; type the line of each, with the model that "
-            "the one before has saved (its folder in ckpts/) as --resume_ckpt"
-        }
-    ),
+    scripts=("train.py",),
+    other_scripts={
+        "chain.py": "starts several of them, one after the other; type the line of each, with the model that "
+        "the one before has saved (its folder in ckpts/) as --resume_ckpt"
+    },
     accumulation="grad_accum",
     config="config",
     tables=(OPTIMIZER, VALIDATION),

@@ -7,7 +7,6 @@ Rates and schedules count batches there and optimizer steps here, so that they a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 from mezzotint.dialects.base import Draft
@@ -18,33 +17,31 @@ from mezzotint.recipe.counting import counted
 BASE, TEXT = "optimizer:base", "optimizer:text_encoder_overrides"
 _FREEZING = "optimizer:text_encoder_freezing"
 
-_LIBRARIES = MappingProxyType(
-    {
-        "lion": "pytorch_optimizer.Lion",
-        "lion8bit": "bitsandbytes.optim.Lion8bit",
-        "prodigy": "pytorch_optimizer.Prodigy",
-        "dadapt_adam": "pytorch_optimizer.DAdaptAdam",
-        "dadapt_lion": "pytorch_optimizer.DAdaptLion",
-        "dadapt_sgd": "pytorch_optimizer.DAdaptSGD",
-    }
-)
-_OWN = MappingProxyType(
-    {
-        "prodigy": ("d0", "growth_rate", "decouple", "safeguard_warmup"),
-        "dadapt_adam": ("d0", "growth_rate", "decouple"),
-        "dadapt_lion": ("d0",),
-        "dadapt_sgd": ("d0", "growth_rate", "momentum"),
-    }
-)
+_LIBRARIES = {
+    "lion": "pytorch_optimizer.Lion",
+    "lion8bit": "bitsandbytes.optim.Lion8bit",
+    "prodigy": "pytorch_optimizer.Prodigy",
+    "dadapt_adam": "pytorch_optimizer.DAdaptAdam",
+    "dadapt_lion": "pytorch_optimizer.DAdaptLion",
+    "dadapt_sgd": "pytorch_optimizer.DAdaptSGD",
+}
+_OWN = {
+    "prodigy": ("d0", "growth_rate", "decouple", "safeguard_warmup"),
+    "dadapt_adam": ("d0", "growth_rate", "decouple"),
+    "dadapt_lion": ("d0",),
+    "dadapt_sgd": ("d0", "growth_rate", "momentum"),
+}
 """Which keys of its own an optimizer takes."""
-_REFUSED = MappingProxyType(
-    {
-        "coordinate_dowg": "no library that is kept up has DoWG",
-        "scalar_dowg": "no library that is kept up has DoWG",
-        "dadapt_adan": "the name cannot be reached in that trainer, which takes adamw8bit for it",
-        "adamcm": "no name leads to it in that trainer, which takes adamw8bit for it",
-    }
-)
+_REFUSED = {
+    **dict.fromkeys(("coordinate_dowg", "scalar_dowg"), "no library that is kept up has DoWG"),
+    "dadapt_adan": "the name cannot be reached in that trainer, which takes adamw8bit for it",
+    "adamcm": "no name leads to it in that trainer, which takes adamw8bit for it",
+}
+_KEYS = {
+    "eps": "epsilon", "weight_decouple": "decouple", "decay_steps": "lr_decay_steps", "decay_of_run": "lr_decay_steps",
+    "warmup_steps": "lr_warmup_steps", "warmup_share": "lr_warmup_steps",
+}  # fmt: skip
+"""Keys of optimizer.json by our settings, where they differ."""
 
 _SCALE = 2.0**17.5
 _PACES = ((500, 1.8, 100), (1000, 1.6, 200), (2000, 1.3, 500), (4000, 1.15, 2000))
@@ -78,19 +75,19 @@ def update(draft: Draft, parts: tuple[str, ...]) -> None:
 def _rates(draft: Draft, parts: tuple[str, ...]) -> None:
     """`optim.lr`, `optim.optimizer` and `optim.schedule` are the denoiser's, or the text encoder's when that is trained
     alone; what is different for the text encoder stands in the settings by part."""
-    alone = parts == ("text_encoder",)
-    first = TEXT if alone else BASE
+    first = TEXT if parts == ("text_encoder",) else BASE
     rate, rule, schedule = _rate(draft, first), _rule(draft, first), _schedule(draft, first)
     draft.set("optim.lr", rate, "lr", *_flags(first, "lr"))
     _lay(draft, "optim.optimizer", rule, first)
     _lay(draft, "optim.schedule", schedule, first)
-    if not alone and "text_encoder" in parts:
-        if _rate(draft, TEXT) != rate:
-            draft.set("optim.part_lr.text_encoder", _rate(draft, TEXT), "lr", *_flags(TEXT, "lr"))
-        if _rule(draft, TEXT) != rule:
-            _lay(draft, "optim.part_optimizer.text_encoder", _rule(draft, TEXT), TEXT)
-        if _schedule(draft, TEXT) != schedule:
-            _lay(draft, "optim.part_schedule.text_encoder", _schedule(draft, TEXT), TEXT)
+    if len(parts) == 2:
+        own_rate, own_rule, own_schedule = _rate(draft, TEXT), _rule(draft, TEXT), _schedule(draft, TEXT)
+        if own_rate != rate:
+            draft.set("optim.part_lr.text_encoder", own_rate, "lr", *_flags(TEXT, "lr"))
+        if own_rule != rule:
+            _lay(draft, "optim.part_optimizer.text_encoder", own_rule, TEXT)
+        if own_schedule != schedule:
+            _lay(draft, "optim.part_schedule.text_encoder", own_schedule, TEXT)
     _tell_of_rates(draft, parts)
 
 
@@ -149,15 +146,13 @@ def _rule(draft: Draft, level: str) -> dict[str, Any]:
     eps = _first(draft, level, "epsilon", last=1e-8)
     decay = _first(draft, level, "weight_decay", last=0.01)
     _tell_idle_keys(draft, level, name)
-    match name:
-        case "adacoor":
-            return {"kind": "adacoor", "eps": eps}
-        case "adamw" | "adamw8bit":
-            kind = {"adamw": "adamw", "adamw8bit": "adamw-8bit-or-adamw"}[name]
-            return {"kind": kind, "betas": betas, "eps": eps, "weight_decay": decay}
-        case _:
-            options = _options(draft, level, name, betas, eps)
-            return {"kind": "library", "class_name": _LIBRARIES[name], "options": options, "weight_decay": decay}
+    if name == "adacoor":
+        return {"kind": "adacoor", "eps": eps}
+    kind = {"adamw": "adamw", "adamw8bit": "adamw-8bit-or-adamw"}.get(name)
+    if kind is not None:
+        return {"kind": kind, "betas": betas, "eps": eps, "weight_decay": decay}
+    options = _options(draft, level, name, betas, eps)
+    return {"kind": "library", "class_name": _LIBRARIES[name], "options": options, "weight_decay": decay}
 
 
 def _options(draft: Draft, level: str, name: str, betas: list[float], eps: float) -> dict[str, Any]:
@@ -167,12 +162,9 @@ def _options(draft: Draft, level: str, name: str, betas: list[float], eps: float
         options["eps"] = eps
     if name == "prodigy":
         options |= {"bias_correction": True, "safeguard_warmup": True}
+    own = {key: draft.values[f"{level}.{key}"] for key in _OWN.get(name, ())}
     words = {"decouple": "weight_decouple"}
-    for key in _OWN.get(name, ()):
-        value = draft.values[f"{level}.{key}"]
-        if value is not None:
-            options[words.get(key, key)] = value
-    return options
+    return options | {words.get(key, key): value for key, value in own.items() if value is not None}
 
 
 def _tell_idle_keys(draft: Draft, level: str, name: str) -> None:
@@ -191,22 +183,17 @@ def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     schedule: dict[str, Any] = {"kind": kind, "warmup_steps": 0, "warmup_share": 0.0, "beyond": "floor", "floor": 0.0}
     if kind == "constant":
         return schedule
-    if decay < 1:
-        schedule["decay_of_run"] = 1.5
-    else:
-        schedule["decay_steps"] = draft.in_steps(decay)
-    if warmup is None:
-        schedule["warmup_share"] = 0.02
-    else:
-        schedule["warmup_steps"] = draft.in_steps(warmup)
+    schedule |= {"decay_of_run": 1.5} if decay < 1 else {"decay_steps": draft.in_steps(decay)}
+    schedule |= {"warmup_share": 0.02} if warmup is None else {"warmup_steps": draft.in_steps(warmup)}
     if warmup is not None and warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
     if decay >= 1 and schedule["warmup_steps"] >= schedule["decay_steps"]:
         draft.refuse("lr_decay_steps", f"{decay} must lie beyond the warm-up of {warmup}", code="E1017")
-    if kind == "cosine":
-        schedule["beyond"] = "wave"
-    if kind == "polynomial":
-        schedule |= {"power": 1.0, "floor": _end_of_polynomial(draft, level)}
+    match kind:
+        case "cosine":
+            schedule["beyond"] = "wave"
+        case "polynomial":
+            schedule |= {"power": 1.0, "floor": _end_of_polynomial(draft, level)}
     return schedule
 
 
@@ -234,28 +221,11 @@ def _lay(draft: Draft, place: str, section: Mapping[str, Any], level: str) -> No
         if isinstance(value, Mapping) and value:
             _lay(draft, f"{place}.{key}", value, level)
             continue
-        name = _KEYS.get(key, "lr_scheduler" if "schedule" in place else "optimizer")
+        name = _KEYS.get(key, key)
+        if f"{BASE}.{name}" not in draft.values:
+            name = "lr_scheduler" if "schedule" in place else "optimizer"
         line = (name,) if name.startswith("lr_") else ()
         draft.set(f"{place}.{key}", value, *_flags(level, name), *line)
-
-
-_KEYS = MappingProxyType(
-    {
-        "betas": "betas",
-        "eps": "epsilon",
-        "weight_decay": "weight_decay",
-        "d0": "d0",
-        "growth_rate": "growth_rate",
-        "momentum": "momentum",
-        "weight_decouple": "decouple",
-        "safeguard_warmup": "safeguard_warmup",
-        "decay_steps": "lr_decay_steps",
-        "decay_of_run": "lr_decay_steps",
-        "warmup_steps": "lr_warmup_steps",
-        "warmup_share": "lr_warmup_steps",
-    }
-)
-"""Keys of optimizer.json by our settings; any other value comes from the optimizer or the schedule itself."""
 
 
 def _flags(level: str, key: str) -> tuple[str, ...]:
@@ -265,9 +235,8 @@ def _flags(level: str, key: str) -> tuple[str, ...]:
 
 def _scaler(draft: Draft) -> None:
     flag = "optimizer:apply_grad_scaler_step_tweaks"
-    draft.set("run.scaler.init", _SCALE, "disable_amp")
-    draft.set("run.scaler.growth", 2.0, "disable_amp")
-    draft.set("run.scaler.growth_interval", 25, "disable_amp")
+    values = {"run.scaler.init": _SCALE, "run.scaler.growth": 2.0, "run.scaler.growth_interval": 25}
+    draft.put(values, "disable_amp")
     by_step = {draft.in_steps(batches): [growth, interval] for batches, growth, interval in _PACES}
     stages = [[step, *pace] for step, pace in by_step.items()]
     draft.set("run.scaler.stages", stages if draft.values[flag] else [], flag)
@@ -277,31 +246,31 @@ def _scaler(draft: Draft) -> None:
 
 
 def _freezing(draft: Draft) -> None:
-    key = {name: f"{_FREEZING}.{name}" for name in ("unfreeze_last_n_layers", "unfreeze_final_n_layers",
-           "freeze_front_n_layers", "freeze_embeddings", "freeze_final_layer_norm")}  # fmt: skip
-    last = draft.values[key["unfreeze_last_n_layers"]]
-    if draft.values[key["unfreeze_final_n_layers"]] is not None:
-        draft.note(key["unfreeze_final_n_layers"], "is taken for unfreeze_last_n_layers")
-        last = draft.values[key["unfreeze_final_n_layers"]] if last is None else last
-    front = draft.values[key["freeze_front_n_layers"]] or 0
+    names = ("unfreeze_last_n_layers", "unfreeze_final_n_layers", "freeze_front_n_layers", "freeze_embeddings",
+             "freeze_final_layer_norm")  # fmt: skip
+    keys = [f"{_FREEZING}.{name}" for name in names]
+    last, final, front, embeddings, norm = (draft.values[key] for key in keys)
+    if final is not None:
+        draft.note(keys[1], "is taken for unfreeze_last_n_layers")
+        last = final if last is None else last
+    front = front or 0
     assert isinstance(front, int)
     if front < 0:
         last = -front if last is None else last
     if isinstance(last, int) and last < 1:
-        draft.refuse(key["unfreeze_last_n_layers"], f"must be 1 or more, got {last}", "null trains all", "E1017")
+        draft.refuse(keys[0], f"must be 1 or more, got {last}", "null trains all", "E1017")
         return
     if last is not None:
-        draft.set("model.last_layers", last, key["unfreeze_last_n_layers"], key["freeze_front_n_layers"])
+        draft.set("model.last_layers", last, keys[0], keys[2])
     frozen = [f"~text_encoder/*layers.{number}.*" for number in range(front)]  # there may be fewer layers
-    embeddings = draft.values[key["freeze_embeddings"]]
     if embeddings is True or (front > 0 and embeddings is None):
         frozen.append("text_encoder/*embeddings*")
     if embeddings is False and last is not None:
         frozen.append("!text_encoder/*embeddings*")
-    if draft.values[key["freeze_final_layer_norm"]]:
+    if norm:
         frozen.append("text_encoder/*final_layer_norm*")
     if frozen:
-        draft.set("model.freeze", frozen, *key.values())
+        draft.set("model.freeze", frozen, *keys)
         draft.formerly["model.freeze"] = [one.removeprefix("~") for one in frozen]
 
 
@@ -317,16 +286,15 @@ def averages(draft: Draft) -> None:
     weights = "both" if raw and average else "raw" if raw or not is_on else "ema"
     draft.set("run.preview.weights", weights, "ema_sample_nonema_model", "ema_sample_ema_model")
     if not is_on:
-        for flag in ("ema_update_interval", "ema_device", "ema_sample_nonema_model", "ema_sample_ema_model",
-                     "ema_resume_model"):  # fmt: skip
-            is_default = {"ema_update_interval": 500, "ema_device": "cpu"}.get(flag)
-            if draft.values[flag] not in (is_default, None, False):
+        usual = {"ema_update_interval": 500, "ema_device": "cpu"}
+        for flag in (*usual, "ema_sample_nonema_model", "ema_sample_ema_model", "ema_resume_model"):
+            if draft.values[flag] not in (usual.get(flag), None, False):
                 draft.note(flag, "without ema_decay_rate or ema_strength_target there is no average")
         return
-    if strength is not None:
+    if strength is None:
+        draft.set("optim.ema.decay", rate, "ema_decay_rate")
+    else:
         draft.set("optim.ema.strength", strength, "ema_strength_target")
         if rate is not None:
             draft.note("ema_decay_rate", "ema_strength_target counts; the rate it comes to is printed at the start")
-    else:
-        draft.set("optim.ema.decay", rate, "ema_decay_rate")
     draft.lay("ema_update_interval", "ema_device")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 
 from mezzotint.dialects.base import Draft, safe_name
 from mezzotint.dialects.everydream2._optimizer import tell_division
-from mezzotint.dialects.shared import setting_files
 
 STAMP = "{stamp}"
 """What the time of the start stands for in a run folder's name."""
@@ -50,35 +50,31 @@ def _place(draft: Draft) -> str:
 def _begin(draft: Draft, folder: str) -> None:
     """A new run from a model, or the newest run of the project."""
     model = draft.text("resume_ckpt")
-    if model == "findlast":
-        draft.set("model.path", folder, "resume_ckpt")
-        draft.set("run.resume", "latest", "resume_ckpt")
+    goes_on = model == "findlast"
+    values = {"model.path": folder if goes_on else model, "run.resume": "latest" if goes_on else "never"}
+    draft.put(values, "resume_ckpt")
+    if goes_on:
         shown = folder.replace(STAMP, "*")
         draft.note("resume_ckpt", f"goes on with the newest run of {shown}: optimizer, average and order included")
+    elif draft.says("resume_ckpt"):
+        draft.note("resume_ckpt", "a new run begins from it; a run folder of Mezzotint would be gone on with")
     else:
-        draft.set("model.path", model, "resume_ckpt")
-        draft.set("run.resume", "never", "resume_ckpt")
-        if not draft.says("resume_ckpt"):
-            draft.note("resume_ckpt", f"not given; {model} is taken")
-        else:
-            draft.note("resume_ckpt", "a new run begins from it; a run folder of Mezzotint would be gone on with")
+        draft.note("resume_ckpt", f"not given; {model} is taken")
     start = draft.text("ema_resume_model")
     if not start or (draft.values["ema_decay_rate"] is None and draft.values["ema_strength_target"] is None):
         return
-    if start == "findlast" and model == "findlast":
+    if start == "findlast" and goes_on:
         draft.note("ema_resume_model", "the average is part of the run that goes on")
-        return
-    draft.set("optim.ema.start", folder if start == "findlast" else start, "ema_resume_model")
+    else:
+        draft.set("optim.ema.start", folder if start == "findlast" else start, "ema_resume_model")
 
 
 def _seed(draft: Draft) -> None:
     seed = draft.whole("seed")
     if seed < -1:
         draft.refuse("seed", f"must be -1, which draws one, or 0 and more, got {seed}", code="E1017")
-        return
-    draft.set("run.seed", seed, "seed")
-    draft.set("sample.seed", seed, "seed")
-    draft.set("data.epoch_seed", "add", "seed")
+    else:
+        draft.put({"run.seed": seed, "sample.seed": seed, "data.epoch_seed": "add"}, "seed")
 
 
 def _saving(draft: Draft) -> None:
@@ -86,17 +82,13 @@ def _saving(draft: Draft) -> None:
     epochs, minutes = draft.values["save_every_n_epochs"], draft.values["ckpt_every_n_minutes"]
     if epochs is None and minutes is None:
         minutes = _MINUTES
-    every = []
-    if isinstance(epochs, int) and epochs >= 1:
-        every.append(f"{epochs} epochs")
-    if isinstance(minutes, int) and minutes >= 1:
-        every.append(f"{minutes} minutes")
+    counts = ((epochs, "epochs"), (minutes, "minutes"))
+    every = [f"{count} {unit}" for count, unit in counts if isinstance(count, int) and count >= 1]
     if len(every) == 2:
         draft.note("ckpt_every_n_minutes", "save_every_n_epochs is given, too: both save")
     if not every:
         draft.note("save_every_n_epochs", "below 1 is never: a model is saved at the end, a checkpoint on signals, too")
-    for path in ("run.save.every", "run.export.every"):
-        draft.set(path, every, "save_every_n_epochs", "ckpt_every_n_minutes")
+    draft.put({"run.save.every": every, "run.export.every": every}, "save_every_n_epochs", "ckpt_every_n_minutes")
     draft.set("run.export.from_epoch", max(0, draft.whole("save_ckpts_from_n_epochs")), "save_ckpts_from_n_epochs")
     draft.lay("no_prepend_last")
     draft.set("run.export.when_stopped", True, "save_every_n_epochs")
@@ -113,85 +105,66 @@ def _showing(draft: Draft) -> None:
         draft.lay(flag)
         if draft.whole(flag) > 1:
             tell_division(draft, flag)
-    _prompts(draft)
-    draft.set("sample.steps", 30, "sample_prompts")
-    draft.set("sample.guidance", [7.0, 4.0, 1.01], "sample_prompts")
-    draft.set("sample.solver", "ddim", "sample_prompts")
-    draft.set("sample.batch_size", max(1, draft.whole("batch_size") // 2), "batch_size")
-
-
-def _prompts(draft: Draft) -> None:
-    """The file of prompts. A default that is not there is no file."""
     name = draft.text("sample_prompts")
-    if draft.says("sample_prompts") or setting_files.is_there(name):
+    if draft.says("sample_prompts") or Path(name).expanduser().is_file():
         draft.set("sample.file", name, "sample_prompts")
     else:
         draft.note("sample_prompts", f"there is no {name} here: captions of the data set are drawn")
+    draw = {"sample.steps": 30, "sample.guidance": [7.0, 4.0, 1.01], "sample.solver": "ddim"}
+    draft.put(draw, "sample_prompts")
+    draft.set("sample.batch_size", max(1, draft.whole("batch_size") // 2), "batch_size")
 
 
 def _validation(draft: Draft) -> None:
     """What is held out and measured."""
-    before = "validation:"
-    given = {key.removeprefix(before): value for key, value in draft.values.items() if key.startswith(before)}
-    name = "validation_config"
-    if draft.values[name] is None or given["validate_training"] is False:
+    before, name = "validation:", "validation_config"
+    values = {key.removeprefix(before): value for key, value in draft.values.items() if key.startswith(before)}
+    if draft.values[name] is None or values["validate_training"] is False:
         draft.set("run.validation.every", None, name, "validation:validate_training")
         return
-    mode = given["val_split_mode"]
-    folders = dict(text.partition("=")[::2] for text in _texts(given["extra_manual_datasets"]))
-    if mode == "automatic":
-        old = given["val_split_proportion"]
-        named = draft.says("validation:auto_split_proportion") or old is None
-        share = given["auto_split_proportion"] if named else old
-        draft.set("data.holdout.share", share, "validation:auto_split_proportion", "validation:val_split_proportion")
-    elif mode == "manual":
-        root = given["manual_data_root"] or given["val_data_root"]
-        if not root:
-            draft.refuse("validation:manual_data_root", "is missing, and val_split_mode is manual", code="E1017")
+    extra = values["extra_manual_datasets"]
+    folders = dict(str(text).partition("=")[::2] for text in extra) if isinstance(extra, tuple) else {}
+    match values["val_split_mode"]:
+        case "automatic":
+            share, old = values["auto_split_proportion"], values["val_split_proportion"]
+            share = share if draft.says("validation:auto_split_proportion") or old is None else old
+            flags = ("validation:auto_split_proportion", "validation:val_split_proportion")
+            draft.set("data.holdout.share", share, *flags)
+        case "manual":
+            root = values["manual_data_root"] or values["val_data_root"]
+            if root:
+                folders["val"] = str(root)
+            else:
+                draft.refuse("validation:manual_data_root", "is missing, and val_split_mode is manual", code="E1017")
+    flag = "validation:extra_manual_datasets"
+    for key, path in folders.items():
+        if re.fullmatch(r"[A-Za-z0-9_-]{1,50}", key):
+            draft.set(f"data.holdout.path.{key}", path, flag if key != "val" else "validation:manual_data_root", flag)
         else:
-            folders = {**folders, "val": str(root)}
-    _folders(draft, folders)
-    if given["stabilize_training_loss"]:
-        share = given["stabilize_split_proportion"]
+            draft.refuse(flag, f"{key!r} is no name for a curve", "letters, digits, - and _ are allowed", "E1017")
+    if values["stabilize_training_loss"]:
+        share = values["stabilize_split_proportion"]
         draft.set("run.validation.training_share", share, "validation:stabilize_split_proportion")
     draft.set("data.holdout.max_samples", _ALL, name)
-    _measured(draft, given["every_n_epochs"])
+    _measured(draft, draft.number("validation:every_n_epochs"))
 
 
-def _folders(draft: Draft, folders: dict[str, str]) -> None:
-    flag = "validation:extra_manual_datasets"
-    for name, path in folders.items():
-        if re.fullmatch(r"[A-Za-z0-9_-]{1,50}", name):
-            draft.set(f"data.holdout.path.{name}", path, flag if name != "val" else "validation:manual_data_root", flag)
-        else:
-            draft.refuse(flag, f"{name!r} is no name for a curve", "letters, digits, - and _ are allowed", "E1017")
-
-
-def _measured(draft: Draft, epochs: object) -> None:
-    flag = "validation:every_n_epochs"
-    assert isinstance(epochs, (int, float))
+def _measured(draft: Draft, epochs: float) -> None:
+    flag, whole = "validation:every_n_epochs", max(1, round(epochs))
     if epochs <= 0:
         draft.refuse(flag, f"must be above 0, got {epochs:g}", code="E1017")
         return
-    whole = max(1, round(epochs))
     draft.set("run.validation.every", f"{whole} epochs", flag)
     if whole != epochs:
         more = "; run.validation.every takes steps, too" if epochs < 1 else ""
         draft.note(flag, f"whole epochs are counted here: {whole} is taken{more}")
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, tuple) else ()
-
-
 def _live(draft: Draft) -> None:
     """train.json read anew at each epoch, below what the line says."""
     flag = "load_settings_every_epoch"
-    if not draft.values[flag]:
-        return
-    if draft.values["config"] is None:
+    if draft.values[flag] and draft.values["config"] is None:
         draft.note(flag, "without --config there is no file to read")
-        return
-    draft.set("run.live.path", draft.text("config"), flag)
-    draft.set("run.live.dialect", "everydream2", flag)
-    draft.set("run.live.line", list(draft.line), flag)
+    elif draft.values[flag]:
+        live = {"path": draft.text("config"), "dialect": "everydream2", "line": list(draft.line)}
+        draft.put({f"run.live.{key}": value for key, value in live.items()}, flag)

@@ -9,7 +9,6 @@ step that is not saved, pictures of any shape at any size.
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 
 from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Dialect, Draft
@@ -18,7 +17,7 @@ from mezzotint.dialects.mindone_sdxl._rows import FLAGS, NO_CONFIG
 from mezzotint.dialects.mindone_sdxl._targets import CONTROLNET, DREAMBOOTH, INVERSION, TARGETS
 from mezzotint.dialects.mindone_sdxl._tools import TOOLS
 from mezzotint.dialects.shared import setting_files, timestep_bias
-from mezzotint.dialects.shared.targets import Config, read_text
+from mezzotint.dialects.shared.targets import Config
 from mezzotint.errors import RecipeError
 
 SCRIPT = "train.py"
@@ -34,14 +33,14 @@ def compute(draft: Draft) -> None:
     if config is None:
         return
     known = {"version", "model", "optim", "data"}
-    for key in sorted(config.tree.keys() - known, key=str):
+    for key in sorted(config.tree.keys() - known):
         config.refuse((key,), "unknown section", f"known are {', '.join(sorted(known))}", "E1016")
     _model.model(config)
     section = _data.data(config)
-    each = _run.batch_size(config, section)
-    _optim.optim(config, each)
-    _run.run(config, section)
-    _objective(draft)
+    _optim.optim(config, _run.batch_size(config, section))
+    _run.run(draft, section)
+    draft.lay("timestep_bias_strategy", "snr_gamma")
+    timestep_bias.notes(draft)
     if not Path(draft.text("config")).expanduser().is_file():
         _shipped_before(draft)
 
@@ -56,11 +55,6 @@ def _shipped_before(draft: Draft) -> None:
     }  # fmt: skip
 
 
-def _objective(draft: Draft) -> None:
-    draft.lay("timestep_bias_strategy", "snr_gamma")
-    timestep_bias.notes(draft)
-
-
 def _config(draft: Draft) -> Config | None:
     """The YAML of --config: the file, or, where it is not there, the one of its name that ships."""
     name = draft.text("config")
@@ -73,7 +67,7 @@ def _config(draft: Draft) -> Config | None:
         draft.note("config", f"there is no {name} here; the file of that name that ships with Mezzotint is read")
         path = shipped
     try:
-        return Config(draft, name, read_text(path, name), TARGETS)
+        return Config(draft, name, path, TARGETS)
     except RecipeError as error:
         draft.problems += error.problems
         if not error.problems:
@@ -93,11 +87,11 @@ def _no_config(draft: Draft, name: str) -> None:
         draft.refuse("config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {known}", "E1017")
         return
     kinds = {"lora": "LoRA", "dreambooth": "DreamBooth", "controlnet": "ControlNet", "textual_inversion": "inversion"}
-    for word, kind in kinds.items():
-        if word in name:
-            draft.refuse("config", f"{name} is not here, and {kind} is not supported yet", f"these ship: {known}")
-            return
-    draft.refuse("config", f"{name} is not here", f"these ship: {known}", "E1017")
+    kind = next((kind for word, kind in kinds.items() if word in name), "")
+    if kind:
+        draft.refuse("config", f"{name} is not here, and {kind} is not supported yet", f"these ship: {known}")
+    else:
+        draft.refuse("config", f"{name} is not here", f"these ship: {known}", "E1017")
 
 
 DIALECT = Dialect(
@@ -109,11 +103,9 @@ DIALECT = Dialect(
     expand=_launch.expand,
     accumulation="gradient_accumulation_steps",
     tools=TOOLS,
-    other_scripts=MappingProxyType(
-        {
-            "train_dreambooth.py": DREAMBOOTH,
-            "train_textual_inversion.py": INVERSION,
-            "train_controlnet.py": CONTROLNET,
-        }
-    ),
+    other_scripts={
+        "train_dreambooth.py": DREAMBOOTH,
+        "train_textual_inversion.py": INVERSION,
+        "train_controlnet.py": CONTROLNET,
+    },
 )

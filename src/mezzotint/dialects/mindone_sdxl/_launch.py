@@ -9,43 +9,31 @@ that the script gives it, and one torchrun line for each server.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
-from mezzotint.dialects.mindone_sdxl import _caches
+from mezzotint.dialects.mindone_sdxl._data import CACHE_FLAGS, cache_holds, cached_by
+from mezzotint.dialects.mindone_sdxl._rows import CACHE, WEIGHT
 from mezzotint.dialects.shared import setting_files
 from mezzotint.dialects.shared.launchers import ParsedCommand, Server
 from mezzotint.errors import Problem
 
-_WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
-_FIXED = "checkpoints/sd_xl_base_1.0_vaefix_ms.ckpt"
-_PLAIN = ("--config", "configs/training/sd_xl_base_finetune_910b.yaml", "--weight", _WEIGHT)
+_PLAIN = f"--config configs/training/sd_xl_base_finetune_910b.yaml --weight {WEIGHT}"
 _SIX = (
-    *("--config", "configs/training/sd_xl_base_finetune_910b_fa.yaml", "--weight", _FIXED),
-    *("--per_batch_size", "6", "--param_fp16", "True"),
+    "--config configs/training/sd_xl_base_finetune_910b_fa.yaml --weight checkpoints/sd_xl_base_1.0_vaefix_ms.ckpt "
+    "--per_batch_size 6 --param_fp16 True"
 )
-_CACHED = ("--data_sink", "True", "--sink_size", "100", "--cache_latent", "True", "--cache_text_embedding", "True")
-_SHARED = ("--max_device_memory", "59GB", "--is_parallel", "True")
-_FILL = (
-    "--task",
-    "cache",
-    "--save_path_with_time",
-    "False",
-    "--cache_latent",
-    "True",
-    "--cache_text_embedding",
-    "True",
-)
+_CACHED = f"--data_sink True --sink_size 100 {CACHE_FLAGS}"
+_SHARED = "--max_device_memory 59GB --is_parallel True"
 
-SCRIPTS: dict[str, tuple[str, ...]] = {
-    "run_distribute_vanilla_ft_910b.sh": (*_PLAIN, *_SHARED),
-    "run_distribute_vanilla_ft_910b_cache.sh": (*_PLAIN, *_SHARED, *_CACHED),
-    "run_distribute_vanilla_ft_910b_bs6.sh": (*_SIX, *_SHARED),
-    "run_distribute_vanilla_ft_910b_bs6_cache.sh": (*_SIX, *_SHARED, *_CACHED),
-    "cache_data.sh": (*_PLAIN, "--is_parallel", "True", *_FILL),
+SCRIPTS = {
+    "run_distribute_vanilla_ft_910b.sh": f"{_PLAIN} {_SHARED}",
+    "run_distribute_vanilla_ft_910b_cache.sh": f"{_PLAIN} {_SHARED} {_CACHED}",
+    "run_distribute_vanilla_ft_910b_bs6.sh": f"{_SIX} {_SHARED}",
+    "run_distribute_vanilla_ft_910b_bs6_cache.sh": f"{_SIX} {_SHARED} {_CACHED}",
+    "cache_data.sh": f"{_PLAIN} --is_parallel True --task cache --save_path_with_time False {CACHE_FLAGS}",
 }
 """What each script gives `train.py`, besides the data."""
 
@@ -71,10 +59,10 @@ def expand(words: Sequence[str]) -> ParsedCommand | None:
     most = 6 if "cache" in name else 5
     if not 5 <= len(arguments) <= most:
         more = " [CACHE]" if most == 6 else ""
-        _wrong(command, name, f"takes {_FORM}{more}, got {len(arguments)} arguments", "")
+        _wrong(command, name, f"takes {_FORM}{more}, got {len(arguments)} arguments")
         return command
     table, first, end, world, data = arguments[:5]
-    command.words = [*SCRIPTS[name], "--data_path", data]
+    command.words = [*SCRIPTS[name].split(), "--data_path", data]
     if len(arguments) == 6:
         command.words += ["--cache_path", arguments[5]]
     command.verb = "cache" if name == "cache_data.sh" else "train"
@@ -87,30 +75,25 @@ def expand(words: Sequence[str]) -> ParsedCommand | None:
 def _use_cache(command: ParsedCommand, data: str) -> None:
     """The document's line that trains with a cache is the one that trains without: where one of this data lies, it is
     used."""
-    cache = _caches.DEFAULT
-    is_theirs = _caches.is_theirs(cache)
-    is_there = is_theirs or _caches.is_ours(cache)
-    if not is_there or Path(data).expanduser().resolve() == Path(cache).resolve():
+    whose = cached_by(CACHE)
+    if not whose or Path(data).expanduser().resolve() == Path(CACHE).resolve():
         return
-    if is_theirs and not _caches.holds(cache, data):
-        more = f"{cache} holds what MindONE has encoded, and not of {data}; name it as DATA to train on it"
-        command.more_notes.append(("cache_path", more))
-        return
-    command.words += _caches.FLAGS.split()
-    whose = "MindONE" if is_theirs else "Mezzotint"
-    command.more_notes.append(
-        ("cache_path", f"{cache} holds what {whose} has encoded, and is trained on; without this folder pictures are")
-    )
+    if whose == "MindONE" and not cache_holds(CACHE, data):
+        note = f"{CACHE} holds what MindONE has encoded, and not of {data}; name it as DATA to train on it"
+    else:
+        command.words += CACHE_FLAGS.split()
+        note = f"{CACHE} holds what {whose} has encoded, and is trained on; without this folder pictures are"
+    command.more_notes.append(("cache_path", note))
 
 
-def _wrong(command: ParsedCommand, where: str, what: str, remedy: str) -> None:
+def _wrong(command: ParsedCommand, where: str, what: str, remedy: str = "") -> None:
     command.problems.append(Problem(where, what, remedy, "E1084"))
 
 
 def _ranks(command: ParsedCommand, table: str, numbers: tuple[str, str, str]) -> None:
     """Which ranks are this server's, and which servers there are."""
     if not all(one.isdecimal() for one in numbers):
-        _wrong(command, "START END WORLD", f"must be whole numbers, got {' '.join(numbers)}", "")
+        _wrong(command, "START END WORLD", f"must be whole numbers, got {' '.join(numbers)}")
         return
     first, end, world = (int(one) for one in numbers)
     cards = end - first
@@ -119,47 +102,47 @@ def _ranks(command: ParsedCommand, table: str, numbers: tuple[str, str, str]) ->
         _wrong(command, "START END WORLD", what, "for two servers of 8 cards write 0 8 16 and 8 16 16")
         return
     command.processes, command.machines = cards, world // cards
-    servers = _servers(command, table)
-    if servers is not None and sum(server.cards for server in servers) != world:
-        total = sum(server.cards for server in servers)
-        _wrong(command, table, f"has {total} cards, and WORLD is {world}", "make the table anew, or write its number")
-        return
-    if servers is not None and any(server.cards != cards for server in servers):
-        _wrong(command, table, "has servers of different numbers of cards", f"each has to have {cards}")
-        return
+    servers = _servers(command, table, cards)
+    total = sum(server.cards for server in servers or ())
     if servers is None:
         servers = [Server(f"ADDRESS_{number + 1}", cards) for number in range(command.machines)]
         why = "" if command.machines == 1 else "; write the servers' addresses in the place of ADDRESS_1"
         command.more_notes.append(("", f"there is no rank table {table} here{why}"))
+    elif total != world:
+        _wrong(command, table, f"has {total} cards, and WORLD is {world}", "make the table anew, or write its number")
+        return
+    elif any(server.cards != cards for server in servers):
+        _wrong(command, table, "has servers of different numbers of cards", f"each has to have {cards}")
+        return
     command.servers, command.here = tuple(servers), first // cards
     if command.machines > 1:
         command.options = {"master_addr": servers[0].address, "master_port": "29500", "node_rank": str(command.here)}
 
 
-def _servers(command: ParsedCommand, table: str) -> list[Server] | None:
-    """The servers of a rank table in the order of their ranks; None when it is not there or not to be read."""
+def _servers(command: ParsedCommand, table: str, cards: int) -> list[Server] | None:
+    """The servers of a rank table in the order of their ranks; None when it is not there."""
     path = Path(table).expanduser()
     if not path.is_file():
         return None
     try:
         return _listed(outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig")))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = str(error) if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError) else ""
-        what = f"is no rank table{f': {why}' if why else ''}"
-        _wrong(command, table, what, "it holds server_list, of server_id and device with rank_id")
-        return [Server("", command.processes)] * command.machines if isinstance(command.processes, int) else None
+        why = f": {error}" if type(error) is ValueError else ""
+        _wrong(command, table, f"is no rank table{why}", "it holds server_list, of server_id and device with rank_id")
+        return [Server("", cards)] * command.machines
 
 
 def _listed(tree: Any) -> list[Server]:
     """Raises KeyError, TypeError, ValueError for what is no table."""
-    ranked = []
+    ranked: dict[int, Server] = {}
     for server in tree["server_list"]:
         ranks = sorted(int(device["rank_id"]) for device in server["device"])
         if ranks != list(range(ranks[0], ranks[0] + len(ranks))):
             raise ValueError(f"the ranks of {server['server_id']} are not in a row")
-        ranked.append((ranks[0], Server(str(server["server_id"]), len(ranks))))
-    ranked.sort(key=lambda one: one[0])
-    starts = [first for first, _ in ranked]
-    if starts != [sum(one.cards for _, one in ranked[:index]) for index in range(len(ranked))]:
-        raise ValueError("its ranks do not go from 0 up without gaps")
-    return [server for _, server in ranked]
+        ranked[ranks[0]] = Server(str(server["server_id"]), len(ranks))
+    end = 0
+    for first, one in sorted(ranked.items()):
+        if first != end:
+            raise ValueError("its ranks do not go from 0 up without gaps")
+        end += one.cards
+    return [ranked[first] for first in sorted(ranked)]

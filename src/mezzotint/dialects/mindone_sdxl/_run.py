@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mezzotint.dialects.base import Draft, run_name
-from mezzotint.dialects.shared.targets import Config, Node, flag_of
+from mezzotint.dialects.shared.targets import Config, Node
 from mezzotint.recipe.sections.sample import SDXL_SIZES
 
 STAMP = "{stamp}"
@@ -20,22 +20,21 @@ def batch_size(config: Config, section: Node) -> int:
     """The batch of one card, set for all of them."""
     draft = config.draft
     is_said = draft.values["per_batch_size"] is not None
-    flag = "per_batch_size" if is_said else flag_of(("data", "per_batch_size"))
-    each = draft.whole("per_batch_size") if is_said else section.values["per_batch_size"]
+    each = draft.whole("per_batch_size") if is_said else section["per_batch_size"]
+    flag = "per_batch_size" if is_said else section.flag("per_batch_size")
     if each is None:
-        config.refuse(("data", "per_batch_size"), "is missing", "write it, or give --per_batch_size", "E1017")
-        return 1
-    if each < 1:
+        section.refuse("per_batch_size", "is missing", "write it, or give --per_batch_size", "E1017")
+    elif each < 1:
         draft.refuse(flag, f"must be above 0, got {each}", code="E1017")
-        return 1
-    draft.set_batch(flag, each, "cards")
-    return each
+    else:
+        draft.set_batch(flag, each, "cards")
+        return int(each)
+    return 1
 
 
-def run(config: Config, section: Node) -> None:
+def run(draft: Draft, section: Node) -> None:
     """Everything of `run` and `sample`. section: the keys of `data`."""
-    draft = config.draft
-    _length(config, section)
+    _length(draft, section)
     _place(draft)
     _weights(draft)
     _precision(draft)
@@ -45,24 +44,21 @@ def run(config: Config, section: Node) -> None:
     draft.lay("seed")
 
 
-def _length(config: Config, section: Node) -> None:
-    draft = config.draft
-    epochs, batches = section.values["num_epochs"], section.values["total_step"]
-    if epochs:
-        if epochs < 0:
-            config.refuse(("data", "num_epochs"), f"must be 0 or more, got {epochs}", code="E1017")
-        draft.set("run.epochs", epochs, flag_of(("data", "num_epochs")))
+def _length(draft: Draft, section: Node) -> None:
+    epochs, batches = section["num_epochs"], section["total_step"]
+    if epochs < 0:
+        section.refuse("num_epochs", f"must be 0 or more, got {epochs}", code="E1017")
+    elif epochs:
+        section.lay("run.epochs", "num_epochs")
         if "total_step" in section.written:
-            draft.note(flag_of(("data", "total_step")), "num_epochs counts")
-        return
-    flag = flag_of(("data", "total_step"))
-    if batches < 1:
-        config.refuse(("data", "total_step"), f"must be above 0, got {batches}", code="E1017")
-        return
-    steps = draft.in_steps(batches)
-    draft.set("run.steps", steps, flag)
-    said = f"{batches} batches are {steps} steps; " if steps != batches else ""
-    draft.note(flag, f"{said}the run ends there, and there at the end of an epoch")
+            draft.note(section.flag("total_step"), "num_epochs counts")
+    elif batches < 1:
+        section.refuse("total_step", f"must be above 0, got {batches}", code="E1017")
+    else:
+        steps = draft.in_steps(batches)
+        draft.set("run.steps", steps, section.flag("total_step"))
+        said = f"{batches} batches are {steps} steps; " if steps != batches else ""
+        draft.note(section.flag("total_step"), f"{said}the run ends there, and there at the end of an epoch")
 
 
 def _place(draft: Draft) -> None:
@@ -70,22 +66,20 @@ def _place(draft: Draft) -> None:
     is_stamped = bool(draft.values["save_path_with_time"])
     draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path", "save_path_with_time")
     draft.set("run.name", run_name(draft.text("version")), "version")
-    draft.set("run.export.link", "weights", "save_path")
-    draft.set("run.export.single_file", True, "save_path")
+    draft.put({"run.export.link": "weights", "run.export.single_file": True}, "save_path")
     draft.set("run.export.name", "{what}_{micro_step}{ema}", "version")
     draft.set("run.resume", "never", "resume_step")
 
 
 def _weights(draft: Draft) -> None:
     """What the run begins from."""
-    given = draft.text("weight")
-    files = [one.strip() for one in given.split(",") if one.strip()]
-    if not files:
-        draft.set("model.path", "sdxl-refiner" if "refiner" in draft.text("version") else "sdxl", "weight")
-        draft.set("model.weights", "random", "weight")
-        draft.note("weight", "is empty: training starts from random weights, which fine-tuning never means")
-    else:
+    files = [one.strip() for one in draft.text("weight").split(",") if one.strip()]
+    if files:
         draft.set("model.path", files[0], "weight")
+    else:
+        path = "sdxl-refiner" if "refiner" in draft.text("version") else "sdxl"
+        draft.put({"model.path": path, "model.weights": "random"}, "weight")
+        draft.note("weight", "is empty: training starts from random weights, which fine-tuning never means")
     if len(files) > 1:
         draft.set("model.over", files[1:], "weight")
         draft.note("weight", f"{', '.join(files[1:])}: laid over {files[0]} in this order, the last counts")
@@ -102,14 +96,12 @@ def _weights(draft: Draft) -> None:
 
 def _precision(draft: Draft) -> None:
     level = draft.text("ms_amp_level")
-    is_half = level != "O0"
-    draft.set("run.precision", "fp16" if is_half else "fp32", "ms_amp_level")
-    draft.set("run.half", _HALVES[level], "ms_amp_level")
-    draft.set("run.frozen_dtype", "same" if is_half else "fp32", "ms_amp_level")
-    draft.set("run.weight_dtype", "same" if draft.values["param_fp16"] and is_half else "fp32", "param_fp16")
-    draft.set("run.scaler.kind", "static", "ms_amp_level")
-    draft.set("run.scaler.init", _SCALE, "ms_amp_level")
-    if draft.values["param_fp16"]:
+    is_half, is_small = level != "O0", bool(draft.values["param_fp16"])
+    values = {"run.precision": "fp16" if is_half else "fp32", "run.half": _HALVES[level]}
+    draft.put({**values, "run.frozen_dtype": "same" if is_half else "fp32"}, "ms_amp_level")
+    draft.set("run.weight_dtype", "same" if is_small and is_half else "fp32", "param_fp16")
+    draft.put({"run.scaler.kind": "static", "run.scaler.init": _SCALE}, "ms_amp_level")
+    if is_small:
         draft.note(
             "param_fp16",
             "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
@@ -134,13 +126,10 @@ def _memory(draft: Draft) -> None:
     draft.fits("sink_queue_size")
     if "runtime" not in draft.settings.get("run", {}):  # the YAML may ask for shared weights
         draft.set("run.runtime", "auto", "is_parallel")
-    if draft.launched.processes > 1 and not draft.values["is_parallel"]:
-        draft.refuse(
-            "is_parallel",
-            f"is False, and {draft.launched.processes} processes are running",
-            "write --is_parallel True",
-            "E1083",
-        )
+    processes = draft.launched.processes
+    if processes > 1 and not draft.values["is_parallel"]:
+        what = f"is False, and {processes} processes are running"
+        draft.refuse("is_parallel", what, "write --is_parallel True", "E1083")
 
 
 def _saving(draft: Draft) -> None:
@@ -152,21 +141,25 @@ def _saving(draft: Draft) -> None:
 
 
 def _showing(draft: Draft) -> None:
-    draft.set("sample.steps", 40, "infer_during_train")
-    draft.set("sample.guidance", 5.0, "infer_during_train")
-    draft.set("sample.solver", "euler", "infer_during_train")
-    ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in SDXL_SIZES:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
-        return
-    if not draft.values["infer_during_train"]:
-        draft.set("run.preview.every", None, "infer_during_train")
+    draws = "infer_during_train"
+    draft.put({"sample.steps": 40, "sample.guidance": 5.0, "sample.solver": "euler"}, draws)
+    size = size_of(draft)
+    if size and draft.values[draws]:
+        if draft.fits("infer_interval"):
+            steps = draft.in_steps(draft.whole("infer_interval"))
+            draft.set("run.preview.every", f"{steps} steps", "infer_interval", draws)
+        draft.set("sample.prompts", [PROMPT], draws)
+        draft.set("sample.size", list(size), "sd_xl_base_ratios", draws)
+    elif size:
+        draft.set("run.preview.every", None, draws)
         for flag in ("infer_interval", "sd_xl_base_ratios"):
             if draft.says(flag):
                 draft.note(flag, "without --infer_during_train True nothing is drawn")
-        return
-    if draft.fits("infer_interval"):
-        steps = draft.in_steps(draft.whole("infer_interval"))
-        draft.set("run.preview.every", f"{steps} steps", "infer_interval", "infer_during_train")
-    draft.set("sample.prompts", [PROMPT], "infer_during_train")
-    draft.set("sample.size", list(SDXL_SIZES[ratio]), "sd_xl_base_ratios", "infer_during_train")
+
+
+def size_of(draft: Draft) -> tuple[int, int] | None:
+    """Width and height that are drawn; refuses a ratio that is not known."""
+    ratio = draft.text("sd_xl_base_ratios")
+    if ratio not in SDXL_SIZES:
+        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
+    return SDXL_SIZES.get(ratio)

@@ -10,46 +10,40 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from mezzotint.assets import ASSETS
-from mezzotint.dialects.base import Draft, Row, Tool, switch
+from mezzotint.dialects.base import Draft, Row, Tool, idle, refused, row
 from mezzotint.dialects.mindone_sdxl._model import model
+from mezzotint.dialects.mindone_sdxl._rows import NO_CLOUD, WEIGHT
+from mezzotint.dialects.mindone_sdxl._run import size_of
 from mezzotint.dialects.mindone_sdxl._targets import TARGETS
-from mezzotint.dialects.shared.targets import Config, read_text
+from mezzotint.dialects.shared.targets import Config
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SDXL_SIZES
 
-_WEIGHT = "checkpoints/sd_xl_base_1.0_ms.ckpt"
 _TO_MINDSPORE, _FROM_MINDSPORE = ("pt_to_ms", "st_to_ms"), ("ms_to_pt", "ms_to_st")
 SHIPPED = ASSETS / "mindone" / "inference"
 """The YAML files that the sampler's documents name, in words of our own."""
-_CLOUD = "runs on the machine that it is started on, so copy the files there yourself"
 
-SAMPLERS = MappingProxyType(
-    {
-        "EulerEDMSampler": "euler", "HeunEDMSampler": "heun", "EulerAncestralSampler": "euler-a",
-        "AncestralSampler": "euler", "DPMPP2SAncestralSampler": "dpm++-2s-a", "DPMPP2MSampler": "dpm++",
-        "LinearMultistepSampler": "lms", "LCMSampler": "lcm",
-    }
-)  # fmt: skip
+SAMPLERS: Mapping[str, str] = {
+    "EulerEDMSampler": "euler", "HeunEDMSampler": "heun", "EulerAncestralSampler": "euler-a",
+    "AncestralSampler": "euler", "DPMPP2SAncestralSampler": "dpm++-2s-a", "DPMPP2MSampler": "dpm++",
+    "LinearMultistepSampler": "lms", "LCMSampler": "lcm",
+}  # fmt: skip
 """Their samplers by our solvers."""
 
 
-def _idle(flag: str, default: str | int | None, about: str) -> Row:
-    form = "whole" if isinstance(default, int) else "text"
-    return Row(flag, form, default, "without effect", about=about, may_be_empty=True)  # type: ignore[arg-type]
+def _idle(flag: str, default: str | int | type, about: str) -> Row:
+    return idle(flag, default, about, may_be_empty=True)
 
 
 # convert
 
 _CONVERT = (
-    Row("task", "text", "pt_to_ms", "computed", choices=(*_TO_MINDSPORE, *_FROM_MINDSPORE),
-        about="to MindSpore's .ckpt, or from it"),
-    Row("weight_safetensors", "text", None, "computed", required=True, about="the .safetensors file"),
-    Row("weight_ms", "text", None, "computed", required=True, about="the .ckpt file"),
-    _idle("key_torch", None, "the names of tensors are known"),
-    _idle("key_ms", None, "the names of tensors are known"),
+    row("task", "pt_to_ms", "--dtype", "to MindSpore's .ckpt, or from it", choices=(*_TO_MINDSPORE, *_FROM_MINDSPORE)),
+    row("weight_safetensors", str, "", "the .safetensors file", required=True),
+    row("weight_ms", str, "", "the .ckpt file", required=True),
+    _idle("key_torch", str, "the names of tensors are known"),
+    _idle("key_ms", str, "the names of tensors are known"),
 )  # fmt: skip
 
 
@@ -63,9 +57,9 @@ def _convert(draft: Draft) -> list[str]:
 # merge
 
 _MERGE = (
-    Row("base_weight", "text", _WEIGHT, "computed", about="the whole model"),
-    Row("additional_weights", "text", None, "computed", required=True, about="files that are laid over it, in order"),
-    Row("save_path", "text", "./merged_weight.ckpt", "computed", about="the file that is written"),
+    row("base_weight", WEIGHT, "", "the whole model"),
+    row("additional_weights", str, "", "files that are laid over it, in order", required=True),
+    row("save_path", "./merged_weight.ckpt", "", "the file that is written"),
 )  # fmt: skip
 
 
@@ -80,62 +74,64 @@ _NUMBERS = (
     "orig_width", "orig_height", "target_width", "target_height", "crop_coords_top", "crop_coords_left",
 )  # fmt: skip
 _SAMPLE = (
-    Row("task", "text", "txt2img", "computed", choices=("txt2img", "img2img"), about="from noise, or from a picture"),
-    Row("config", "text", "configs/inference/sd_xl_base.yaml", "computed", about="tells base model and refiner apart"),
-    Row("weight", "text", _WEIGHT, "computed", about="the model; of several with commas between, later ones "
-        "are laid over the first"),
-    Row("prompt", "text", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k", "computed",
-        about="a text, or a .txt file with one a line"),
-    Row("negative_prompt", "text", "", "computed", may_be_empty=True, about="of the refiner alone"),
-    switch("support_long_prompts", outcome="refused",
-           about="prompts of more than 77 tokens are not supported; leave it out"),
-    Row("sd_xl_base_ratios", "text", "1.0", "computed", about="the size of txt2img"),
-    *(Row(flag, "whole", None, "computed", about="what the model is told of sizes") for flag in _NUMBERS),
-    Row("aesthetic_score", "number", 6.0, "computed", about="what the refiner is told"),
-    Row("negative_aesthetic_score", "number", 2.5, "computed", about="what the refiner is told to leave"),
-    Row("sampler", "text", "EulerEDMSampler", "computed", choices=tuple(SAMPLERS), about="the solver"),
-    Row("guider", "text", "VanillaCFG", "computed", choices=("VanillaCFG", "IdentityGuider"), about="whether to guide"),
-    Row("guidance_scale", "number", 5.0, "computed", about="held between 0 and 100"),
-    switch("thresholding", about="bounds what guidance works on"),
-    Row("dynamic_thresholding_ratio", "number", 0.995, "computed", about="the share that is left alone"),
-    Row("sample_max_value", "number", 1.0, "computed", about="the largest bound"),
-    Row("discretization", "text", None, "computed",
-        choices=("LegacyDDPMDiscretization", "EDMDiscretization", "DiffusersDDPMDiscretization"),
-        about="the levels of noise; without it, those of the schedule"),
-    Row("sigma_min", "number", 0.002, "computed", about="with EDMDiscretization"),
-    Row("sigma_max", "number", 80.0, "computed", about="with EDMDiscretization"),
-    Row("rho", "number", 7.0, "computed", about="with EDMDiscretization"),
-    Row("sample_step", "whole", 40, "computed", about="held between 1 and 1000"),
+    row("task", "txt2img", "", "from noise, or from a picture", choices=("txt2img", "img2img")),
+    row("config", "configs/inference/sd_xl_base.yaml", "model.prediction run.vae_dtype",
+        "tells base model and refiner apart"),
+    row("weight", WEIGHT, "model.path model.over",
+        "the model; of several with commas between, later ones are laid over the first"),
+    row("prompt", "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k",
+        "--prompt --file",
+        "a text, or a .txt file with one a line"),
+    row("negative_prompt", "", "--negative", "of the refiner alone", may_be_empty=True),
+    refused("support_long_prompts", False, "prompts of more than 77 tokens are not supported; leave it out"),
+    row("sd_xl_base_ratios", "1.0", "--size", "the size of txt2img"),
+    *(row(flag, int, "", "what the model is told of sizes") for flag in _NUMBERS),
+    row("aesthetic_score", 6.0, "sample.framing.aesthetic_score", "what the refiner is told"),
+    row("negative_aesthetic_score", 2.5, "sample.framing.negative_aesthetic_score",
+        "what the refiner is told to leave"),
+    row("sampler", "EulerEDMSampler", "--solver sample.solver", "the solver", choices=tuple(SAMPLERS)),
+    row("guider", "VanillaCFG", "", "whether to guide", choices=("VanillaCFG", "IdentityGuider")),
+    row("guidance_scale", 5.0, "--guidance sample.guidance", "held between 0 and 100"),
+    row("thresholding", False, "", "bounds what guidance works on"),
+    row("dynamic_thresholding_ratio", 0.995, "sample.thresholding.ratio", "the share that is left alone"),
+    row("sample_max_value", 1.0, "sample.thresholding.max", "the largest bound"),
+    row("discretization", str, "--spacing sample.spacing sample.sigmas",
+        "the levels of noise; without it, those of the schedule",
+        choices=("LegacyDDPMDiscretization", "EDMDiscretization", "DiffusersDDPMDiscretization")),
+    row("sigma_min", 0.002, "sample.sigma_min", "with EDMDiscretization"),
+    row("sigma_max", 80.0, "sample.sigma_max", "with EDMDiscretization"),
+    row("rho", 7.0, "sample.rho", "with EDMDiscretization"),
+    row("sample_step", 40, "--steps sample.steps", "held between 1 and 1000"),
     _idle("num_rows", 1, "num_cols counts, there as here"),
-    Row("num_cols", "whole", 1, "computed", about="pictures of a prompt, by seeds in a row, 10 at most"),
-    Row("seed", "whole", 42, "computed", about="of the first picture"),
-    switch("deterministic", default=True, outcome="without effect", about="a seed draws the same picture anyway"),
-    Row("init_latent_path", "text", None, "refused", about="noise is drawn by seeds; leave it out"),
-    Row("init_noise_scheduler_path", "text", None, "refused", about="levels of noise are settings; leave it out"),
-    switch("precision_keep_origin_dtype", outcome="without effect", about="types are those of ms_amp_level"),
-    Row("save_path", "text", "outputs/demo/", "computed", about="where pictures lie"),
-    Row("img", "text", None, "computed", about="the picture of img2img"),
-    Row("strength", "number", 0.75, "computed", about="how much of it is drawn anew"),
-    switch("add_pipeline", about="a refiner draws the end"),
+    row("num_cols", 1, "", "pictures of a prompt, by seeds in a row, 10 at most"),
+    row("seed", 42, "--seed", "of the first picture"),
+    idle("deterministic", True, "a seed draws the same picture anyway"),
+    refused("init_latent_path", str, "noise is drawn by seeds; leave it out"),
+    refused("init_noise_scheduler_path", str, "levels of noise are settings; leave it out"),
+    idle("precision_keep_origin_dtype", False, "types are those of ms_amp_level"),
+    row("save_path", "outputs/demo/", "--out", "where pictures lie"),
+    row("img", str, "sample.image", "the picture of img2img"),
+    row("strength", 0.75, "sample.strength", "how much of it is drawn anew"),
+    row("add_pipeline", False, "", "a refiner draws the end"),
     _idle("pipeline_config", "configs/inference/sd_xl_refiner.yaml", "the refiner is known by its weights"),
-    Row("pipeline_weight", "text", "checkpoints/sd_xl_refiner_1.0_ms.ckpt", "computed", about="the refiner"),
-    Row("stage2strength", "number", 0.15, "computed", about="the refiner's share"),
-    switch("finish_denoising", default=True, about="the base model stops where the refiner begins"),
-    Row("controlnet_mode", "text", None, "refused", about="ControlNet is not supported yet"),
-    Row("control_image_path", "text", None, "refused", about="ControlNet is not supported yet"),
+    row("pipeline_weight", "checkpoints/sd_xl_refiner_1.0_ms.ckpt", "sample.refiner.path", "the refiner"),
+    row("stage2strength", 0.15, "sample.refiner.strength", "the refiner's share"),
+    row("finish_denoising", True, "sample.refiner.finish", "the base model stops where the refiner begins"),
+    refused("controlnet_mode", str, "ControlNet is not supported yet"),
+    refused("control_image_path", str, "ControlNet is not supported yet"),
     _idle("low_threshold", 100, "ControlNet alone reads it"),
     _idle("high_threshold", 200, "ControlNet alone reads it"),
-    switch("save_detected_map", outcome="without effect", about="ControlNet alone reads it"),
-    Row("textual_inversion_weight", "text", None, "refused", about="textual inversion is not supported yet"),
-    _idle("placeholder_token", None, "textual inversion alone reads it"),
-    _idle("num_vectors", None, "textual inversion alone reads it"),
-    Row("device_target", "text", "Ascend", "computed", choices=("Ascend", "GPU", "CPU"), about="where to draw"),
+    idle("save_detected_map", False, "ControlNet alone reads it"),
+    refused("textual_inversion_weight", str, "textual inversion is not supported yet"),
+    _idle("placeholder_token", str, "textual inversion alone reads it"),
+    _idle("num_vectors", str, "textual inversion alone reads it"),
+    row("device_target", "Ascend", "run.device", "where to draw", choices=("Ascend", "GPU", "CPU")),
     _idle("ms_mode", 1, "it changes no numbers"),
-    switch("ms_jit", default=True, outcome="without effect", about="it changes no numbers"),
-    Row("ms_amp_level", "text", "O2", "computed", choices=("O0", "O1", "O2", "O3"), about="O0 is float32, others fp16"),
-    switch("ms_enable_graph_kernel", outcome="without effect", about="it changes no numbers"),
-    switch("enable_modelarts", outcome="without effect", about=_CLOUD),
-    *(_idle(flag, None, _CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
+    idle("ms_jit", True, "it changes no numbers"),
+    row("ms_amp_level", "O2", "run.precision", "O0 is float32, others fp16", choices=("O0", "O1", "O2", "O3")),
+    idle("ms_enable_graph_kernel", False, "it changes no numbers"),
+    idle("enable_modelarts", False, NO_CLOUD),
+    *(_idle(flag, str, NO_CLOUD) for flag in ("ckpt_url", "train_url", "multi_data_url", "pretrain_url", "ckpt_dir")),
 )  # fmt: skip
 
 
@@ -143,18 +139,28 @@ def _sample(draft: Draft) -> list[str]:
     is_refiner, read = _inference(draft)
     version = "SDXL-refiner-1.0" if is_refiner else "SDXL-base-1.0"
     folder = Path(draft.text("save_path")) / draft.text("task") / version
+    refiner = ("pipeline_weight", "stage2strength", "finish_denoising")
+    first, *others = [one.strip() for one in draft.text("weight").split(",") if one.strip()] or [""]
     return [
-        *_model(draft),
+        first,
+        *([f"model.over=[{','.join(map(json.dumps, others))}]"] if others else []),
         *_prompts(draft, is_refiner=is_refiner),
         *_numbers(draft),
         *_levels(draft),
         *_framing(draft),
         *_picture(draft),
-        *_second(draft),
+        *_words(draft, *(refiner if draft.values["add_pipeline"] else ())),
         *_computing(draft, read),
         "--numbered",
         f"--out={folder}",
     ]
+
+
+def _words(draft: Draft, *flags: str) -> list[str]:
+    """What flags say, by the first of our names for each."""
+    values = [(draft.rows[flag].to[0], draft.values[flag]) for flag in flags]
+    texts = {path: f"{value:g}" if isinstance(value, float) else str(value or "") for path, value in values}
+    return [f"{path}={str(value).lower() if isinstance(value, bool) else texts[path]}" for path, value in values]
 
 
 def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
@@ -169,7 +175,7 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
         if "config" in draft.named:
             draft.note("config", f"there is no {name} here; the file of that name that ships with Mezzotint is read")
     try:
-        config = Config(draft, name, read_text(path, name), TARGETS)
+        config = Config(draft, name, path, TARGETS)
     except RecipeError as error:
         draft.problems += error.problems
         return False, {}
@@ -181,11 +187,6 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     if model_settings.get("prediction", "epsilon") != "epsilon":
         read["model.prediction"] = model_settings["prediction"]
     return is_refiner, read
-
-
-def _model(draft: Draft) -> list[str]:
-    first, *others = [one.strip() for one in draft.text("weight").split(",") if one.strip()] or [""]
-    return [first, *([f"model.over=[{','.join(map(json.dumps, others))}]"] if others else [])]
 
 
 def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
@@ -204,13 +205,10 @@ def _prompts(draft: Draft, *, is_refiner: bool) -> list[str]:
 
 def _numbers(draft: Draft) -> list[str]:
     """Size, steps, guidance, solver, seeds."""
-    ratio = draft.text("sd_xl_base_ratios")
-    if ratio not in SDXL_SIZES:
-        draft.refuse("sd_xl_base_ratios", f"takes {', '.join(SDXL_SIZES)}, got {ratio!r}", code="E1017")
+    width, height = size_of(draft) or (0, 0)
     steps = min(1000, max(1, draft.whole("sample_step")))
     scale = min(100.0, max(0.0, draft.number("guidance_scale")))
-    if draft.text("guider") == "IdentityGuider":
-        scale = 1.0
+    scale = 1.0 if draft.text("guider") == "IdentityGuider" else scale
     count = draft.whole("num_cols")
     if not 1 <= count <= 10:
         draft.refuse("num_cols", f"must be 1 to 10, got {count}", code="E1017")
@@ -218,7 +216,6 @@ def _numbers(draft: Draft) -> list[str]:
     sampler = draft.text("sampler")
     if sampler == "LinearMultistepSampler":
         draft.note("sampler", "each step is taken once; there, twice by mistake")
-    width, height = SDXL_SIZES.get(ratio, (0, 0))
     is_own = draft.text("task") == "img2img"
     if is_own and "sd_xl_base_ratios" in draft.named:
         draft.note("sd_xl_base_ratios", "img2img keeps the picture's own size, there as here")
@@ -230,69 +227,44 @@ def _numbers(draft: Draft) -> list[str]:
 
 
 def _levels(draft: Draft) -> list[str]:
-    kind = draft.text("discretization")
-    words = []
-    match kind:
-        case "EDMDiscretization":
-            words = [
-                "sample.sigmas=edm",
-                *(f"sample.{key}={draft.number(key):g}" for key in ("sigma_min", "sigma_max", "rho")),
-            ]
-        case "DiffusersDDPMDiscretization":
-            words = ["--spacing=leading"]
-        case _:
-            words = ["--spacing=stability"]
-    if kind != "EDMDiscretization":
-        for flag in ("sigma_min", "sigma_max", "rho"):
+    kind, levels = draft.text("discretization"), ("sigma_min", "sigma_max", "rho")
+    if kind == "EDMDiscretization":
+        words = ["sample.sigmas=edm", *_words(draft, *levels)]
+    else:
+        words = [f"--spacing={'leading' if kind == 'DiffusersDDPMDiscretization' else 'stability'}"]
+        for flag in levels:
             if flag in draft.named:
                 draft.note(flag, "is for --discretization EDMDiscretization")
     if draft.values["thresholding"]:
-        words.append(f"sample.thresholding.ratio={draft.number('dynamic_thresholding_ratio'):g}")
-        words.append(f"sample.thresholding.max={draft.number('sample_max_value'):g}")
+        words += _words(draft, "dynamic_thresholding_ratio", "sample_max_value")
     return words
 
 
 def _framing(draft: Draft) -> list[str]:
     """Sizes and scores that the model is told, where they are not those of what is drawn."""
     words = []
-    for name, flags in (
-        ("original_size", ("orig_width", "orig_height")),
-        ("target_size", ("target_width", "target_height")),
-    ):
+    for name, flags in (("original_size", _NUMBERS[:2]), ("target_size", _NUMBERS[2:4])):
         pair = [draft.values[flag] for flag in flags]
         if None not in pair:
             words.append(f"sample.framing.{name}=[{pair[0]},{pair[1]}]")
         elif pair != [None, None]:
-            missing = flags[pair.index(None)]
-            draft.refuse(missing, "is missing beside its other side", code="E1017")
-    corner = [draft.values["crop_coords_top"], draft.values["crop_coords_left"]]
+            draft.refuse(flags[pair.index(None)], "is missing beside its other side", code="E1017")
+    corner = [draft.values[flag] for flag in _NUMBERS[4:]]
     if corner != [None, None]:
         words.append(f"sample.framing.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
-    for flag in ("aesthetic_score", "negative_aesthetic_score"):
-        if flag in draft.named:
-            words.append(f"sample.framing.{flag}={draft.number(flag):g}")
-    return words
+    scores = ("aesthetic_score", "negative_aesthetic_score")
+    return words + _words(draft, *(flag for flag in scores if flag in draft.named))
 
 
 def _picture(draft: Draft) -> list[str]:
     if draft.text("task") == "img2img":
         if not draft.text("img"):
             draft.refuse("img", "is missing; img2img begins with a picture", code="E1017")
-        return [f"sample.image={draft.text('img')}", f"sample.strength={draft.number('strength'):g}"]
+        return _words(draft, "img", "strength")
     for flag in ("img", "strength"):
         if flag in draft.named:
             draft.note(flag, "is for --task img2img")
     return []
-
-
-def _second(draft: Draft) -> list[str]:
-    if not draft.values["add_pipeline"]:
-        return []
-    return [
-        f"sample.refiner.path={draft.text('pipeline_weight')}",
-        f"sample.refiner.strength={draft.number('stage2strength'):g}",
-        f"sample.refiner.finish={'true' if draft.values['finish_denoising'] else 'false'}",
-    ]
 
 
 def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
@@ -305,24 +277,8 @@ def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
     return words
 
 
-_SAMPLE_FLAGS = MappingProxyType(
-    {
-        "--out": "save_path", "--prompt": "prompt", "--file": "prompt", "--negative": "negative_prompt",
-        "--size": "sd_xl_base_ratios", "--seed": "seed", "--steps": "sample_step", "sample.steps": "sample_step",
-        "--guidance": "guidance_scale", "sample.guidance": "guidance_scale", "--solver": "sampler",
-        "sample.solver": "sampler", "--spacing": "discretization", "sample.spacing": "discretization",
-        "sample.sigmas": "discretization", "sample.sigma_min": "sigma_min", "sample.sigma_max": "sigma_max",
-        "sample.rho": "rho", "sample.thresholding.ratio": "dynamic_thresholding_ratio",
-        "sample.thresholding.max": "sample_max_value", "sample.image": "img", "sample.strength": "strength",
-        "sample.refiner.path": "pipeline_weight", "sample.refiner.strength": "stage2strength",
-        "sample.refiner.finish": "finish_denoising", "model.path": "weight", "model.over": "weight",
-        "model.prediction": "config", "run.vae_dtype": "config", "run.precision": "ms_amp_level",
-        "run.device": "device_target",
-    }
-)  # fmt: skip
-
 TOOLS = (
-    Tool("convert", _CONVERT, _convert, ("convert_weight.py",), MappingProxyType({"--dtype": "task"})),
+    Tool("convert", _CONVERT, _convert, ("convert_weight.py",)),
     Tool("merge", _MERGE, _merge, ("merge_weight.py",)),
-    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",), _SAMPLE_FLAGS),
+    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",)),
 )

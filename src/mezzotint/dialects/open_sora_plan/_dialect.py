@@ -8,20 +8,17 @@ begins at the next epoch, the same noise on all processes, rates and averages th
 from __future__ import annotations
 
 from pathlib import PurePath
-from types import MappingProxyType
 
 from mezzotint.dialects.base import Dialect, Draft, bucket_step, dividing, run_name
 from mezzotint.dialects.open_sora_plan._rows import ROWS, SCHEDULES
 
 SCRIPT = "train_t2v.py"
-OTHER_SCRIPTS = MappingProxyType(
-    {
-        "train_causalvae.py": "trains the autoencoder, which is not supported",
-        "train_t2v_diffusers.py": "belongs to a later version, whose flags differ",
-        "sample_t2v.py": "draws clips; `mezzotint sample` does",
-        "infer_t5.py": "makes the text cache; `mezzotint cache --as open-sora-plan -- …` with the training line does",
-    }
-)
+OTHER_SCRIPTS = {
+    "train_causalvae.py": "trains the autoencoder, which is not supported",
+    "train_t2v_diffusers.py": "belongs to a later version, whose flags differ",
+    "sample_t2v.py": "draws clips; `mezzotint sample` does",
+    "infer_t5.py": "makes the text cache; `mezzotint cache --as open-sora-plan -- …` with the training line does",
+}
 _FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 _PAIRS = 28
 
@@ -46,12 +43,10 @@ def compute(draft: Draft) -> None:
 
 def _weights(draft: Draft) -> None:
     path = draft.text("pretrained")
+    draft.set("model.path", path or "latte-17f", "pretrained")
     if not path:
-        draft.set("model.path", "latte-17f", "pretrained")
         draft.set("model.weights", "random", "pretrained")
         draft.note("pretrained", "not given: every weight is random, and the model learns from nothing")
-    else:
-        draft.set("model.path", path, "pretrained")
     if PurePath(path).suffix in _FILES:
         draft.set("model.config", "latte-17f", "pretrained")
     if PurePath(path).name == "train_resume.ckpt":
@@ -82,21 +77,15 @@ def _clips(draft: Draft) -> None:
     if side < 16 or side % 16:
         fitting = max(16, round(side / 16) * 16)
         draft.refuse("max_image_size", f"must be a multiple of 16, got {side}", f"write {fitting}", "E1017")
-    flag = "video_data"
-    if frames == 1:
-        flag = "image_data"
-        if draft.says("video_data"):
-            draft.note("video_data", "with --num_frames 1 the list of pictures alone is read")
+    flag = "image_data" if frames == 1 else "video_data"
+    if frames == 1 and draft.says("video_data"):
+        draft.note("video_data", "with --num_frames 1 the list of pictures alone is read")
     if not draft.text(flag):
         draft.refuse(flag, "is not given; it names the list file of the data set", code="E1017")
-    draft.set("data.format", "clip-list", flag)
-    draft.set("data.path", [draft.text(flag)], flag)
-    draft.set("data.clips.frames", frames, "num_frames")
-    draft.set("model.latte.video_length", frames // 4 + 1, "num_frames")
-    draft.set("data.resolution", side, "max_image_size")
-    draft.set("data.buckets.shape", "square", "max_image_size")
-    draft.set("data.buckets.step", bucket_step(side), "max_image_size")
-    draft.set("data.resize", "open-sora-plan", "max_image_size")
+    draft.put({"data.format": "clip-list", "data.path": [draft.text(flag)]}, flag)
+    draft.put({"data.clips.frames": frames, "model.latte.video_length": frames // 4 + 1}, "num_frames")
+    squares = {"data.buckets.shape": "square", "data.buckets.step": bucket_step(side), "data.resize": "open-sora-plan"}
+    draft.put({"data.resolution": side, **squares}, "max_image_size")
     draft.lay("enable_flip", "filter_nonexistent")
 
 
@@ -110,10 +99,8 @@ def _stills(draft: Draft) -> None:
     if count and from_clips and frames < count:
         draft.refuse("use_image_num", f"{count} pictures cannot be taken from {frames} frames", f"write {frames}")
     if count and not from_clips and not draft.text("image_data"):
-        draft.refuse(
-            "use_image_num", f"{count} pictures beside each clip, and no source of them",
-            "name a list with --image_data, or write --use_img_from_vid True", "E1017",
-        )  # fmt: skip
+        remedy = "name a list with --image_data, or write --use_img_from_vid True"
+        draft.refuse("use_image_num", f"{count} pictures beside each clip, and no source of them", remedy, "E1017")
     draft.set("data.clips.stills", count, "use_image_num")
     if not count:
         for flag in ("image_data", "use_img_from_vid"):
@@ -131,8 +118,7 @@ def _stills(draft: Draft) -> None:
 def _text(draft: Draft) -> None:
     is_cached = bool(draft.values["text_embed_cache"])
     draft.lay("text_embed_cache")
-    draft.set("data.captions.clean", True, "text_encoder_name")
-    draft.set("data.captions.dropout", 0.0, "text_encoder_name")
+    draft.put({"data.captions.clean": True, "data.captions.dropout": 0.0}, "text_encoder_name")
     if not is_cached or draft.says("text_encoder_name"):
         draft.set("model.text_encoder", draft.text("text_encoder_name"), "text_encoder_name", "text_embed_cache")
     draft.fits("model_max_length")
@@ -193,9 +179,8 @@ def _rate(draft: Draft) -> None:
 def _update(draft: Draft) -> None:
     draft.lay("optim")
     if draft.text("optim") == "adamw":
-        draft.note(
-            "optim", "adamw is torch's; the port's own rule, without bias correction, is --optim AdamWeightDecay"
-        )
+        what = "adamw is torch's; the port's own rule, without bias correction, is --optim AdamWeightDecay"
+        draft.note("optim", what)
     betas = draft.values["betas"]
     if not isinstance(betas, tuple) or len(betas) != 2:
         draft.refuse("betas", f"are two numbers, got {betas}", "such as 0.9 0.999", "E1017")
@@ -235,9 +220,8 @@ def _precision(draft: Draft) -> None:
 def _memory(draft: Draft) -> None:
     exempt = draft.whole("num_no_recompute")
     if not 0 <= exempt <= _PAIRS:
-        draft.refuse(
-            "num_no_recompute", f"lies between 0 and {_PAIRS}, the pairs of blocks; got {exempt}", code="E1017"
-        )
+        what = f"lies between 0 and {_PAIRS}, the pairs of blocks; got {exempt}"
+        draft.refuse("num_no_recompute", what, code="E1017")
     if exempt and not draft.values["use_recompute"]:
         draft.note("num_no_recompute", "acts with --use_recompute True alone")
     draft.set("run.recompute.exempt_last", exempt if draft.values["use_recompute"] else 0, "num_no_recompute")
@@ -265,8 +249,7 @@ def _processes(draft: Draft) -> None:
         return
     if mode == "semi":
         draft.note("parallel_mode", "semi is taken for optim")
-    draft.set("run.runtime", "fsdp", "parallel_mode")
-    draft.set("run.shard.parameters", False, "parallel_mode")
+    draft.put({"run.runtime": "fsdp", "run.shard.parameters": False}, "parallel_mode")
     size = draft.whole("optimizer_weight_shard_size")
     if not draft.says("optimizer_weight_shard_size") and size > processes:
         size = processes
@@ -294,11 +277,9 @@ def _length(draft: Draft) -> None:
 
 
 def _saving(draft: Draft) -> None:
-    named = "output_path" if draft.text("output_path") else "output_dir"
-    folder = draft.text(named)
-    draft.set("run.folder", folder, named)
-    draft.set("run.name", run_name(folder), named)
-    draft.set("run.export.link", "ckpt", named)
+    flag = "output_path" if draft.text("output_path") else "output_dir"
+    folder = draft.text(flag)
+    draft.put({"run.folder": folder, "run.name": run_name(folder), "run.export.link": "ckpt"}, flag)
     draft.lay("seed")
     draft.set("run.resume", _resume(draft), "resume_from_checkpoint")
     draft.lay("profile")
@@ -314,11 +295,9 @@ def _resume(draft: Draft) -> str:
         case "true" | "1":
             return "auto"
     if PurePath(path).name == "train_resume.ckpt":
-        draft.note(
-            "resume_from_checkpoint", "a checkpoint of the port: its weights begin a new run, and nothing else of it"
-        )
-        draft.set("model.path", path, "resume_from_checkpoint")
-        draft.set("model.config", "latte-17f", "resume_from_checkpoint")
+        what = "a checkpoint of the port: its weights begin a new run, and nothing else of it"
+        draft.note("resume_from_checkpoint", what)
+        draft.put({"model.path": path, "model.config": "latte-17f"}, "resume_from_checkpoint")
         draft.settings["model"].pop("weights", None)
         return "auto"
     return path

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,11 @@ _TORCHRUN = re.compile(r"torch\.distributed\.(run|launch)")
 _ACCELERATE = re.compile(r"accelerate(\.commands\.(launch|accelerate_cli))?")
 _ENVIRONMENT = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 _CARRIED = {
-    "main_process_ip": "master-addr",
-    "master_addr": "master-addr",
-    "main_process_port": "master-port",
-    "master_port": "master-port",
-    "machine_rank": "node-rank",
-    "node_rank": "node-rank",
-    "rdzv_backend": "rdzv-backend",
-    "rdzv_endpoint": "rdzv-endpoint",
-    "rdzv_id": "rdzv-id",
-}
+    "main_process_ip": "master-addr", "master_addr": "master-addr", "main_process_port": "master-port",
+    "master_port": "master-port", "machine_rank": "node-rank", "node_rank": "node-rank",
+    "rdzv_backend": "rdzv-backend", "rdzv_endpoint": "rdzv-endpoint", "rdzv_id": "rdzv-id",
+}  # fmt: skip
 """Where processes meet, in a launcher's words and in torchrun's."""
-
 
 _MPI = frozenset(("mpirun", "mpiexec", "mpirun.openmpi"))
 _MPI_HOSTS = ("hostfile", "machinefile", "host", "H", "f")
@@ -75,34 +69,29 @@ class ParsedCommand:
         """How many processes the line starts, "gpu" for one a device."""
         return self.processes if isinstance(self.processes, str) else self.processes * self.machines
 
+    def refuse(self, option: str, what: str, remedy: str = "") -> None:
+        """Something of the launcher's own that cannot be done."""
+        self.problems.append(Problem(option, what, remedy, "E1019"))
+
     def insist(self, dialect: str, running: int) -> None:
         """Raises RecipeError E1019 when the line wants other processes than there are."""
         total = self.total_processes
         if total in (1, running) or (total == "gpu" and running > 1):
             return
         many = "a process on each GPU" if total == "gpu" else f"{total} processes"
-        raise RecipeError(
-            f"the line starts {many}, and {running} {'is' if running == 1 else 'are'} running; "
-            f"type{self._each()}: {self.torchrun(dialect)}",
-            code="E1019",
-        )
-
-    def _each(self) -> str:
-        """Which server the line is for, where the table names several."""
-        if len(self.servers) < 2:
-            return ""
-        return f" on server {self.here + 1} of {len(self.servers)}, {self.servers[self.here].address}"
+        count, where = len(self.servers), ""
+        if count > 1:
+            where = f" on server {self.here + 1} of {count}, {self.servers[self.here].address}"
+        what = f"the line starts {many}, and {running} {'is' if running == 1 else 'are'} running"
+        raise RecipeError(f"{what}; type{where}: {self.torchrun(dialect)}", code="E1019")
 
     def lines(self, dialect: str) -> list[tuple[str, str]]:
         """(server, line) for each server that takes part; the server is "" when there is one."""
         if self.machines == 1:
             return [("", self.torchrun(dialect))]
         names = [server.address for server in self.servers] or [f"server {n + 1}" for n in range(self.machines)]
-        lines = []
-        for rank, name in enumerate(names):
-            there = replace(self, options={**self.options, "node_rank": str(rank)})
-            lines.append((name, there.torchrun(dialect)))
-        return lines
+        options = ({**self.options, "node_rank": str(rank)} for rank in range(len(names)))
+        return [(name, replace(self, options=one).torchrun(dialect)) for name, one in zip(names, options, strict=True)]
 
     def torchrun(self, dialect: str) -> str:
         """The line that starts as many processes as this one asks for."""
@@ -144,60 +133,58 @@ def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:
 
 
 def _tool(words: Sequence[str]) -> str:
-    names = [setting_files.short(word) for word in words]
-    if any(_ACCELERATE.fullmatch(name) for name in names) or "accelerate-launch" in names:
+    names = {setting_files.short(word) for word in words}
+    if "accelerate-launch" in names or any(map(_ACCELERATE.fullmatch, names)):
         return "accelerate"
-    if _MPI & set(names):
+    if _MPI & names:
         return "mpirun"
     if "msrun" in names:
         return "msrun"
-    if "torchrun" in names or any(_TORCHRUN.fullmatch(name) for name in names):
-        return "torchrun"
-    return "python"
+    return "torchrun" if "torchrun" in names or any(map(_TORCHRUN.fullmatch, names)) else "python"
 
 
 def _read(command: ParsedCommand, words: Sequence[str]) -> None:
-    if command.tool == "python":
-        return
     options = _options(words)
-    if command.tool == "mpirun":
-        _read_mpi(command, words)
-        return
-    if command.tool == "msrun":
-        _read_msrun(command, options)
-        return
+    match command.tool:
+        case "python":
+            return
+        case "mpirun":
+            _read_mpi(command, words)
+            return
+        case "msrun":
+            _read_msrun(command, options)
+            return
     if command.tool == "accelerate" and options.get("config_file"):
         options = _config(command, options["config_file"]) | options
     command.options = options
-    machines = options.get("num_machines") or options.get("nnodes") or "1"
-    per_node = options.get("nproc_per_node")
-    total = options.get("num_processes")
-    command.machines = _count(command, "num_machines", machines)
-    if command.tool == "torchrun":
-        command.processes = (
-            per_node if per_node in ("gpu", "auto") else _count(command, "nproc_per_node", per_node or "1")
-        )
+    per_node, total = options.get("nproc_per_node"), options.get("num_processes")
+    command.machines = _count(command, "num_machines", options.get("num_machines") or options.get("nnodes") or "1")
+    if command.tool == "torchrun" and per_node in ("gpu", "auto"):
+        command.processes = per_node
+    elif command.tool == "torchrun":
+        command.processes = _count(command, "nproc_per_node", per_node or "1")
     elif total:
         command.processes = max(1, _count(command, "num_processes", total) // command.machines)
     elif "multi_gpu" in options:
         command.processes = "gpu"
-    command.mixed_precision = _precision(command, options.get("mixed_precision"))
+    word = {"False": "no", "false": "no"}.get(options.get("mixed_precision", ""), options.get("mixed_precision"))
+    if word in (None, "no", "fp16", "bf16"):
+        command.mixed_precision = word
+    else:
+        command.refuse("--mixed_precision", f"takes no, fp16 or bf16, got {word!r}")
     command.cpu = options.get("cpu", options.get("use_cpu", "false")).lower() in ("", "true")
 
 
 def _read_mpi(command: ParsedCommand, words: Sequence[str]) -> None:
     """`mpirun -n 8`: that many on this machine. Where hosts are listed, torchrun is started on each of them."""
-    for index, word in enumerate(words):
+    for word, after in pairwise([*words, ""]):
         name, _, value = word.lstrip("-").partition("=")
-        after = words[index + 1] if index + 1 < len(words) else ""
-        if not word.startswith("-"):
-            continue
-        if name in ("n", "np", "c"):
+        if word.startswith("-") and name in ("n", "np", "c"):
             command.processes = _count(command, name, value or after)
-        elif name in _MPI_HOSTS:
+        elif word.startswith("-") and name in _MPI_HOSTS:
             what = f"lists hosts ({value or after}), which torchrun does not start"
             remedy = "start torchrun on each: --nnodes N --node-rank R --nproc-per-node CARDS --master-addr FIRST"
-            command.problems.append(Problem(word.partition("=")[0], what, remedy, "E1019"))
+            command.refuse(word.partition("=")[0], what, remedy)
 
 
 def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
@@ -206,40 +193,37 @@ def _read_msrun(command: ParsedCommand, options: dict[str, str]) -> None:
     local = _count(command, "local_worker_num", options.get("local_worker_num", str(world)))
     command.processes, command.machines, command.options = local, max(1, world // local), options
     if world % local:
-        what = f"must be a multiple of --local_worker_num, got {world} and {local}"
-        command.problems.append(Problem("--worker_num", what, "", "E1019"))
+        command.refuse("--worker_num", f"must be a multiple of --local_worker_num, got {world} and {local}")
 
 
 def _options(words: Sequence[str]) -> dict[str, str]:
     """The launcher's options, "" for a switch; hyphens and underscores are the same to it."""
     options: dict[str, str] = {}
-    for index, word in enumerate(words):
+    for word, after in pairwise([*words, "-"]):
         if word.startswith("--"):
             name, sign, value = word[2:].partition("=")
-            after = words[index + 1] if index + 1 < len(words) else "-"
             options[name.replace("-", "_")] = value if sign else ("" if after.startswith("-") else after)
     return options
 
 
 def _config(command: ParsedCommand, name: str) -> dict[str, str]:
     """The values of the configuration that the line names, as texts."""
+    called = f"the launcher's configuration {name}"
     try:
         tree: dict[str, Any] = yaml_rules.load(outside.read_text(Path(name).expanduser()), name).tree
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
-        what = f"the launcher's configuration {name} cannot be read: {reason}"
         remedy = "make it with `accelerate config --config_file`, or say --num_processes instead"
-        command.problems.append(Problem("--config_file", what, remedy, "E1019"))
+        command.refuse("--config_file", f"{called} cannot be read: {reason}", remedy)
         return {}
     except RecipeError as error:
-        what = f"the launcher's configuration {name} is no YAML"
-        command.problems.append(Problem("--config_file", what, error.message, "E1019"))
+        command.refuse("--config_file", f"{called} is no YAML", error.message)
         return {}
     plain = {key: value for key, value in tree.items() if isinstance(value, (str, int, bool))}
     kind = str(plain.pop("distributed_type", "NO")).upper()
     if kind not in ("NO", "MULTI_GPU", "MULTI_CPU"):
         what = f"the configuration {name} asks for {kind}, which is not done here"
-        command.problems.append(Problem("--config_file", what, "take MULTI_GPU or NO", "E1019"))
+        command.refuse("--config_file", what, "take MULTI_GPU or NO")
     if kind == "NO":
         plain.pop("num_processes", None)
     return {key: str(value) for key, value in plain.items()}
@@ -248,13 +232,5 @@ def _config(command: ParsedCommand, name: str) -> dict[str, str]:
 def _count(command: ParsedCommand, option: str, text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
-    command.problems.append(Problem(f"--{option}", f"must be a whole number above 0, got {text!r}", "", "E1019"))
+    command.refuse(f"--{option}", f"must be a whole number above 0, got {text!r}")
     return 1
-
-
-def _precision(command: ParsedCommand, text: str | None) -> str | None:
-    word = {"False": "no", "false": "no"}.get(text or "", text)
-    if word is None or word in ("no", "fp16", "bf16"):
-        return word
-    command.problems.append(Problem("--mixed_precision", f"takes no, fp16 or bf16, got {word!r}", "", "E1019"))
-    return None

@@ -27,8 +27,9 @@ _VARIABLE = re.compile(r"\$\{?\w+\}?|%\w+%")
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What the parser has to know of a flag. choices: the only texts it takes, () for any. from_json: reads what stands
-    in a JSON file in a form of its own; raises ValueError. may_be_empty: whether `""` is a value of it."""
+    """What the parser has to know of a flag, which stands without dashes. choices: the only texts it takes, () for any.
+    from_json: reads what stands in a JSON file in a form of its own; raises ValueError. may_be_empty: whether `""` is a
+    value of it."""
 
     flag: str
     form: Form
@@ -72,7 +73,8 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
     while rest:
         word = rest.pop(0)
         if not _is_flag(word):
-            parsed.problems.append(_stray(word))
+            remedy = "values follow their flag: --flag value, or --flag=value; one with blanks stands in quotes"
+            parsed.problems.append(Problem(word[:60], "stands where a flag belongs", remedy, "E1016"))
             continue
         typed, sign, value = word.partition("=")
         if not sign and rest and rest[0] == "=" and len(rest) > 1 and not _is_flag(rest[1]):
@@ -80,37 +82,23 @@ def parse(words: Sequence[str], specs: Mapping[str, Spec]) -> Parsed:
             parsed.notes.append((typed[2:], f"written {typed} = {value}, is read as {typed}={value}"))
         taken = [value] if sign else []
         spec = _spec(typed, specs, parsed)
-        many = spec is None or spec.form in ("texts", "numbers")
-        wants = many or (spec is not None and spec.form != "switch")
-        while rest and not _is_flag(rest[0]) and not sign and (many or (wants and not taken)):
+        form = spec.form if spec is not None else "texts"
+        most = 0 if sign or form == "switch" else len(rest) if form in ("texts", "numbers") else 1
+        while rest and not _is_flag(rest[0]) and len(taken) < most:
             taken.append(rest.pop(0))
-        if spec is None:
-            continue
-        if spec.form == "switch" and not sign and rest and rest[0].lower() in _YES | _NO:
+        if form == "switch" and not sign and rest and rest[0].lower() in _YES | _NO:
             taken.append(rest.pop(0))
-        _take(spec, taken, parsed)
+        if spec is not None:
+            _take(spec, taken, parsed)
+    refused = {problem.where for problem in parsed.problems}
     for spec in specs.values():
-        if spec.required and spec.flag not in parsed.values and not _is_told(spec.flag, parsed):
+        if spec.required and spec.flag not in parsed.values and f"--{spec.flag}" not in refused:
             parsed.problems.append(Problem(f"--{spec.flag}", "is missing; the script needs it", "", "E1017"))
     return parsed
 
 
 def _is_flag(word: str) -> bool:
     return bool(_FLAG.match(word))  # -1 and -0.5 are numbers
-
-
-def _is_told(flag: str, parsed: Parsed) -> bool:
-    return any(problem.where == f"--{flag}" for problem in parsed.problems)
-
-
-def _stray(word: str) -> Problem:
-    what = "stands where a flag belongs"
-    return Problem(
-        word[:60],
-        what,
-        "values follow their flag: --flag value, or --flag=value; one with blanks stands in quotes",
-        "E1016",
-    )
 
 
 def _spec(typed: str, specs: Mapping[str, Spec], parsed: Parsed) -> Spec | None:
@@ -146,9 +134,8 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     """The words after a flag as its value: (value, "") or (None, what is wrong with it)."""
     if spec.form == "switch":
         word = taken[0].lower() if taken else "true"
-        return (
-            (word in _YES, "") if word in _YES | _NO else (None, f"is a switch: True or False, got {shown(taken[0])}")
-        )
+        is_one = word in _YES | _NO
+        return (word in _YES, "") if is_one else (None, f"is a switch: True or False, got {shown(taken[0])}")
     if not taken:
         return None, "has no value"
     for text in taken:
@@ -157,7 +144,9 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
     if spec.form == "texts":
         return tuple(taken), ""
     if spec.form == "numbers":
-        return _numbers(taken)
+        numbers = [_number(text, whole=False) for text in taken]
+        wrong = next((problem for _, problem in numbers if problem), "")
+        return (None, wrong) if wrong else (tuple(number for number, _ in numbers), "")
     text = taken[0]
     if not text.strip() and spec.may_be_empty:
         return "", ""
@@ -168,28 +157,16 @@ def value_of(spec: Spec, taken: Sequence[str]) -> tuple[Value, str]:
         return None, f"takes {', '.join(spec.choices)}, got {shown(text)}" + (f"; {hint}" if hint else "")
     if spec.form == "text":
         return text, ""
-    return _number(text, whole=spec.form == "whole")
+    value, problem = _number(text, whole=spec.form == "whole")
+    return (None, problem) if problem else (value, "")
 
 
-def _number(text: str, *, whole: bool) -> tuple[Value, str]:
+def _number(text: str, *, whole: bool) -> tuple[float, str]:
     try:
         value = int(text) if whole else float(text)
     except ValueError:
-        return None, f"must be a {'whole ' if whole else ''}number, got {shown(text)}"
-    if not math.isfinite(value):
-        return None, f"must be a finite number, got {shown(text)}"
-    return value, ""
-
-
-def _numbers(texts: Sequence[str]) -> tuple[Value, str]:
-    numbers: list[float] = []
-    for text in texts:
-        value, problem = _number(text, whole=False)
-        if problem:
-            return None, problem
-        assert isinstance(value, float)
-        numbers.append(value)
-    return tuple(numbers), ""
+        return 0, f"must be a {'whole ' if whole else ''}number, got {shown(text)}"
+    return value, "" if math.isfinite(value) else f"must be a finite number, got {shown(text)}"
 
 
 def shown(value: Value) -> str:

@@ -19,11 +19,6 @@ _LIMIT = 4_000_000
 """Bytes; a thousand times a file of settings."""
 
 
-def is_there(name: str) -> bool:
-    """Whether there is such a file."""
-    return Path(name).expanduser().is_file()
-
-
 def short(name: str) -> str:
     """How messages call a file: the last part of its path."""
     return re.split(r"[/\\]", name)[-1]

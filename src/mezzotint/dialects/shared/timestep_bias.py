@@ -5,19 +5,17 @@ says.
 
 from __future__ import annotations
 
-from mezzotint.dialects.base import Draft, Row
+from mezzotint.dialects.base import Draft, mapped
 
 ROWS = (
-    Row("timestep_bias_strategy", "text", "none", "mapped", ("objective.timestep_bias.strategy",),
-        choices=("none", "earlier", "later", "range"),
-        about="earlier ones (fine detail), later ones (composition), or a range is drawn more often"),
-    Row("timestep_bias_multiplier", "number", 1.0, "mapped", ("objective.timestep_bias.multiplier",),
-        about="how many times as often"),
-    Row("timestep_bias_begin", "whole", 0, "mapped", ("objective.timestep_bias.begin",), about="of range: the first"),
-    Row("timestep_bias_end", "whole", 1000, "mapped", ("objective.timestep_bias.end",),
-        about="of range: the first that is no longer in it"),
-    Row("timestep_bias_portion", "number", 0.25, "mapped", ("objective.timestep_bias.portion",),
-        about="of earlier and later: the share of timesteps"),
+    mapped("timestep_bias_strategy", "none", "objective.timestep_bias.strategy",
+        "earlier ones (fine detail), later ones (composition), or a range is drawn more often",
+        choices=("none", "earlier", "later", "range")),
+    mapped("timestep_bias_multiplier", 1.0, "objective.timestep_bias.multiplier", "how many times as often"),
+    mapped("timestep_bias_begin", 0, "objective.timestep_bias.begin", "of range: the first"),
+    mapped("timestep_bias_end", 1000, "objective.timestep_bias.end", "of range: the first that is no longer in it"),
+    mapped("timestep_bias_portion", 0.25, "objective.timestep_bias.portion",
+        "of earlier and later: the share of timesteps"),
 )  # fmt: skip
 
 _USED = {

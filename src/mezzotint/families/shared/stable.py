@@ -153,11 +153,7 @@ class StableFamily(ModelFamily):
     def _tokens(self, part: str, captions: Sequence[str]) -> Tensor:
         """(B, L) int64 on the device of a text encoder; what does not fit is cut off."""
         tokens = self._tokenizer(part)(
-            list(captions),
-            padding="max_length",
-            max_length=self._lengths[part],
-            truncation=True,
-            return_tensors="pt",
+            list(captions), padding="max_length", max_length=self._lengths[part], truncation=True, return_tensors="pt"
         )
         return cast(Tensor, tokens.input_ids).to(next(self._part(part).parameters()).device)
 

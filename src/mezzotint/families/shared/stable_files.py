@@ -9,9 +9,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
-from torch import Tensor, nn
+from torch import nn
 from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint import outside
@@ -19,9 +19,8 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds
-from mezzotint.weights.files import fingerprint, tensor_files
-from mezzotint.weights.files.tensor_files import Stored, TensorInfo
-from mezzotint.weights.folder import components, plain_vae, scheduler_file
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.folder import components, plain_vae
 from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import (
     FoundWeights,
@@ -29,19 +28,16 @@ from mezzotint.weights.folder.model_folder import (
     open_folder,
     read_json,
     require_plain,
-    shipped,
     tokenizer_files,
 )
 from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import KeyMap
-from mezzotint.weights.model_files import ModelFiles, Prediction
-from mezzotint.weights.single_file.overlay import Overlay
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.match_tensors import ComponentInFile
+from mezzotint.weights.single_file.overlay import OverlaidComponent, Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 Configs = Mapping[str, Mapping[str, Any]]
-ConfigConstraint = tuple[str, Any, Any]
-"""Something that two parts must agree on: in words, with what the one says and what the other says."""
-
 _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 _TOKENIZER_FILES = (
     "vocab.json",
@@ -70,6 +66,7 @@ class StableFiles(ModelFiles):
 
     settings: ModelSettings
     seed: int
+    root: Path
     folder: ModelFolder
     configs: Mapping[str, dict[str, Any]]
     scheduler: dict[str, Any]
@@ -111,8 +108,7 @@ class StableFiles(ModelFiles):
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:
         """See ModelFiles."""
-        name = cls.spec.name
-        files = cls.of(ModelSettings(family=name, path=shipped(f"tiny-{name}"), weights="random"), seed)
+        files = super().tiny(seed)
         configs = {part: config | dict(cls.narrower.get(part, {})) for part, config in files.configs.items()}
         return replace(files, configs=configs)
 
@@ -134,17 +130,13 @@ class StableFiles(ModelFiles):
         """The configuration's file of a part."""
         if part == "vae" and self.vae is not None:
             return self.vae.where
-        return self.folder.root / self.component(part) / "config.json"
+        return self.root / self.component(part) / "config.json"
 
     def weights_of(self, part: str) -> FoundWeights:
         """The weights of a part in the folder. Raises WeightsError E1407 when it has none."""
         weights = self.folder.weights(self.component(part))
         if weights is None:
-            raise WeightsError(
-                f"{self.where(part).parent}: has a configuration and no weights; give the path of a complete model, "
-                "or write model.weights=random to train from nothing",
-                code="E1407",
-            )
+            raise self._without_weights(self.where(part).parent)
         return weights
 
     def network(self, part: str) -> nn.Module:
@@ -152,12 +144,9 @@ class StableFiles(ModelFiles):
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
         if self.is_drawn(part):
             return components.draw(network, config, self.seed, part, where=where)
-        stored = self._stored(part)
-        if part == "denoiser" and self.whole_depth:
-            stored = _Shallower(
-                tensor_files.InFile(stored) if isinstance(stored, Path) else stored, frozenset(self._left_out())
-            )
-        return components.load(network, config, stored, where=where)
+        left_out = self._left_out() if part == "denoiser" and self.whole_depth else ()
+        stored = self.vae.stored if part == "vae" and self.vae is not None else self._stored(part)
+        return components.load(network, config, stored, where=where, left_out=left_out)
 
     def _left_out(self) -> list[str]:
         """The file's names of the transformer layers that `model.depth` leaves out."""
@@ -176,17 +165,14 @@ class StableFiles(ModelFiles):
             tensors = self.vae.tensors()
         elif part == "denoiser" and self.whole_depth:
             tensors = self.network(part).state_dict()
-        elif self.overlay is not None and self.overlay.touches(self.component(part)):
-            tensors = self.overlay.component(self.component(part)).everything()
-        elif self.single is not None:
-            tensors = self.single.component(self.component(part)).everything()
         else:
-            return None
+            stored = self._stored(part)
+            if isinstance(stored, Path):
+                return None
+            tensors = stored.everything()
         return Replaced(self.spec.networks[part], tensors, self.configs[part], keep_types=True)
 
-    def _stored(self, part: str) -> Stored | Path:
-        if part == "vae" and self.vae is not None:
-            return self.vae.stored
+    def _stored(self, part: str) -> ComponentInFile | OverlaidComponent | Path:
         if self.overlay is not None and self.overlay.touches(self.component(part)):
             return self.overlay.component(self.component(part))
         return self.single.component(self.component(part)) if self.single is not None else self.weights_of(part).path
@@ -215,7 +201,7 @@ class StableFiles(ModelFiles):
 
     def tokenizer_fingerprint(self, part: str) -> str:
         """Of the tokenizer's files that belong to a text encoder."""
-        paths = tokenizer_files(self.folder.root / self.spec.tokenizers[part])
+        paths = tokenizer_files(self.root / self.spec.tokenizers[part])
         return fingerprint.of_files([paths[name] for name in _TOKENIZER_FILES if name in paths])
 
     def media_identity(self) -> str:
@@ -232,21 +218,6 @@ class StableFiles(ModelFiles):
         """Factor and shift between the VAE's latents and the model's."""
         vae = self.configs["vae"]
         return float(vae.get("scaling_factor") or self.spec.latent_scale), float(vae.get("shift_factor") or 0.0)
-
-    @property
-    def prediction(self) -> Prediction:
-        """See ModelFiles."""
-        if self.settings.prediction is not None:
-            return self.settings.prediction
-        prediction = scheduler_file.prediction_of(self.scheduler)
-        if prediction is None:
-            raise WeightsError(
-                f"{self.folder.root / 'scheduler' / 'scheduler_config.json'}: prediction_type is "
-                f"{self.scheduler.get('prediction_type')!r}; family {self.spec.name} knows epsilon and v_prediction, "
-                "write model.prediction to choose",
-                code="E1409",
-            )
-        return cast(Prediction, prediction)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """What was met in the files of these parts that the reader should know."""
@@ -328,22 +299,20 @@ class StableFiles(ModelFiles):
             )
         configs = {part: folder.config(spec.folders[part]) for part in parts}
         cls._require_match(root, configs)
-        return cls(settings, seed, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+        return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 
     @classmethod
     def _require_match(cls, root: Path, configs: Configs) -> None:
         """The networks must fit each other, by their configurations."""
         unet, vae = configs["denoiser"], configs["vae"]
-        for what, one, two in (
-            *cls.constraints(configs),
-            ("the denoiser takes latents of channels", unet.get("in_channels", 4), vae.get("latent_channels", 4)),
-            ("the denoiser gives latents of channels", unet.get("out_channels", 4), vae.get("latent_channels", 4)),
-        ):
-            if one != two:
-                raise WeightsError(
-                    f"{root}: {what} {one}, the other part says {two}; its components are of different models",
-                    code="E1409",
-                )
+        cls._require_equal(
+            root,
+            (
+                *cls.constraints(configs),
+                ("the denoiser takes latents of channels", unet.get("in_channels", 4), vae.get("latent_channels", 4)),
+                ("the denoiser gives latents of channels", unet.get("out_channels", 4), vae.get("latent_channels", 4)),
+            ),
+        )
 
     def require_layers(self, clip_skip: int) -> None:
         """Raises WeightsError E1409 when `model.clip_skip` leaves nothing of a text encoder."""
@@ -374,7 +343,7 @@ class StableFiles(ModelFiles):
     def tokenizer(self, part: str) -> Any:
         """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where
         they lack. Raises WeightsError E1409."""
-        root = self.folder.root / self.spec.tokenizers[part]
+        root = self.root / self.spec.tokenizers[part]
         require_plain(root)
         paths = tokenizer_files(root)
         if "tokenizer.json" not in paths and "merges.txt" not in paths:
@@ -407,24 +376,6 @@ def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
                 f"write at most {layers - fewest}",
                 code="E1409",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Shallower:
-    """Stored weights of a denoiser without the transformer layers that `model.depth` leaves out."""
-
-    stored: Stored
-    left_out: frozenset[str]
-
-    @property
-    def place(self) -> Path:
-        return self.stored.place
-
-    def header(self) -> dict[str, TensorInfo]:
-        return {name: info for name, info in self.stored.header().items() if name not in self.left_out}
-
-    def read(self, names: Collection[str]) -> dict[str, Tensor]:
-        return self.stored.read(names)
 
 
 def _natural(name: str) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, NEVER, RECORDED, Section
 from mezzotint.recipe.families.base import FamilySpec
@@ -28,19 +28,17 @@ class TilingSettings(Section):
     frames: Annotated[int, Field(ge=5, le=1025), ALLOW] = 65
     """Frames of a piece, 4k + 1; neighbours share one."""
 
-    @model_validator(mode="after")
-    def _whole(self) -> TilingSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.frames % 4 != 1:
             below = self.frames - (self.frames - 1) % 4
-            raise ValueError(f"model.latte.tiling.frames is 4k + 1, such as {below} or {below + 4}, got {self.frames}")
+            yield f"model.latte.tiling.frames is 4k + 1, such as {below} or {below + 4}, got {self.frames}"
         cells = self.side // 8
         if not (self.overlap * cells).is_integer():
             near = min(max(round(self.overlap * cells), 1), cells - 1) / cells
-            raise ValueError(
+            yield (
                 f"model.latte.tiling.overlap must be a whole number of a tile's {cells} latents, got {self.overlap}; "
                 f"write {near}"
             )
-        return self
 
 
 class LatteSettings(Section):
@@ -69,14 +67,12 @@ class LatteSettings(Section):
     vae_norms: Annotated[Literal["fp32", "same"], RECORDED] = "same"
     """The type of the autoencoder's group norms where it runs in half precision: the `same`, or `fp32`."""
 
-    @model_validator(mode="after")
-    def _agree(self) -> LatteSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.rope and (self.compress_kv or 1) > 1:
-            raise ValueError(
+            yield (
                 "model.latte.rope and model.latte.compress_kv exclude each other: shrunk keys have no positions to "
                 "turn by; leave one of them out"
             )
-        return self
 
 
 CLASSES = ("LatteT2V", "LatteTransformer3DModel")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from mezzotint.recipe.base import NEVER
-from mezzotint.recipe.optimizers.base import KIND, Betas, Eps, NoDecay, Optimizer, WeightDecay
+from mezzotint.recipe.optimizers.base import KIND, Adam, Eps
 
 
-class AdamWeightDecay(Optimizer):
+class AdamWeightDecay(Adam):
     """MindSpore's AdamWeightDecay: AdamW whose moments are not corrected for having begun at zero, so that the first
     steps are shorter (at β₂ 0.98 the first is 0.7 of a rate, at 0.999 three of them)."""
 
@@ -16,10 +16,7 @@ class AdamWeightDecay(Optimizer):
     state_words: ClassVar[str] = "two moments"
 
     kind: Annotated[Literal["adam-weight-decay"], KIND, NEVER] = "adam-weight-decay"
-    betas: Betas = (0.9, 0.999)
     eps: Eps = 1e-6
-    weight_decay: WeightDecay = 0.01
-    no_decay: NoDecay = ()
 
 
 Settings = AdamWeightDecay

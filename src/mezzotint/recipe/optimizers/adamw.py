@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from mezzotint.recipe.base import NEVER
-from mezzotint.recipe.optimizers.base import KIND, Betas, Eps, NoDecay, Optimizer, WeightDecay
+from mezzotint.recipe.optimizers.base import KIND, Adam
 
 
-class AdamW(Optimizer):
+class AdamW(Adam):
     """AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101) with float32 moments, one fused pass."""
 
     allows_sharding: ClassVar[bool] = True
@@ -16,10 +16,6 @@ class AdamW(Optimizer):
     state_words: ClassVar[str] = "two moments"
 
     kind: Annotated[Literal["adamw"], KIND, NEVER] = "adamw"
-    betas: Betas = (0.9, 0.999)
-    eps: Eps = 1e-8
-    weight_decay: WeightDecay = 0.01
-    no_decay: NoDecay = ()
 
 
 Settings = AdamW

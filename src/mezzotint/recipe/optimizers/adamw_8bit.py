@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated, ClassVar, Literal
 
 from mezzotint.recipe.base import NEVER
-from mezzotint.recipe.optimizers.base import KIND, Betas, Eps, NoDecay, Optimizer, WeightDecay
+from mezzotint.recipe.optimizers.base import KIND, Adam
 
 
-class AdamW8bit(Optimizer):
+class AdamW8bit(Adam):
     """AdamW with its two moments in eight bits (Dettmers et al. 2022, arXiv:2110.02861): a quarter of their memory.
     Needs the extra `eight-bit` and a GPU."""
 
@@ -16,10 +16,6 @@ class AdamW8bit(Optimizer):
     state_words: ClassVar[str] = "two moments in eight bits"
 
     kind: Annotated[Literal["adamw-8bit"], KIND, NEVER] = "adamw-8bit"
-    betas: Betas = (0.9, 0.999)
-    eps: Eps = 1e-8
-    weight_decay: WeightDecay = 0.01
-    no_decay: NoDecay = ()
 
 
 Settings = AdamW8bit

@@ -6,10 +6,10 @@ from typing import Annotated, ClassVar, Literal
 
 from mezzotint import registry
 from mezzotint.recipe.base import NEVER
-from mezzotint.recipe.optimizers.base import KIND, Betas, Eps, NoDecay, Optimizer, WeightDecay
+from mezzotint.recipe.optimizers.base import KIND, Adam, Optimizer
 
 
-class AdamW8bitOrAdamW(Optimizer):
+class AdamW8bitOrAdamW(Adam):
     """AdamW with moments in eight bits where that can run, on a GPU of CUDA, and plain AdamW elsewhere. Which one it is
     is settled when a run starts, said and recorded; the run keeps it wherever it goes on."""
 
@@ -17,10 +17,6 @@ class AdamW8bitOrAdamW(Optimizer):
     is_open: ClassVar[bool] = True
 
     kind: Annotated[Literal["adamw-8bit-or-adamw"], KIND, NEVER] = "adamw-8bit-or-adamw"
-    betas: Betas = (0.9, 0.999)
-    eps: Eps = 1e-8
-    weight_decay: WeightDecay = 0.01
-    no_decay: NoDecay = ()
 
     def settled(self, device: str, before: str) -> Optimizer:
         """adamw-8bit on a GPU of CUDA, adamw elsewhere, and for a run that goes on the one that it began with."""

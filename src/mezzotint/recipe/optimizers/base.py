@@ -99,3 +99,12 @@ class Optimizer(Section):
     def rate_note(self, rate: float, where: str) -> str | None:
         """A sentence about the rate that a recipe gives it at a setting, or None."""
         return None
+
+
+class Adam(Optimizer):
+    """What the kinds of AdamW have in common."""
+
+    betas: Betas = (0.9, 0.999)
+    eps: Eps = 1e-8
+    weight_decay: WeightDecay = 0.01
+    no_decay: NoDecay = ()

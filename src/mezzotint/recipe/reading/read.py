@@ -15,9 +15,9 @@ from typing import Any, TypeVar, get_origin
 from mezzotint.assets import ASSETS, DATA, MODELS
 from mezzotint.errors import Problem, RecipeError, did_you_mean
 from mezzotint.recipe.base import Located, Section
-from mezzotint.recipe.reading import _secrets, yaml_rules
+from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading._overrides import apply
-from mezzotint.recipe.reading._problems import Issue, Place, check, dotted
+from mezzotint.recipe.reading._problems import Issue, check, dotted
 from mezzotint.recipe.reading.paths import Shape, by_path, open_families, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
@@ -28,6 +28,14 @@ _MOST = 50
 """So many problems are told of one recipe."""
 
 COMMAND_LINE = "command line"
+
+_TOKEN = re.compile(
+    r"\bhf_[A-Za-z0-9]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|\bgithub_pat_[A-Za-z0-9_]{20,}|\bsk-[A-Za-z0-9_-]{20,}"
+    r"|\bAKIA[0-9A-Z]{16}\b|\bxox[abpr]-[A-Za-z0-9-]{10,}|\bwandb_v[0-9]_[A-Za-z0-9_]{20,}"
+)
+_URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/@:'\"]*:[^\s/@'\"]+@", re.IGNORECASE)
+_BARE_KEY = re.compile(r"[0-9a-f]{40}")
+_SECRET_NAME = re.compile(r"(?:^|[_.-])(?:token|api_?key|password|passwd|secret)$", re.IGNORECASE)
 
 SCHEMA_COMMENT = "# yaml-language-server: $schema="
 """How the first line of a shipped recipe begins: editors then check and complete it."""
@@ -205,7 +213,7 @@ def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem
     place = issue.place
     if issue.code == "E1003" and not _from_command_line(issue.where, typed):
         place = tuple(issue.where.split("."))
-    line = None if _touches(issue, typed) else _line_of(place, document.lines)
+    line = None if _touches(issue, typed) else document.line_near(place)
     return Problem(issue.where, issue.what, issue.remedy, issue.code, line)
 
 
@@ -218,27 +226,56 @@ def _from_command_line(path: str, typed: frozenset[str]) -> bool:
     return any(path == one or path.startswith(one + ".") for one in typed)
 
 
-def _line_of(place: Place, lines: dict[Place, int]) -> int | None:
-    """The line of a place, or of the nearest place around it that the file has."""
-    for end in range(len(place), 0, -1):
-        if place[:end] in lines:
-            return lines[place[:end]]
-    return None
-
-
 def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed: frozenset[str]) -> list[Problem]:
     what = "looks like {}; recipes are copied and shared"
     remedy = "remove it, and keep it in the environment or the tool's own login"
     problems: dict[tuple[int | None, str], Problem] = {}
-    for place, kind in _secrets.in_tree(tree):
+    for place, kind in _secrets_in(tree):
         where = dotted(place)
-        line = None if _from_command_line(where, typed) else _line_of(place, document.lines)
+        line = None if _from_command_line(where, typed) else document.line_near(place)
         problems[line, where] = Problem(where, what.format(kind), remedy, "E1009", line)
     seen = {line for line, _ in problems}
-    for line, kind in _secrets.in_lines(text):
+    for line, kind in _secret_lines(text):
         if line not in seen:
             problems[line, "comment"] = Problem("text", what.format(kind), remedy, "E1009", line)
     return list(problems.values())
+
+
+def _secret_in(text: str) -> str | None:
+    """What kind of secret a text holds ("an access token", "a URL with a password"), or None.
+
+    Forty hexadecimal digits that are the whole text count as a Weights & Biases key; within a path they are the name of
+    a snapshot and pass.
+    """
+    if _TOKEN.search(text):
+        return "an access token"
+    if _URL.search(text):
+        return "a URL with a password"
+    return "an access key" if _BARE_KEY.fullmatch(text.strip()) else None
+
+
+def _secret_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(line, kind) of every line that holds a secret, comments included."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        kind = _secret_in(line) if not _BARE_KEY.fullmatch(line.strip()) else None
+        if kind is not None:
+            yield number, kind
+
+
+def _secrets_in(tree: Any, place: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """(place, kind) of every value that is a secret, or whose key says so (`api_key`)."""
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _secrets_in(value, (*place, str(key)))
+    elif isinstance(tree, list):
+        for index, value in enumerate(tree):
+            yield from _secrets_in(value, (*place, index))
+    elif isinstance(tree, str):
+        kind = _secret_in(tree)
+        if kind is None and place and tree and _SECRET_NAME.search(str(place[-1])):
+            kind = "an access key"
+        if kind is not None:
+            yield place, kind
 
 
 def _in_order(problems: list[Problem]) -> list[Problem]:

@@ -52,30 +52,97 @@ class Document:
     lines: dict[Place, int]
     problems: tuple[Problem, ...] = ()
 
-
-@dataclass(slots=True)
-class _Open:
-    """A collection that is being read: its value, its place, and the key that waits for a value."""
-
-    value: dict[str, Any] | list[Any]
-    place: Place
-    anchor: str | None
-    nodes_before: int
-    key: str | None = None
-    skip: bool = False
+    def line_near(self, place: Place) -> int | None:
+        """The line of a place, or of the nearest place around it that the file has."""
+        ends = (place[:end] for end in range(len(place), 0, -1))
+        return next((self.lines[end] for end in ends if end in self.lines), None)
 
 
 @dataclass(slots=True)
 class _Builder:
-    """Puts events together into values, iteratively, and keeps what the rules refuse."""
+    """Puts events together into values, and keeps what the rules refuse. anchors: values, and how many nodes they
+    have; opened: those of collections that are being read."""
 
+    name: str
+    events: Iterator[Any]
     lines: dict[Place, int] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    stack: list[_Open] = field(default_factory=list)
     anchors: dict[str, tuple[Any, int]] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
     nodes: int = 0
     alias_nodes: int = 0
     root: Any = None
+
+    def node(self, event: Any, place: Place) -> Any:
+        """The value that begins with an event. Raises RecipeError for depth and for keys that are none."""
+        self.lines.setdefault(place, _line(event))
+        if isinstance(event, yaml.AliasEvent):
+            return self.expanded(event, place)
+        before = self.nodes
+        self.nodes += 1
+        self.refuse_tag(event, place, "value")
+        if isinstance(event, yaml.ScalarEvent):
+            # `implicit[0]`: written plain, without quotes or block marks
+            value: Any = scalar(event.value) if event.implicit[0] and event.tag is None else event.value
+        else:
+            if len(place) >= MAX_DEPTH:
+                raise self.error(event, place[:3], f"nested deeper than {MAX_DEPTH} levels")
+            self.opened.append(event.anchor)
+            value = self.mapping(place) if isinstance(event, yaml.MappingStartEvent) else self.sequence(place)
+            self.opened.pop()
+        if event.anchor:
+            self.anchors[event.anchor] = (value, self.nodes - before)
+        return value
+
+    def sequence(self, place: Place) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+            values.append(self.node(event, (*place, len(values))))
+        return values
+
+    def mapping(self, place: Place) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent):
+                raise self.error(event, place, "a key is a plain word, not a list, a mapping or an alias", "E1004")
+            inside = (*place, event.value)
+            self.refuse_tag(event, inside, "key")
+            is_merged, is_repeated = event.value == "<<" and event.implicit[0], event.value in values
+            if is_merged:
+                what = "merge keys are not read in recipes; write the settings out"
+                self.problems.append(_at(event, _dotted(place) or "<<", what))
+            elif is_repeated:
+                what = f"this key is given twice, first on line {self.lines[inside]}; keep one of them"
+                self.problems.append(_at(event, _dotted(inside), what, code="E1005"))
+            else:
+                self.lines.setdefault(inside, _line(event))
+            value = self.node(next(self.events), inside)
+            if not is_merged and not is_repeated:
+                values[event.value] = value
+        return values
+
+    def refuse_tag(self, event: Any, place: Place, word: str) -> None:
+        if event.tag is not None:
+            tag = str(event.tag).replace("tag:yaml.org,2002:", "!!")
+            what = f"the tag {tag} is not read in recipes; write the plain {word}"
+            self.problems.append(_at(event, _dotted(place), what))
+
+    def expanded(self, event: Any, place: Place) -> Any:
+        """The value behind an alias, copied, within the limit on all aliases of a document."""
+        if event.anchor not in self.anchors:
+            is_open = event.anchor in self.opened
+            what = f"*{event.anchor} lies within itself" if is_open else f"no &{event.anchor} stands before this alias"
+            self.problems.append(_at(event, _dotted(place), f"{what}; write the value out"))
+            return None
+        value, nodes = self.anchors[event.anchor]
+        self.alias_nodes += nodes
+        self.nodes += nodes
+        if self.alias_nodes > MAX_ALIAS_NODES:
+            raise self.error(event, place, f"aliases bring in more than {MAX_ALIAS_NODES} values; write them out")
+        return copy.deepcopy(value)
+
+    def error(self, event: Any, place: Place, what: str, code: str = "E1006") -> RecipeError:
+        return RecipeError(self.name, problems=[_at(event, _dotted(place) or "file", what, code=code)])
 
 
 def read_file(path: Path, name: str) -> str:
@@ -156,19 +223,18 @@ def scalar(text: str) -> str | int | float | bool | None:
 
 
 def _build(text: str, name: str, *, flow: bool = False) -> _Builder:
-    builder = _Builder()
+    builder = _Builder(name, _events(text, name, flow=flow))
     documents = 0
-    for event in _events(text, name, flow=flow):
+    for event in builder.events:
         if isinstance(event, yaml.DocumentStartEvent):
             documents += 1
             if documents > 1:
-                builder.problems.append(_at(event, "---", "a recipe is one document; remove this and what follows"))
+                what = "a recipe is one document; remove this and what follows"
+                builder.problems.append(_at(event, "---", what))
                 break
             _check_directives(event, builder)
         elif isinstance(event, yaml.NodeEvent):
-            _take(event, builder, name)
-        elif isinstance(event, (yaml.MappingEndEvent, yaml.SequenceEndEvent)):
-            _close(builder)
+            builder.root = builder.node(event, ())
     return builder
 
 
@@ -187,105 +253,6 @@ def _check_directives(event: Any, builder: _Builder) -> None:
     if event.version and tuple(event.version) != (1, 2):
         version = ".".join(str(part) for part in event.version)
         builder.problems.append(_at(event, "%YAML", f"recipes are YAML 1.2, got {version}; remove the line"))
-
-
-def _take(event: Any, builder: _Builder, name: str) -> None:
-    """One node of the document: a key, a value, or the start of a collection."""
-    if builder.stack and _is_key(builder.stack[-1]):
-        _take_key(event, builder, name)
-        return
-    place = _next_place(builder)
-    builder.lines.setdefault(place, _line(event))
-    if isinstance(event, yaml.AliasEvent):
-        _put(builder, place, _expand(event, builder, place, name))
-        return
-    builder.nodes += 1
-    if event.tag is not None:
-        what = f"the tag {_tag(event)} is not read in recipes; write the plain value"
-        builder.problems.append(_at(event, _dotted(place), what))
-    if isinstance(event, yaml.ScalarEvent):
-        # `implicit[0]`: written plain, without quotes or block marks
-        leaf = scalar(event.value) if event.implicit[0] and event.tag is None else event.value
-        if event.anchor:
-            builder.anchors[event.anchor] = (leaf, 1)
-        _put(builder, place, leaf)
-        return
-    if len(builder.stack) >= MAX_DEPTH:
-        raise RecipeError(name, problems=[_at(event, _dotted(place[:3]), f"nested deeper than {MAX_DEPTH} levels")])
-    value: dict[str, Any] | list[Any] = {} if isinstance(event, yaml.MappingStartEvent) else []
-    _put(builder, place, value)
-    builder.stack.append(_Open(value, place, event.anchor, builder.nodes - 1))
-
-
-def _take_key(event: Any, builder: _Builder, name: str) -> None:
-    here = builder.stack[-1]
-    if not isinstance(event, yaml.ScalarEvent):
-        what = "a key is a plain word, not a list, a mapping or an alias"
-        raise RecipeError(name, problems=[_at(event, _dotted(here.place) or "file", what, code="E1004")])
-    place = (*here.place, event.value)
-    here.key = event.value
-    here.skip = False
-    if event.tag is not None:
-        what = f"the tag {_tag(event)} is not read in recipes; write the plain key"
-        builder.problems.append(_at(event, _dotted(place), what))
-    if event.value == "<<" and event.implicit[0]:
-        here.skip = True
-        what = "merge keys are not read in recipes; write the settings out"
-        builder.problems.append(_at(event, _dotted(here.place) or "<<", what))
-    elif isinstance(here.value, dict) and event.value in here.value:
-        here.skip = True
-        what = f"this key is given twice, first on line {builder.lines[place]}; keep one of them"
-        builder.problems.append(_at(event, _dotted(place), what, code="E1005"))
-    else:
-        builder.lines.setdefault(place, _line(event))
-
-
-def _expand(event: Any, builder: _Builder, place: Place, name: str) -> Any:
-    """The value behind an alias, copied, within the limit on all aliases of a document."""
-    if event.anchor not in builder.anchors:
-        known = any(opened.anchor == event.anchor for opened in builder.stack)
-        what = f"*{event.anchor} lies within itself" if known else f"no &{event.anchor} stands before this alias"
-        builder.problems.append(_at(event, _dotted(place), f"{what}; write the value out"))
-        return None
-    value, nodes = builder.anchors[event.anchor]
-    builder.alias_nodes += nodes
-    builder.nodes += nodes
-    if builder.alias_nodes > MAX_ALIAS_NODES:
-        what = f"aliases bring in more than {MAX_ALIAS_NODES} values; write them out"
-        raise RecipeError(name, problems=[_at(event, _dotted(place), what)])
-    return copy.deepcopy(value)
-
-
-def _put(builder: _Builder, place: Place, value: Any) -> None:
-    if not builder.stack:
-        builder.root = value
-        return
-    here = builder.stack[-1]
-    if isinstance(here.value, list):
-        here.value.append(value)
-        return
-    if not here.skip and here.key is not None:
-        here.value[here.key] = value
-    here.key = None
-
-
-def _close(builder: _Builder) -> None:
-    done = builder.stack.pop()
-    if done.anchor:
-        builder.anchors[done.anchor] = (done.value, builder.nodes - done.nodes_before)
-
-
-def _is_key(here: _Open) -> bool:
-    return isinstance(here.value, dict) and here.key is None
-
-
-def _next_place(builder: _Builder) -> Place:
-    if not builder.stack:
-        return ()
-    here = builder.stack[-1]
-    if isinstance(here.value, list):
-        return (*here.place, len(here.value))
-    return (*here.place, here.key or "")
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) -> Problem:
@@ -344,10 +311,6 @@ def _advice(row: str, words: str) -> str:
 
 def _line(event: Any) -> int:
     return int(event.start_mark.line) + 1
-
-
-def _tag(event: Any) -> str:
-    return str(event.tag).replace("tag:yaml.org,2002:", "!!")
 
 
 def _at(event: Any, where: str, what: str, *, code: str = "E1006") -> Problem:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, field_validator
 
 from mezzotint.recipe.base import ALLOW, Section, Share
 
@@ -69,14 +70,12 @@ class CaptionSettings(Section):
             raise ValueError("a prefix is one line of text")
         return value.strip()
 
-    @model_validator(mode="after")
-    def _agree(self) -> CaptionSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.clean and self.wildcards:
-            raise ValueError(
+            yield (
                 "data.captions.clean takes the braces of data.captions.wildcards away before they are read; leave out "
                 "one of them"
             )
-        return self
 
 
 class ColumnSettings(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import (
@@ -11,7 +12,6 @@ from pydantic import (
     PositiveFloat,
     PositiveInt,
     field_validator,
-    model_validator,
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, as_list
@@ -99,46 +99,40 @@ class ClipsSettings(Section):
             raise ValueError("a size stands twice")
         return value
 
-    @model_validator(mode="after")
-    def _agree(self) -> ClipsSettings:
+    def contradictions(self) -> Iterator[str]:
         longest = max((frames for frames, _, _ in self.buckets), default=self.frames)
         if longest != self.frames:
-            raise ValueError(
+            yield (
                 f"data.clips.frames is {self.frames}, and the longest of data.clips.buckets has {longest}; write "
                 f"data.clips.frames={longest}"
             )
         if self.fps is not None and self.interval != 1:
-            raise ValueError("data.clips.fps takes the place of data.clips.interval; leave one of them out")
+            yield "data.clips.fps takes the place of data.clips.interval; leave one of them out"
         if self.fps is not None and self.short == "repeat":
-            raise ValueError(
+            yield (
                 "data.clips.short=repeat has no meaning with data.clips.fps; write data.clips.short=skip, or "
                 "data.clips.interval instead of the rate"
             )
-        self._require_stills()
-        return self
+        yield from self._about_stills()
 
-    def _require_stills(self) -> None:
-        """Refuses pictures without a source, and a source without pictures."""
+    def _about_stills(self) -> Iterator[str]:
+        """Pictures without a source, and a source without pictures."""
         if self.stills and self.stills_from == "none":
-            raise ValueError(
+            yield (
                 f"data.clips.stills is {self.stills} and nothing says where these pictures come from; write "
                 "data.clips.stills_from=clips, or stills_from=images and stills_path, or stills=0"
             )
         if self.stills_from != "none" and not self.stills:
-            raise ValueError(
-                "data.clips.stills_from has no effect with data.clips.stills=0; set how many, such as stills=4"
-            )
+            yield ("data.clips.stills_from has no effect with data.clips.stills=0; set how many, such as stills=4")
         if self.stills_from == "clips" and self.stills > min((one[0] for one in self.buckets), default=self.frames):
-            raise ValueError(
+            yield (
                 f"data.clips.stills is {self.stills}, more than a sample has frames; lower it, or take the pictures "
                 "from data.clips.stills_from=images"
             )
         if (self.stills_from == "images") != bool(self.stills_path):
-            raise ValueError(
-                "data.clips.stills_path and data.clips.stills_from=images belong together; give both or none"
-            )
+            yield ("data.clips.stills_path and data.clips.stills_from=images belong together; give both or none")
         if self.stills_from != "images" and (self.stills_kind, self.stills_order) != (None, "drawn"):
-            raise ValueError(
+            yield (
                 "data.clips.stills_kind and data.clips.stills_order have no effect without "
                 "data.clips.stills_from=images; leave them out"
             )

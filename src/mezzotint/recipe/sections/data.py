@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,15 +13,13 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Located, OutputPath, Section, Share, as_list
 from mezzotint.recipe.formats.base import FormatSpec, format_spec
-from mezzotint.recipe.sections._bucket_sizes import Sizes
-from mezzotint.recipe.sections._holdout import HoldoutSettings as HoldoutSettings
-from mezzotint.recipe.sections._holdout import RatingSettings as RatingSettings
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.sections.clips import ClipsSettings
@@ -30,6 +29,33 @@ TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
 Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
+
+
+SDXL = (
+    "512x2048 512x1984 512x1920 512x1856 576x1792 576x1728 576x1664 640x1600 640x1536 704x1472 704x1408 704x1344 "
+    "768x1344 768x1280 832x1216 832x1152 896x1152 896x1088 960x1088 960x1024 1024x1024 1024x960 1088x960 1088x896 "
+    "1152x896 1152x832 1216x832 1280x768 1344x768 1408x704 1472x704 1536x640 1600x640 1664x576 1728x576 1792x576 "
+    "1856x512 1920x512 1984x512 2048x512"
+)
+"""Height by width, in the order of appendix I of Podell et al. 2023 (arXiv:2307.01952). 704x1344 alone has no mirror
+there."""
+
+
+def _of_name(value: Any) -> Any:
+    """The list behind a name."""
+    return [[int(side) for side in pair.split("x")] for pair in SDXL.split()] if value == "sdxl" else value
+
+
+_Side = Annotated[int, Field(ge=16, le=8192, multiple_of=8)]
+_SIZE_PAIRS = {"type": "array", "minItems": 1, "items": {"type": "array", "items": {"type": "integer"}, "minItems": 2}}
+
+Sizes = Annotated[
+    tuple[tuple[_Side, _Side], ...],
+    Field(min_length=1),
+    BeforeValidator(_of_name),
+    WithJsonSchema({"anyOf": [{"const": "sdxl"}, _SIZE_PAIRS]}),
+]
+"""Sizes in pixels, height first, or the name of a list."""
 
 
 class BucketSettings(Section):
@@ -53,18 +79,14 @@ class BucketSettings(Section):
     max_aspect: Annotated[float, Field(ge=1.0, le=8.0), ALLOW] = 2.0
     """With `aspect`, the most elongated bucket, longer side over shorter. What is longer still is cropped to it."""
 
-    @model_validator(mode="after")
-    def _agree(self) -> BucketSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.shape == "list" and self.sizes is None:
-            raise ValueError(
-                "data.buckets.shape=list needs sizes; write data.buckets.sizes=sdxl, or a list of [height, width]"
-            )
+            yield ("data.buckets.shape=list needs sizes; write data.buckets.sizes=sdxl, or a list of [height, width]")
         if self.shape != "list" and self.sizes is not None:
-            raise ValueError(
+            yield (
                 f"data.buckets.sizes has no effect with data.buckets.shape={self.shape}; "
                 "write data.buckets.shape=list, or leave it out"
             )
-        return self
 
 
 class CacheSettings(Section):
@@ -95,6 +117,66 @@ class CacheSettings(Section):
     shuffles: Annotated[PositiveInt, ALLOW] = 1
     """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
     variants of each caption are drawn and kept; every visit takes one of them."""
+
+
+def _called_val(value: Any) -> Any:
+    """One folder is the set `val`."""
+    return {"val": value} if isinstance(value, (str, Path)) else value
+
+
+HeldOutFolders = Annotated[
+    dict[str, DataPath],
+    BeforeValidator(_called_val),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}]}),
+]
+"""Folders by name; one alone is called `val`."""
+
+_TAKEN = frozenset({"loss", "all", "train"})
+
+
+class RatingSettings(Section):
+    """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
+
+    share: Annotated[Share | None, ALLOW] = None
+    """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
+    of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
+
+    epochs: Annotated[PositiveInt | None, ALLOW] = None
+    """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
+
+    def contradictions(self) -> Iterator[str]:
+        if (self.share is None) != (self.epochs is None):
+            yield "data.rating.share and data.rating.epochs belong together; give both or none"
+
+
+class HoldoutSettings(Section):
+    """Pictures kept out of training to measure the loss on something the model has not seen."""
+
+    share: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
+    """The share of pictures held out, drawn by address, so that the same ones are held out on every start."""
+
+    rule: Annotated[Literal["exact", "chance"], ALLOW] = "exact"
+    """How many that are: `exact` holds out ⌈share · n⌉ of n pictures, those with the smallest draws; `chance` holds out
+    each with the chance `share`, so that a small set may lose far more or fewer, and whether a picture is held out does
+    not depend on the others. A run that was begun before there was this choice goes on by chance."""
+
+    max_samples: Annotated[PositiveInt, ALLOW] = 64
+    """At most so many pictures are held out, however large the share. Of each folder of `data.holdout.path`, and for
+    `val/train`, at most so many are measured, drawn by address."""
+
+    path: Annotated[HeldOutFolders, FREE] = Field(default_factory=dict)
+    """Folders of pictures that are measured and never trained, in the format of the data set: one folder, which is then
+    called `val`, or several by name, such as {faces: FOLDER, places: FOLDER}. Each is logged as `val/NAME`."""
+
+    @field_validator("path")
+    @classmethod
+    def _names(cls, value: dict[str, Path]) -> dict[str, Path]:
+        for name in value:
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,49}", name):
+                raise ValueError(f"a set's name is letters, digits, - and _, got {name!r}")
+            if name in _TAKEN or name.endswith("_shadow"):
+                raise ValueError(f"{name!r} has a meaning of its own in the logs; give the set another name")
+        return value
 
 
 class DataSettings(Section):
@@ -252,34 +334,28 @@ class DataSettings(Section):
             raise ValueError(f"a colour is written #rrggbb, got {value!r}")
         return value.lower()
 
-    @model_validator(mode="after")
-    def _agree(self) -> DataSettings:
+    def contradictions(self) -> Iterator[str]:
         if len(self.repeats) not in (1, len(self.path)):
-            raise ValueError(
+            yield (
                 f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
                 "give one for all or one for each"
             )
-        self._require_effect()
-        self._require_clips()
-        self._require_table()
+        spec = format_spec(self.format)
+        for fixed in spec.fixed:
+            if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
+                yield fixed.sentence.format(name=self.format)
+        yield from self._about_clips()
+        yield from self._about_table()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
-            raise ValueError(
+            yield (
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
                 "nearest, or leave data.antialias out"
             )
         if self.cache.text and self._drawn() and self.cache.shuffles == 1:
-            raise ValueError(
+            yield (
                 f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that {self._drawn()[0]} "
                 "would draw once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
             )
-        return self
-
-    def _require_effect(self) -> None:
-        """Refuses settings that the format does not look at."""
-        spec = format_spec(self.format)
-        for fixed in spec.fixed:
-            if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
-                raise ValueError(fixed.sentence.format(name=self.format))
 
     def _drawn(self) -> list[str]:
         """The settings by which a caption is another one from visit to visit."""
@@ -296,58 +372,54 @@ class DataSettings(Section):
         """Whether samples are clips, so that pixels have frames."""
         return format_spec(self.format).has_clips
 
-    def _require_clips(self) -> None:
-        """Refuses settings of clips for pictures, and rules of whole squares for other buckets."""
+    def _about_clips(self) -> Iterator[str]:
+        """Settings of clips for pictures, and rules of whole squares for other buckets."""
         if not self.has_clips and self.clips != ClipsSettings():
-            raise ValueError(
+            yield (
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
                 "or set data.format=clip-list or videofolder"
             )
         if self.clips.texts and not format_spec(self.format).reads_texts:
-            raise ValueError("data.clips.texts has no effect without data.format=clip-list; leave it out")
+            yield "data.clips.texts has no effect without data.format=clip-list; leave it out"
         if self.clips.texts and not self.cache.text:
-            raise ValueError(
+            yield (
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
         changed = self._drawn() + ["data.captions.prefix"] * bool(self.captions.prefix)
         if self.clips.texts and changed:
-            raise ValueError(
-                f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them"
-            )
+            yield (f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them")
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
-            raise ValueError(
+            yield (
                 "data.clips.buckets lists all sizes, so that data.resolution and data.buckets have no effect; leave "
                 "them out, or leave out the list"
             )
         if self.resize.startswith("open-sora-plan"):
-            self._require_squares()
+            yield from self._about_squares()
 
-    def _require_squares(self) -> None:
+    def _about_squares(self) -> Iterator[str]:
         is_square = all(height == width for _, height, width in self.clips.buckets)
         if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
-            raise ValueError(
+            yield (
                 f"data.resize={self.resize} makes squares of clips; set data.format=clip-list or videofolder and "
                 "data.buckets.shape=square, or another data.resize"
             )
         if self.crop != "center":
-            raise ValueError(
+            yield (
                 f"data.crop={self.crop} has no effect with data.resize={self.resize}, which takes the middle square; "
                 "set data.crop=center, or another data.resize"
             )
 
-    def _require_table(self) -> None:
-        """Refuses a resolution that the bucket table cannot be made for."""
+    def _about_table(self) -> Iterator[str]:
+        """A resolution that the bucket table cannot be made for."""
         if self.buckets.shape == "table" and self.resolution not in TABLES:
-            raise ValueError(
+            yield (
                 f"data.resolution is {self.resolution}, for which data.buckets.shape=table has no sizes; write one of "
                 f"{', '.join(map(str, TABLES))}, or data.buckets.shape=aspect"
             )
         is_made = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
         if is_made and self.resolution % self.buckets.step:
-            raise ValueError(
-                f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})"
-            )
+            yield (f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})")
 
 
 def _default(name: str, spec: FormatSpec) -> object:

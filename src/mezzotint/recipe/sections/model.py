@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 from pydantic.fields import FieldInfo
 
 from mezzotint import registry
@@ -120,18 +121,16 @@ class ModelSettings(Section):
         """The section that one family alone has, by its class."""
         return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
 
-    @model_validator(mode="after")
-    def _of_this_family(self) -> ModelSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.family in registry.names(families.FOLDER):
-            self._refuse_others()
+            yield from self._of_others()
         if self.over and (self.weights == "random" or self.ema_weights == "use"):
-            raise ValueError(
+            yield (
                 "model.over lays files over the plain weights of a model, and model.weights=random and "
                 "model.ema_weights=use have none; leave one of them out"
             )
-        return self
 
-    def _refuse_others(self) -> None:
+    def _of_others(self) -> Iterator[str]:
         """What has no meaning for this family: what it refuses, and the sections of others."""
         reasons, fields = families.refused_by(families.family_spec(self.family)), type(self).model_fields
         refused = [n for n in reasons if n in fields and getattr(self, n, fields[n].default) != fields[n].default]
@@ -139,7 +138,7 @@ class ModelSettings(Section):
             return
         taking = [s.name for s in families.specs() if not set(refused) & families.refused_by(s).keys()]
         several, why = len(refused) > 1, "; ".join(dict.fromkeys(reasons[name] for name in refused))
-        raise ValueError(
+        yield (
             f"{', '.join(f'model.{name}' for name in refused)} {'have' if several else 'has'} no meaning for "
             f"model.family={self.family}: {why}; leave {'them' if several else 'it'} out"
             + (f", or set model.family={taking[0]}" if len(taking) == 1 else "")

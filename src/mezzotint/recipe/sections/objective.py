@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mezzotint.recipe.base import ALLOW, NEVER, Section
 
@@ -28,11 +29,9 @@ class TimestepBiasSettings(Section):
     portion: Annotated[float, Field(ge=0.0, le=1.0), ALLOW] = 0.25
     """Which share of the timesteps `earlier` and `later` prefer."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> TimestepBiasSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.begin >= self.end:
-            raise ValueError(f"objective.timestep_bias.begin must lie below end, got {self.begin} and {self.end}")
-        return self
+            yield f"objective.timestep_bias.begin must lie below end, got {self.begin} and {self.end}"
 
 
 class ObjectiveSettings(Section):
@@ -116,30 +115,22 @@ class ObjectiveSettings(Section):
     timestep_bias: TimestepBiasSettings = TimestepBiasSettings()
     """Timesteps that are drawn more often. `objective.timesteps` says which are drawn at all."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> ObjectiveSettings:
+    def contradictions(self) -> Iterator[str]:
         low, high = self.timesteps
         if not 0 <= low < high <= 1000:
-            raise ValueError(
-                f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _fits(self) -> ObjectiveSettings:
+            yield (f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}")
         if self.weighting != "prediction" and self.loss not in ("mse", "l1"):
-            raise ValueError(
+            yield (
                 f"objective.weighting {self.weighting} weighs mse or l1, and objective.loss is {self.loss}; "
                 "write objective.weighting=prediction"
             )
         if self.weighting != "prediction" and self.min_snr_gamma is not None and self.min_snr_form != "x0":
-            raise ValueError(
+            yield (
                 f"objective.min_snr_gamma clamps the weight of objective.weighting={self.weighting} in the form x0 "
                 "alone; write objective.min_snr_form=x0, or objective.weighting=prediction"
             )
         if self.levels == "log-normal" and (self.timesteps != (0, 1000) or self.timestep_bias.strategy != "none"):
-            raise ValueError(
+            yield (
                 "objective.timesteps and objective.timestep_bias choose among timesteps, and with "
                 "objective.levels=log-normal none is drawn; leave them out, or write objective.levels=timesteps"
             )
-        return self

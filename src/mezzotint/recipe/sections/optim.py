@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union
 
 from pydantic import (
@@ -14,7 +15,6 @@ from pydantic import (
     SerializeAsAny,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_validator,
 )
 
 from mezzotint import registry
@@ -79,14 +79,12 @@ class RoundSettings(Section):
     """How it falls: along half a cosine from the end of the warm-up, or in a straight line that is drawn from the
     round's first step on."""
 
-    @model_validator(mode="after")
-    def _has_room(self) -> RoundSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.warmup_steps >= self.steps:
-            raise ValueError(
+            yield (
                 f"a round of optim.schedule.rounds has {self.steps} steps and {self.warmup_steps} of warm-up; the "
                 "warm-up must be shorter"
             )
-        return self
 
 
 class ScheduleSettings(Section):
@@ -138,34 +136,28 @@ class ScheduleSettings(Section):
     Each has `steps`, `warmup_steps` (0), the factors `start` (0), `peak` (1) and `end` (0), and a `curve` (`cosine` or
     `linear`), such as [{steps: 1000, warmup_steps: 100, end: 0.1}]."""
 
-    @model_validator(mode="after")
-    def _fits(self) -> ScheduleSettings:
+    def contradictions(self) -> Iterator[str]:
         if (self.kind == "rounds") != bool(self.rounds):
-            raise ValueError(
+            yield (
                 "optim.schedule.rounds and kind rounds belong together, such as kind: rounds, rounds: "
                 "[{steps: 1000, warmup_steps: 100}]"
             )
         if self.kind == "rounds" and (self.warmup_steps or self.warmup_share):
-            raise ValueError("of optim.schedule.rounds each has a warm-up of its own; leave out optim.schedule's")
+            yield "of optim.schedule.rounds each has a warm-up of its own; leave out optim.schedule's"
         if self.kind == "piecewise" and not self.points:
-            raise ValueError(
-                "optim.schedule.kind piecewise needs optim.schedule.points, such as [[500, 0.1], [800, 0.01]]"
-            )
+            yield ("optim.schedule.kind piecewise needs optim.schedule.points, such as [[500, 0.1], [800, 0.01]]")
         if any(b[0] <= a[0] for a, b in zip(self.points, self.points[1:], strict=False)):
-            raise ValueError("the steps of optim.schedule.points must rise")
+            yield "the steps of optim.schedule.points must rise"
         if self.decay_steps is not None and self.decay_steps <= self.warmup_steps:
-            raise ValueError(
+            yield (
                 f"optim.schedule.decay_steps ({self.decay_steps}) must lie beyond warmup_steps ({self.warmup_steps})"
             )
         if self.decay_steps is not None and self.decay_of_run != 1.0:
-            raise ValueError("optim.schedule.decay_steps and decay_of_run both set the decay; give one of them")
+            yield "optim.schedule.decay_steps and decay_of_run both set the decay; give one of them"
         if self.warmup_steps and self.warmup_share:
-            raise ValueError("optim.schedule.warmup_steps and warmup_share both set the warm-up; give one of them")
+            yield "optim.schedule.warmup_steps and warmup_share both set the warm-up; give one of them"
         if self.beyond == "wave" and self.kind != "cosine":
-            raise ValueError(
-                f"optim.schedule.beyond wave is for the kind cosine alone; {self.kind} takes `floor`, the default"
-            )
-        return self
+            yield (f"optim.schedule.beyond wave is for the kind cosine alone; {self.kind} takes `floor`, the default")
 
 
 class ClipSettings(Section):
@@ -206,14 +198,12 @@ class EmaSettings(Section):
     """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
     update."""
 
-    @model_validator(mode="after")
-    def _acts(self) -> EmaSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.strength is not None and self.rule != "constant":
-            raise ValueError(f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}")
+            yield f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}"
         if self.start is not None and self.rule != "constant":
             why = "keeps no average" if self.rule == "none" else "forgets what it starts from at its first updates"
-            raise ValueError(f"optim.ema.start is for optim.ema.rule constant; {self.rule} {why}")
-        return self
+            yield f"optim.ema.start is for optim.ema.rule constant; {self.rule} {why}"
 
 
 class OptimSettings(Section):

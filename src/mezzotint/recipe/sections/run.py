@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from mezzotint import registry
 from mezzotint.recipe.base import (
@@ -33,12 +34,12 @@ def _is_name(value: str | None) -> str | None:
     if value is None:
         return None
     try:
-        made = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
+        name = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
     except (KeyError, IndexError, ValueError) as error:
         known = "{name}, {what}, {epoch}, {step}, {micro_step}, {last} and {ema}"
         raise ValueError(f"takes {known} alone, got {value!r}") from error
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", made):
-        raise ValueError(f"makes the name {made!r}; letters, digits, dot, hyphen and underscore are allowed")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
+        raise ValueError(f"makes the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
     return value
 
 
@@ -115,19 +116,17 @@ class ExportSettings(Section):
     """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
     one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
 
-    @model_validator(mode="after")
-    def _agree(self) -> ExportSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.parts == "trained" and self.folder is not None:
-            raise ValueError(
+            yield (
                 "run.export.folder wants whole models, run.export.parts=trained writes none; leave it out, or set "
                 "run.export.parts=all"
             )
         if self.mindspore and not self.single_file and self.parts == "all":
-            raise ValueError(
+            yield (
                 "run.export.mindspore is about files, and none are written; set run.export.single_file=true or "
                 "run.export.parts=trained, or leave it out"
             )
-        return self
 
 
 def _new_word(value: object) -> object:
@@ -198,11 +197,9 @@ class ScalerSettings(Section):
     """From given steps on, another growth and interval: triples of (step, growth, growth_interval), such as [[500, 1.8,
     100], [1000, 1.6, 200]]. Smaller factors late in a run let the scale settle."""
 
-    @model_validator(mode="after")
-    def _in_order(self) -> ScalerSettings:
+    def contradictions(self) -> Iterator[str]:
         if any(b[0] <= a[0] for a, b in zip(self.stages, self.stages[1:], strict=False)):
-            raise ValueError("the steps of run.scaler.stages must rise")
-        return self
+            yield "the steps of run.scaler.stages must rise"
 
 
 class ShardSettings(Section):
@@ -252,13 +249,11 @@ class StartSettings(Section):
     """The optimizer's moments from MindONE's `optimizer.ckpt`; what is not in it begins at zero and is named. Null
     begins all of them at zero."""
 
-    @model_validator(mode="after")
-    def _belong(self) -> StartSettings:
+    def contradictions(self) -> Iterator[str]:
         if self.optimizer is not None and self.step == 0:
-            raise ValueError(
+            yield (
                 "run.start.optimizer are moments of a run that has begun; write after how many steps in run.start.step"
             )
-        return self
 
 
 class LiveFileSettings(Section):
@@ -441,16 +436,10 @@ class RunSettings(Section):
     validation: ValidationSettings = ValidationSettings()
     """Held-out loss."""
 
-    @model_validator(mode="after")
-    def _has_its_callbacks(self) -> RunSettings:
+    def contradictions(self) -> Iterator[str]:
         known = registry.names("training/callbacks") if self.callbacks else ()
         for name in self.callbacks:
             if name not in known:
-                raise ValueError(f"run.callbacks: {registry.unknown('training/callbacks', name)}")
-        return self
-
-    @model_validator(mode="after")
-    def _is_a_length(self) -> RunSettings:
+                yield f"run.callbacks: {registry.unknown('training/callbacks', name)}"
         if self.longer is not None and self.longer.unit == "minutes":
-            raise ValueError(f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'")
-        return self
+            yield f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -18,7 +19,6 @@ from pydantic import (
 )
 
 from mezzotint.recipe.base import FREE, InputPath, ModelPath, Section, Share, as_list
-from mezzotint.recipe.sections.sample_clip import ClipSampleSettings
 
 Scales = Annotated[tuple[NonNegativeFloat, ...], Field(min_length=1), BeforeValidator(as_list)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(as_list)]
@@ -94,10 +94,10 @@ def _short(value: Any) -> Any:
 def _parted(values: Any) -> Any:
     """`solver: DPM++ 2M Karras` as a solver and its levels of noise."""
     name = values.get("solver") if isinstance(values, dict) else None
-    found = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
-    if found is None or _short(found[1]) not in get_args(SolverName):
+    match = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
+    if match is None or _short(match[1]) not in get_args(SolverName):
         return values
-    return {"sigmas": "karras", **values, "solver": _short(found[1])}
+    return {"sigmas": "karras", **values, "solver": _short(match[1])}
 
 
 def size_named(value: Any) -> Any:
@@ -122,6 +122,28 @@ _SIZE_SCHEMA = WithJsonSchema(
 )
 Pair = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(size_named), _SIZE_SCHEMA]
 """Width and height, or a name for them."""
+
+
+Codec = Literal["h264", "mpeg4"]
+
+
+class ClipSampleSettings(Section):
+    """Clips of models that draw them (family `latte`). Each is an .mp4, and a strip of its frames on the contact
+    sheet."""
+
+    frames: Annotated[PositiveInt | None, FREE] = None
+    """How many frames are drawn; 4k + 1 wastes none (17, 65, 221). 1 draws pictures. None is as many as are trained
+    (`data.clips.frames`), and of a model alone as many as its configuration was made for."""
+
+    rate: Annotated[Annotated[float, Field(gt=0.0, le=240.0)], FREE] = 24.0
+    """Frames a second of the files."""
+
+    codec: Annotated[Codec, FREE] = "h264"
+    """How they are encoded: `h264` plays everywhere; `mpeg4`, the older MPEG-4 part 2, where this PyAV has no encoder
+    for it. The verb says so and takes the other when the one that is asked for is not there."""
+
+    quality: Annotated[Annotated[int, Field(ge=1, le=31)], FREE] = 10
+    """How much is lost: 1 nearly nothing, 31 most."""
 
 
 class ThresholdingSettings(Section):
@@ -279,21 +301,19 @@ class SampleSettings(Section):
             raise ValueError(f"sample.size is width and height in multiples of 8, got {value[0]} × {value[1]}")
         return value
 
-    @model_validator(mode="after")
-    def _agree(self) -> SampleSettings:
+    def contradictions(self) -> Iterator[str]:
         low, high = self.sigma_min, self.sigma_max
         if self.sigmas == "schedule" and (low, high, self.rho) != (None, None, 7.0):
-            raise ValueError(
+            yield (
                 "sample.sigma_min, sample.sigma_max and sample.rho have no effect with sample.sigmas=schedule; write "
                 "karras or edm, or leave them out"
             )
         if low is not None and high is not None and low >= high:
-            raise ValueError(f"sample.sigma_min ({low:g}) must be below sample.sigma_max ({high:g})")
+            yield f"sample.sigma_min ({low:g}) must be below sample.sigma_max ({high:g})"
         if self.thresholding.ratio is not None and self.guidance_rescale:
-            raise ValueError("sample.guidance_rescale and sample.thresholding bound the same thing; leave one out")
+            yield "sample.guidance_rescale and sample.thresholding bound the same thing; leave one out"
         if self.image is not None and self.refiner.path is not None and self.strength < self.refiner.strength:
-            raise ValueError(
+            yield (
                 f"sample.strength ({self.strength:g}) is less than sample.refiner.strength "
                 f"({self.refiner.strength:g}), so that nothing is left for the first model; raise it"
             )
-        return self

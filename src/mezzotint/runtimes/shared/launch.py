@@ -27,29 +27,29 @@ class Launch:
     def read(environ: Mapping[str, str] | None = None) -> Launch:
         """Reads RANK, LOCAL_RANK, WORLD_SIZE as torchrun and accelerate set them, and ACCELERATE_MIXED_PRECISION; Open
         MPI's variables where those are not set. Raises RecipeError E1083 for several servers without MASTER_ADDR."""
-        given = os.environ if environ is None else environ
-        precision = given.get("ACCELERATE_MIXED_PRECISION")
-        if "RANK" not in given or "WORLD_SIZE" not in given:
-            return _of_mpi(given) or Launch(mixed_precision=precision)
-        launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in given) else "torchrun"
+        variables = os.environ if environ is None else environ
+        precision = variables.get("ACCELERATE_MIXED_PRECISION")
+        if "RANK" not in variables or "WORLD_SIZE" not in variables:
+            return _of_mpi(variables) or Launch(mixed_precision=precision)
+        launcher = "accelerate" if any(name.startswith("ACCELERATE_") for name in variables) else "torchrun"
         return Launch(
-            rank=int(given["RANK"]),
-            local_rank=int(given.get("LOCAL_RANK", "0")),
-            world_size=int(given["WORLD_SIZE"]),
-            local_size=int(given.get("LOCAL_WORLD_SIZE", given["WORLD_SIZE"])),
+            rank=int(variables["RANK"]),
+            local_rank=int(variables.get("LOCAL_RANK", "0")),
+            world_size=int(variables["WORLD_SIZE"]),
+            local_size=int(variables.get("LOCAL_WORLD_SIZE", variables["WORLD_SIZE"])),
             mixed_precision=precision,
             launcher=launcher,
         )
 
 
-def _of_mpi(given: Mapping[str, str]) -> Launch | None:
+def _of_mpi(variables: Mapping[str, str]) -> Launch | None:
     """The place that Open MPI's mpirun gives a process, None where it has started none."""
     name = "OMPI_COMM_WORLD_"
-    if f"{name}RANK" not in given or f"{name}SIZE" not in given:
+    if f"{name}RANK" not in variables or f"{name}SIZE" not in variables:
         return None
-    size = int(given[f"{name}SIZE"])
-    local = int(given.get(f"{name}LOCAL_SIZE", size))
-    address = given.get("MASTER_ADDR", "127.0.0.1" if local == size else "")
+    size = int(variables[f"{name}SIZE"])
+    local = int(variables.get(f"{name}LOCAL_SIZE", size))
+    address = variables.get("MASTER_ADDR", "127.0.0.1" if local == size else "")
     if not address:
         raise RecipeError(
             f"mpirun has started {size} processes on several servers, and MASTER_ADDR is not set: give mpirun "
@@ -57,10 +57,10 @@ def _of_mpi(given: Mapping[str, str]) -> Launch | None:
             code="E1083",
         )
     return Launch(
-        rank=int(given[f"{name}RANK"]),
-        local_rank=int(given.get(f"{name}LOCAL_RANK", "0")),
+        rank=int(variables[f"{name}RANK"]),
+        local_rank=int(variables.get(f"{name}LOCAL_RANK", "0")),
         world_size=size,
         local_size=local,
         launcher="mpirun",
-        meeting=f"tcp://{address}:{given.get('MASTER_PORT', '29500')}",
+        meeting=f"tcp://{address}:{variables.get('MASTER_PORT', '29500')}",
     )

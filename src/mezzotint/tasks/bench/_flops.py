@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -15,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Outline
+from mezzotint.tasks.check.memory import Outline, upright
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +99,16 @@ def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
     # the plain formula of attention is made of products that the counter knows, whatever kernel will run
     plain = {"run.recompute.enabled": False, "run.precision": "fp32", "model.attention": "math"}
     outline = Outline(with_values(recipe, plain), "cpu")
-    found: dict[tuple[int, int], int] = {}
-    by_size = {}
-    for size in sizes:
-        low, high = sorted((size.width, size.height))  # a bucket and its transpose cost the same
-        if (low, high) not in found:
-            counter = FlopCounterMode(display=False)
-            with torch.enable_grad():
-                outline.both_passes(size, 1, counter)
-            found[low, high] = counter.get_total_flops()
-        by_size[size] = found[low, high]
-    return by_size
+
+    @cache
+    def count(size: Size) -> int:
+        counter = FlopCounterMode(display=False)
+        with torch.enable_grad():
+            outline.both_passes(size, 1, counter)
+        return int(counter.get_total_flops())
+
+    return {size: count(upright(size)) for size in sizes}
 
 
-def _contains(words: list[str], wanted: list[str]) -> bool:
-    return any(words[i : i + len(wanted)] == wanted for i in range(len(words)))
+def _contains(words: list[str], name: list[str]) -> bool:
+    return any(words[i : i + len(name)] == name for i in range(len(words)))

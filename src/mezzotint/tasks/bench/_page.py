@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,36 @@ _BLOCK = 10  # steps whose speed is one number of the spread
 _SAYS_NOTHING = "one micro-batch at timesteps of its own says nothing about learning; see the two lines below"
 
 Row = dict[str, Any]
+_LINES = {
+    "steps, of them timed": "{steps}, {timed_steps}",
+    "images/s, processed": "{images_per_second[processed]:.4g}",
+    "images/s, distinct": "{images_per_second[distinct]:.4g}",
+    "images/s and device": "{images_per_second_and_device:.4g}",
+    "images/s, blocks of 10": "{spread}",
+    "seconds a step, median": "{seconds_per_step[median]:.4g}",
+    "GPU seconds a step": "{gpu_seconds_per_step:.4g}",
+    "CPU seconds a step": "{cpu_seconds_per_step:.4g}",
+    "waiting for data": "{wait:.3g} %",
+    "peak memory": "{memory}",
+    "TFLOP an image": "{tera_an_image:.4g}",
+    "TFLOP/s and device": "{tera_a_second:.4g}",
+    "MFU": "{utilisation}",
+    "set-up": "{setup}",
+    "of it, filling caches": "{filling}",
+    "an epoch": "{protocol[micro_batches_per_epoch]} micro-batches, {protocol[updates_per_epoch]} updates",
+    "epochs begun": "{protocol[epochs]}",
+    "fill-ups an epoch": "{protocol[fill_ups_per_epoch]}",
+    "total batch (gbsz)": "{protocol[total_batch]}",
+    "seconds a step on the bar": "{protocol[bar_seconds_per_step]:.4g}",
+    "seconds a step, elapsed": "{protocol[elapsed_seconds_per_step]:.4g}",
+    "IPS by the formula": "{protocol[ips_by_the_bar]:.4g}",
+    "IPS, elapsed": "{protocol[ips_by_elapsed_time]:.4g}",
+    "IPS, images counted": "{protocol[images_per_second_and_device_counted]:.4g}",
+    "loss, last micro-batch": "{target[found]:.4f} ({reached} {target[below]:g})",
+    "loss, last update": "{loss[last]:.4f}",
+    "loss, fixed timesteps": "{loss[fixed_before]:.4f} to {loss[fixed_after]:.4f}",
+}
+"""The lines of the table, each of what a row says and of `_words`; a line is empty where a row says nothing of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +99,38 @@ def table(document: Mapping[str, Any]) -> list[str]:
     rows: list[Row] = document["rows"]
     lines = [f"mezzotint bench {document['recipe']}", f"{document['processes']} x {document['device']}", ""]
     lines += _columns("", [r["name"] for r in rows])
-    for title, tell in _LINES.items():
-        cells = [tell(r) for r in rows]
+    for title, form in _LINES.items():
+        cells = [_cell(form, r | _words(r)) for r in rows]
         if any(cells):
             lines += _columns(title, cells)
-    for r in rows:
-        lines += [f"{r['name']}: {', '.join(r['changes'])}"] if r["changes"] else []
+    lines += [f"{r['name']}: {', '.join(r['changes'])}" for r in rows if r["changes"]]
     return [*lines, "", *_remarks(document)]
+
+
+def _cell(form: str, values: Row) -> str:
+    try:
+        return form.format_map(values)
+    except (TypeError, KeyError):  # null, or not said
+        return ""
+
+
+def _words(r: Row) -> Row:
+    """What of a row is shown in other units, or in words; None for nothing."""
+    blocks, flops, speed = r["images_per_second_in_blocks"], r["flops_per_image"], r["flops_per_second"]
+    utilisation = "" if speed is None else "no peak on record"
+    if r["mfu"] is not None:
+        utilisation = f"{100 * r['mfu']:.3g} %"
+    return {
+        "spread": f"{blocks['slowest']:.4g} to {blocks['fastest']:.4g}" if blocks["blocks"] > 1 else "",
+        "wait": 100 * r["data_wait_share"],
+        "memory": size(r["peak_memory_bytes"]),
+        "tera_an_image": None if flops is None else flops / 1e12,
+        "tera_a_second": None if speed is None else speed / 1e12,
+        "utilisation": utilisation,
+        "setup": duration(r["setup_seconds"]),
+        "filling": duration(r["cache_seconds"]) if r["cache_seconds"] else "",
+        "reached": r["target"] and ("below" if r["target"]["reached"] else "not below"),
+    }
 
 
 def _speed(timed: Sequence[Step], context: Context) -> Row:
@@ -83,7 +138,7 @@ def _speed(timed: Sequence[Step], context: Context) -> Row:
     processed, distinct = sum(step.processed for step in timed), sum(step.distinct for step in timed)
     cpu = sum(step.cpu_seconds for step in timed)
     each = sorted(step.seconds for step in timed)
-    found: Row = {
+    figures: Row = {
         "images_per_second": {"processed": processed / seconds, "distinct": distinct / seconds},
         "images_per_second_and_device": processed / seconds / context.processes,
         "images_per_second_in_blocks": _blocks(timed),
@@ -97,9 +152,7 @@ def _speed(timed: Sequence[Step], context: Context) -> Row:
         "cpu_seconds_per_step": cpu / len(timed),
         "images_per_cpu_second": processed / cpu if cpu else None,
     }
-    if context.is_gpu:
-        found["gpu_seconds_per_step"] = seconds * context.processes / len(timed)
-    return found
+    return figures | ({"gpu_seconds_per_step": seconds * context.processes / len(timed)} if context.is_gpu else {})
 
 
 def _blocks(timed: Sequence[Step]) -> Row:
@@ -129,33 +182,29 @@ def _protocol(measured: Measured, context: Context) -> Row | None:
     data = measured.recipe.data
     if data.buckets.shape != "square" or data.remainder == "drop" or data.repeats != (1.0,):
         return None
-    told = Protocol(
-        pictures=measured.pictures,
-        batch=data.batch_size,
-        accumulation=measured.recipe.optim.accumulation,
-        processes=context.processes,
-        steps=len(measured.steps),
+    protocol = Protocol.of(
+        measured.pictures, data.batch_size, measured.recipe.optim.accumulation, context.processes, len(measured.steps),
         fills=data.remainder == "fill",
-    )
+    )  # fmt: skip
     seconds = [step.seconds for step in measured.steps]
     read_at = min(READ_AT, len(seconds))
     at = bar_seconds(seconds[:read_at])
     elapsed = sum(seconds) / len(seconds)
     return {
-        "pictures": told.pictures,
-        "per_device": told.per_device,
-        "accumulation": told.accumulation,
-        "total_batch": told.total_batch,
-        "micro_batches_per_epoch": told.micro_batches,
-        "updates_per_epoch": told.updates,
-        "epochs": told.epochs,
-        "fill_ups_per_epoch": told.fill_ups,
-        "images_of_the_run": told.images,
+        "pictures": measured.pictures,
+        "per_device": protocol.per_device,
+        "accumulation": measured.recipe.optim.accumulation,
+        "total_batch": protocol.total_batch,
+        "micro_batches_per_epoch": protocol.micro_batches,
+        "updates_per_epoch": protocol.updates,
+        "epochs": protocol.epochs,
+        "fill_ups_per_epoch": protocol.fill_ups,
+        "images_of_the_run": protocol.images,
         "read_at_step": read_at,
         "bar_seconds_per_step": at,
         "elapsed_seconds_per_step": elapsed,
-        "ips_by_the_bar": ips(told.total_batch, at, context.processes),
-        "ips_by_elapsed_time": ips(told.total_batch, elapsed, context.processes),
+        "ips_by_the_bar": ips(protocol.total_batch, at, context.processes),
+        "ips_by_elapsed_time": ips(protocol.total_batch, elapsed, context.processes),
         "images_per_second_and_device_counted": sum(s.processed for s in measured.steps)
         / sum(seconds)
         / context.processes,
@@ -165,76 +214,8 @@ def _protocol(measured: Measured, context: Context) -> Row | None:
 def _target(steps: Sequence[Step], context: Context) -> Row | None:
     if context.target is None:
         return None
-    found = steps[-1].last_micro_loss
-    return {"below": context.target, "after_step": len(steps), "found": found, "reached": found < context.target}
-
-
-def _images(r: Row) -> str:
-    return f"{r['images_per_second']['processed']:.4g}"
-
-
-def _spread(r: Row) -> str:
-    blocks = r["images_per_second_in_blocks"]
-    return f"{blocks['slowest']:.4g} to {blocks['fastest']:.4g}" if blocks["blocks"] > 1 else ""
-
-
-def _dealt(r: Row) -> str:
-    p = r["protocol"]
-    if p is None:
-        return ""
-    return f"{p['micro_batches_per_epoch']} micro-batches, {p['updates_per_epoch']} updates"
-
-
-def _of_protocol(name: str, form: str = "{:.4g}") -> Callable[[Row], str]:
-    return lambda r: form.format(r["protocol"][name]) if r["protocol"] else ""
-
-
-def _mfu(r: Row) -> str:
-    if r["mfu"] is not None:
-        return f"{100 * r['mfu']:.3g} %"
-    return "" if r["flops_per_second"] is None else "no peak on record"
-
-
-def _reached(r: Row) -> str:
-    if r["target"] is None:
-        return ""
-    t = r["target"]
-    return f"{t['found']:.4f} ({'below' if t['reached'] else 'not below'} {t['below']:g})"
-
-
-def _fixed(r: Row) -> str:
-    return f"{r['loss']['fixed_before']:.4f} to {r['loss']['fixed_after']:.4f}"
-
-
-_LINES: dict[str, Callable[[Row], str]] = {
-    "steps, of them timed": lambda r: f"{r['steps']}, {r['timed_steps']}",
-    "images/s, processed": _images,
-    "images/s, distinct": lambda r: f"{r['images_per_second']['distinct']:.4g}",
-    "images/s and device": lambda r: f"{r['images_per_second_and_device']:.4g}",
-    "images/s, blocks of 10": _spread,
-    "seconds a step, median": lambda r: f"{r['seconds_per_step']['median']:.4g}",
-    "GPU seconds a step": lambda r: f"{r['gpu_seconds_per_step']:.4g}" if "gpu_seconds_per_step" in r else "",
-    "CPU seconds a step": lambda r: f"{r['cpu_seconds_per_step']:.4g}",
-    "waiting for data": lambda r: f"{100 * r['data_wait_share']:.3g} %",
-    "peak memory": lambda r: size(r["peak_memory_bytes"]),
-    "TFLOP an image": lambda r: "" if r["flops_per_image"] is None else f"{r['flops_per_image'] / 1e12:.4g}",
-    "TFLOP/s and device": lambda r: "" if r["flops_per_second"] is None else f"{r['flops_per_second'] / 1e12:.4g}",
-    "MFU": _mfu,
-    "set-up": lambda r: duration(r["setup_seconds"]),
-    "of it, filling caches": lambda r: duration(r["cache_seconds"]) if r["cache_seconds"] else "",
-    "an epoch": _dealt,
-    "epochs begun": _of_protocol("epochs", "{}"),
-    "fill-ups an epoch": _of_protocol("fill_ups_per_epoch", "{}"),
-    "total batch (gbsz)": _of_protocol("total_batch", "{}"),
-    "seconds a step on the bar": _of_protocol("bar_seconds_per_step"),
-    "seconds a step, elapsed": _of_protocol("elapsed_seconds_per_step"),
-    "IPS by the formula": _of_protocol("ips_by_the_bar"),
-    "IPS, elapsed": _of_protocol("ips_by_elapsed_time"),
-    "IPS, images counted": _of_protocol("images_per_second_and_device_counted"),
-    "loss, last micro-batch": _reached,
-    "loss, last update": lambda r: f"{r['loss']['last']:.4f}",
-    "loss, fixed timesteps": _fixed,
-}
+    loss = steps[-1].last_micro_loss
+    return {"below": context.target, "after_step": len(steps), "found": loss, "reached": loss < context.target}
 
 
 def _columns(title: str, cells: Iterable[str]) -> list[str]:
@@ -243,23 +224,22 @@ def _columns(title: str, cells: Iterable[str]) -> list[str]:
 
 def _remarks(document: Mapping[str, Any]) -> list[str]:
     rows: list[Row] = document["rows"]
-    found = []
-    if any(r["protocol"] for r in rows):
-        p = next(r["protocol"] for r in rows if r["protocol"])
-        found.append(
-            f"IPS by the formula is gbsz / seconds / devices, with the seconds that a smoothed bar shows at step "
-            f"{p['read_at_step']}; it takes every update for a full one"
-        )
+    remarks = [
+        f"IPS by the formula is gbsz / seconds / devices, with the seconds that a smoothed bar shows at step "
+        f"{r['protocol']['read_at_step']}; it takes every update for a full one"
+        for r in rows
+        if r["protocol"]
+    ][:1]
     if any(r["target"] for r in rows):
-        found.append(f"loss, last micro-batch: of process 0, as the protocol reads its target; {_SAYS_NOTHING}")
+        remarks.append(f"loss, last micro-batch: of process 0, as the protocol reads its target; {_SAYS_NOTHING}")
     if any(r["mfu"] is not None for r in rows):
-        found.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
-    found.append(f"loss, fixed timesteps: before and after, on {rows[0]['loss']['fixed_on']}")
+        remarks.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
+    remarks.append(f"loss, fixed timesteps: before and after, on {rows[0]['loss']['fixed_on']}")
     if any(", round " in r["name"] for r in rows):
-        found.append("rows ran in turn: differences within the spread of blocks, or of a row's rounds, mean nothing")
+        remarks.append("rows ran in turn: differences within the spread of blocks, or of a row's rounds, mean nothing")
     elif len(rows) > 1:
-        found.append(
+        remarks.append(
             "rows ran one after the other: differences within the spread of blocks mean nothing, and a machine that "
             "slows down favours the first; --rounds=2 measures them in turn"
         )
-    return found
+    return remarks

@@ -15,56 +15,39 @@ _SMOOTHING = 0.3  # of tqdm's bar
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """How pictures are dealt out. batch: samples of a micro-batch, over all processes. accumulation: micro-batches of
-    an update. steps: updates of the run. fills: whether the last micro-batch of an epoch is filled up with repeats."""
+    """How pictures are dealt out. per_device: samples of a micro-batch on one device. total_batch: samples of a full
+    update, `gbsz` of the published formula. micro_batches, updates: of an epoch, whose last update may have fewer
+    micro-batches. epochs: that the run begins. fill_ups: samples of an epoch that are repeats, to fill its last
+    micro-batch. epoch_images, images: samples processed in an epoch and in the run."""
 
-    pictures: int
-    batch: int
-    accumulation: int
-    processes: int
-    steps: int
-    fills: bool = True
+    per_device: int
+    total_batch: int
+    micro_batches: int
+    updates: int
+    epochs: int
+    fill_ups: int
+    epoch_images: int
+    images: int
 
-    @property
-    def per_device(self) -> int:
-        """Samples of a micro-batch on one device."""
-        return math.ceil(self.batch / self.processes)
-
-    @property
-    def total_batch(self) -> int:
-        """Samples of a full update: `gbsz` of the published formula."""
-        return self.batch * self.accumulation
-
-    @property
-    def micro_batches(self) -> int:
-        """Of an epoch."""
-        return math.ceil(self.pictures / self.batch)
-
-    @property
-    def updates(self) -> int:
-        """Of an epoch; the last may have fewer micro-batches."""
-        return math.ceil(self.micro_batches / self.accumulation)
-
-    @property
-    def epochs(self) -> int:
-        """Epochs that the run begins."""
-        return math.ceil(self.steps / self.updates)
-
-    @property
-    def fill_ups(self) -> int:
-        """Samples of an epoch that are repeats, to fill its last micro-batch."""
-        return self.micro_batches * self.batch - self.pictures if self.fills else 0
-
-    @property
-    def epoch_images(self) -> int:
-        """Samples processed in an epoch."""
-        return self.pictures + self.fill_ups
-
-    @property
-    def images(self) -> int:
-        """Samples processed in the run."""
-        whole, rest = divmod(self.steps, self.updates)
-        return whole * self.epoch_images + min(rest * self.total_batch, self.epoch_images)
+    @staticmethod
+    def of(pictures: int, batch: int, accumulation: int, processes: int, steps: int, *, fills: bool = True) -> Protocol:
+        """batch: samples of a micro-batch, over all processes. accumulation: micro-batches of an update. steps: updates
+        of the run. fills: whether the last micro-batch of an epoch is filled up with repeats."""
+        total_batch, micro_batches = batch * accumulation, math.ceil(pictures / batch)
+        updates = math.ceil(micro_batches / accumulation)
+        fill_ups = micro_batches * batch - pictures if fills else 0
+        epoch_images = pictures + fill_ups
+        whole, rest = divmod(steps, updates)
+        return Protocol(
+            per_device=math.ceil(batch / processes),
+            total_batch=total_batch,
+            micro_batches=micro_batches,
+            updates=updates,
+            epochs=math.ceil(steps / updates),
+            fill_ups=fill_ups,
+            epoch_images=epoch_images,
+            images=whole * epoch_images + min(rest * total_batch, epoch_images),
+        )
 
 
 def bar_seconds(seconds: Sequence[float]) -> float:

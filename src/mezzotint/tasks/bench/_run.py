@@ -15,7 +15,6 @@ import torch
 from mezzotint.data.buckets import buckets
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule.plan import Timeline
-from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size
@@ -81,14 +80,12 @@ def measure(
     count = steps or min(most, assemble.length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     caches, cache_seconds = _filled(recipe, files, dataset, runtime, say)
+    remedy = "lower run.micro_batch (the mathematics stays the same)"
     try:
-        return _measured(name, recipe, files, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds)
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{name}: {runtime.device} has not enough memory ({str(error).splitlines()[0]}); lower run.micro_batch "
-            "(the mathematics stays the same)",
-            code="E1751",
-        ) from error
+        with assemble.named_shortage(f"{name}: {runtime.device} has not enough memory", remedy):
+            return _measured(
+                name, recipe, files, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds
+            )
     finally:
         gc.collect()
         if torch.accelerator.is_available():
@@ -199,25 +196,12 @@ def counts(timeline: Timeline, table: Sequence[Size], step: int) -> tuple[int, d
 def _filled(
     recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, say: Callable[[str], None]
 ) -> tuple[Caches, float]:
-    """The caches of a recipe, filled, and how long that took."""
     began = time.perf_counter()
     caches = assemble.open_caches(recipe, files)
     if caches.latents is None and caches.text is None:
         return caches, 0.0
     rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
-    cache.fill(
-        dataset.catalogue,
-        rows,
-        recipe.data,
-        latents=caches.latents,
-        text=caches.text,
-        load=assemble.encoders(recipe, files, runtime.device),
-        device=runtime.device,
-        rank=runtime.rank,
-        world_size=runtime.world_size,
-        barrier=runtime.barrier,
-        say=say,
-    )
+    cache.fill_rows(recipe, files, runtime, [(dataset.catalogue, rows, recipe.data)], caches, say)
     return caches, time.perf_counter() - began
 
 
@@ -235,21 +219,18 @@ def _validation(
     )
     return Validation(
         {"loss": batches},
-        every=None,
         timesteps=recipe.run.validation.timesteps,
         seed=recipe.run.seed,
         model=model,
         device=runtime.device,
-        sinks=(),
-        warn=lambda text: None,
     )
 
 
 def _fixed_loss(watched: Validation, runtime: Runtime) -> float:
     """Measured by the first process; the others wait."""
-    found = watched.measure()["val/loss"] if runtime.is_first else float("nan")
+    loss = watched.measure()["val/loss"] if runtime.is_first else float("nan")
     runtime.barrier()
-    return found
+    return loss
 
 
 def _children_seconds() -> float:
@@ -275,5 +256,5 @@ def _peak(device: torch.device) -> int:
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     except OSError:
         lines = []
-    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    return 1024 * (int(found[0]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return 1024 * (int(peaks[0]) if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -19,17 +19,16 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.reports.bench_plot import Run, plot
+from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks import optimizers
 from mezzotint.tasks.bench import _page, _pictures
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import Measured, measure
-from mezzotint.tasks.places import free_folder
+from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.words import Words
-from mezzotint.tasks.train.environment import environment
+from mezzotint.tasks.train.run_files import environment
 
 _FILES = ("bench.json", "bench.txt", "bench.png")
 MOST_STEPS = 101
@@ -66,11 +65,10 @@ def run(arguments: Sequence[str]) -> int:
     launch = Launch.read()
     recipe = located(reading)
     with closing(open_runtime(recipe.run, launch)) as runtime:
-        asked = _with_stand_in(recipe, options.stand_in, runtime)
-        recipe = optimizers.settled(asked, runtime.device.type)
-        told = optimizers.sentences(asked, recipe, runtime.device.type, goes_on=False, origin=reading.origin)
-        reading = replace(reading, notes=(*reading.notes, *told))
-        document, measured = bench(reading, recipe, options, runtime, launch)
+        recipe = _with_stand_in(recipe, options.stand_in, runtime)
+        settled = optimizers.settle(recipe, runtime.device.type, origin=reading.origin)
+        reading = replace(reading, notes=(*reading.notes, *settled.sentences))
+        document, measured = bench(reading, settled.recipe, options, runtime, launch)
         if runtime.is_first:
             for text in _written(document, measured, options):
                 print(text)
@@ -186,17 +184,16 @@ def _flops(recipe: Recipe, measured: Sequence[Measured]) -> dict[Size, int]:
 
 
 def _written(document: dict[str, Any], measured: Sequence[Measured], options: Options) -> list[str]:
-    """Writes bench.json, bench.txt and bench.png; returns the lines to show."""
     name = re.sub(r"[^\w.-]+", "-", Path(str(document["recipe"])).stem).strip("-.")
-    folder = options.out or free_folder(Path("bench") / (name or "recipe"))
+    folder = options.out or durable.free_folder(Path("bench") / (name or "recipe"))
     page = _page.table(document)
-    runs = [Run(r["name"], r["step_loss"], r["step_seconds"]) for r in document["rows"]]
+    runs = [BenchRun(r["name"], r["step_loss"], r["step_seconds"]) for r in document["rows"]]
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     durable.write_new(folder / _FILES[0], durable.json_text(document))
     durable.write_new(folder / _FILES[1], "\n".join(page) + "\n")
     title = f"{document['recipe']}: {document['processes']} x {document['device']}"
-    durable.write_new(folder / _FILES[2], plot(runs, title=title, warm_up=document["warm_up_steps"]))
+    durable.write_new(folder / _FILES[2], plot_bench(runs, title=title, warm_up=document["warm_up_steps"]))
     if options.as_json:
         return [json.dumps(document, indent=1, ensure_ascii=False)]
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]

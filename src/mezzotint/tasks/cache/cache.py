@@ -3,21 +3,28 @@ made and why. `train` fills the cache through the same `fill` before its first s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, held_out, long_captions
+from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import text_files
-from mezzotint.tasks.cache._filling import VERIFIED_BYTES, CacheSummary, fill
-from mezzotint.tasks.prompts import previews
+from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
+from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles
 
-__all__ = ["CacheSummary", "fill", "run"]
+Seen = Iterable[tuple[Catalogue, NDArray[np.int32], DataSettings]]
+"""Rows of catalogues that a run sees, with the settings of each."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -36,14 +43,10 @@ def encode(reading: Reading) -> int:
         raise RecipeError(
             "the recipe caches nothing; add data.cache.latents=true, data.cache.text=true, or both", code="E1306"
         )
-    runtime = open_runtime(recipe.run, Launch.read())
-    try:
-        if runtime.is_first:
-            for note in reading.notes:
-                _aloud(f"note: {note}")
+    with closing(open_runtime(recipe.run, Launch.read())) as runtime:
+        for note in reading.notes if runtime.is_first else ():
+            _aloud(f"note: {note}")
         _fill(recipe, runtime)
-    finally:
-        runtime.close()
     return 0
 
 
@@ -61,19 +64,13 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
             code="E1307",
         )
     if caches.text is not None and runtime.is_first and not assemble.only_texts_of_files(recipe):
-        _tell_of_lost_words(recipe, files, dataset, say)
+        try:
+            tokenizers = assemble.family_class(recipe).load(files, only=[])
+        except WeightsError:  # what is missing is said where it is needed
+            tokenizers = None
+        for line in long_captions.notes(tokenizers, dataset.catalogue) if tokenizers is not None else ():
+            say(f"note: {line}")
     fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
-
-
-def _tell_of_lost_words(
-    recipe: Recipe, files: ModelFiles, dataset: Dataset, say: Callable[[str], None]
-) -> None:  # fmt: skip
-    try:
-        tokenizers = assemble.family_class(recipe).load(files, only=[])
-    except WeightsError:  # what is missing is said where it is needed
-        return
-    for line in long_captions.note(long_captions.lost_words(tokenizers, dataset.catalogue), dataset.catalogue):
-        say(f"note: {line}")
 
 
 def _aloud(line: str) -> None:
@@ -81,35 +78,35 @@ def _aloud(line: str) -> None:
 
 
 def fill_for(
-    recipe: Recipe,
-    files: ModelFiles,
-    runtime: Runtime,
-    dataset: Dataset,
-    caches: Caches,
-    say: Callable[[str], None],
-    *,
-    checks: bool,
-) -> None:
+    recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, say: Callable[[str], None],
+    *, checks: bool,
+) -> None:  # fmt: skip
     """Fills the caches with everything that a run sees: what is trained, what is measured, preview prompts. checks:
     whether every entry is read, however many they are. say: of the first process."""
-    extra: tuple[str, ...] = previews.captions(recipe, dataset)
-    for catalogue, rows, settings in held_out.in_use(recipe, dataset):
-        summary = fill(
+    prompts = previews.captions(recipe, dataset)
+    fill_rows(recipe, files, runtime, held_out.in_use(recipe, dataset), caches, say, prompts, checks=checks)
+
+
+def fill_rows(
+    recipe: Recipe, files: ModelFiles, runtime: Runtime, seen: Seen, caches: Caches, say: Callable[[str], None],
+    captions: Sequence[str] = (), *, checks: bool = False,
+) -> None:  # fmt: skip
+    """Fills the caches that there are with some rows, and with captions besides."""
+    if caches.latents is None and caches.text is None:
+        return
+    for catalogue, rows, settings in seen:
+        worker = Worker(
             catalogue,
-            rows,
             settings,
-            latents=caches.latents,
-            text=caches.text,
             load=assemble.encoders(recipe, files, runtime.device),
             device=runtime.device,
-            extra_captions=extra,
+            encoded=assemble.encoded_spec(recipe, files),
             rank=runtime.rank,
             world_size=runtime.world_size,
             barrier=runtime.barrier,
             say=say,
-            verify_bytes=None if checks else VERIFIED_BYTES,
-            encoded=assemble.encoded_spec(recipe, files),
         )
-        extra = ()
+        summary = fill(worker, rows, caches, captions, verify_bytes=None if checks else VERIFIED_BYTES)
+        captions = ()
         for line in summary.lines():
             say(line)

@@ -5,7 +5,6 @@ but the model's scaling of latents. Used by `_filling.py` in the place of the en
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,14 +13,12 @@ from numpy.typing import NDArray
 from mezzotint import fault_injection
 from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
 from mezzotint.data.cache.text_rows import layout_of
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import mindone_arrays
 from mezzotint.errors import CacheError, WeightsError
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache.inventory import LatentEntries, TextEntries
 from mezzotint.weights.model_files import EncodedSpec
-
-if TYPE_CHECKING:
-    from mezzotint.data.catalogue.catalogue import Catalogue
 
 _AT_ONCE = 16
 AGE = "whose age cannot be checked: by which autoencoder, encoders and captions they were made, nobody has written down"

@@ -13,8 +13,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +23,10 @@ from numpy.typing import NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache import entries
 from mezzotint.data.cache.entries import LatentCache, TextCache
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import CacheError, StorageError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
-
-if TYPE_CHECKING:
-    from mezzotint.data.catalogue.catalogue import Catalogue
 
 _LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "placed", "kept", "captions", "text")])
 
@@ -80,29 +79,26 @@ def _of_bucket(
     catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size, *, is_still: bool = False
 ) -> LatentEntries:
     owners: dict[bytes, tuple[int, int, int]] = {}
-    for row in rows.tolist():
-        for view in range(latents.views):
-            placed = latents.placement(catalogue, row, view, bucket)
-            owners.setdefault(latents.address(catalogue, row, placed, view), (row, view, -1))
-    return _wanted(owners, bucket, bucket, is_still=is_still)
+    for row, view in product(rows.tolist(), range(latents.views)):
+        placed = latents.placement(catalogue, row, view, bucket)
+        owners.setdefault(latents.address(catalogue, row, placed, view), (row, view, -1))
+    return _entries(owners, bucket, bucket, is_still=is_still)
 
 
 def _frames_of_bucket(
     catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, clip: Size, num: int
-) -> LatentEntries:  # fmt: skip
+) -> LatentEntries:
     owners: dict[bytes, tuple[int, int, int]] = {}
-    for row in rows.tolist():
-        for view in range(latents.views):
-            placed = latents.placement(catalogue, row, view, clip)
-            for still in range(num):
-                address = latents.address_of_still(catalogue, row, placed, view, still)
-                owners.setdefault(address, (row, view, still))
-    return _wanted(owners, Size(clip.width, clip.height), clip, is_still=True)
+    for row, view in product(rows.tolist(), range(latents.views)):
+        placed = latents.placement(catalogue, row, view, clip)
+        for still in range(num):
+            owners.setdefault(latents.address(catalogue, row, placed, view, still=still), (row, view, still))
+    return _entries(owners, Size(clip.width, clip.height), clip, is_still=True)
 
 
-def _wanted(
+def _entries(
     owners: Mapping[bytes, tuple[int, int, int]], bucket: Size, clip: Size, *, is_still: bool
-) -> LatentEntries:  # fmt: skip
+) -> LatentEntries:
     places = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
     views, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
     return LatentEntries(bucket, _as_array(owners), places[:, 0], views, stills, clip, is_still)

@@ -12,7 +12,7 @@ import torch
 
 from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
-from mezzotint.data.formats.clip_list import samples
+from mezzotint.data.formats import clip_list
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.formats.base import format_spec
@@ -57,7 +57,8 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
         return 0
     say(f"cache: {counted(len(absent), 'embedding')} to write into files, by {recipe.model.text_encoder}")
     load = assemble.encoders(recipe, files, runtime.device)
-    mine, clean = absent[runtime.rank :: runtime.world_size], _cleaning(recipe)
+    mine = absent[runtime.rank :: runtime.world_size]
+    clean = cleaner() if recipe.data.captions.clean else str
     family = load("text") if mine else None
     for first in range(0, len(mine), _AT_ONCE):
         some = mine[first : first + _AT_ONCE]
@@ -79,10 +80,6 @@ def _places(recipe: Recipe) -> dict[Path, str]:
         lists += clips.stills_path
     captions: dict[Path, str] = {}
     for path in lists:
-        for place, caption in samples.embeddings(Path(os.path.abspath(path.expanduser()))):
+        for place, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
             captions.setdefault(place, caption)
     return captions
-
-
-def _cleaning(recipe: Recipe) -> Callable[[str], str]:
-    return cleaner() if recipe.data.captions.clean else lambda caption: caption

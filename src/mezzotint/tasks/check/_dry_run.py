@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,17 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from mezzotint.errors import OutOfMemory
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
-from mezzotint.tasks.assemble import Caches, Dataset
+from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import cache
 from mezzotint.training.trainer import Trainer
-from mezzotint.weights.model_files import ModelFiles
 
 STEPS = 2
 
@@ -55,11 +52,15 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
 
     Raises OutOfMemory E1751 when the device is too small, and whatever loading and encoding raise.
     """
-    with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, _named_shortage(recipe):
-        alone = _apart(recipe, Path(folder))
+    shortage = assemble.named_shortage("the dry pass ran out of memory", less_memory(recipe))
+    with tempfile.TemporaryDirectory(prefix="mezzotint-check-") as folder, shortage:
+        values = {"data.cache.path": Path(folder), "run.runtime": "single", "run.folder": Path(folder, "run")}
+        alone = with_values(recipe, values)
         with closing(open_runtime(alone.run, Launch())) as runtime:
             files = assemble.open_files(alone)
-            caches = _caches(alone, files, dataset, runtime, min(STEPS, steps))
+            caches = assemble.open_caches(alone, files)
+            seen = [(dataset.catalogue, _rows_of(dataset, min(STEPS, steps)), alone.data)]
+            cache.fill_rows(alone, files, runtime, seen, caches, say=lambda line: None)
             resolved = assemble.resolve(alone, min(STEPS, steps))
             model = assemble.open_model(alone, files, runtime, resolved)
             opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
@@ -67,29 +68,7 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
                 return _timed(trainer)
 
 
-def _apart(recipe: Recipe, folder: Path) -> Recipe:
-    return with_values(recipe, {"data.cache.path": folder, "run.runtime": "single", "run.folder": folder / "run"})
-
-
-def _caches(recipe: Recipe, files: ModelFiles, dataset: Dataset, runtime: Runtime, steps: int) -> Caches:
-    """Caches that hold what these steps read, and nothing else."""
-    caches = assemble.open_caches(recipe, files)
-    if caches.latents is not None or caches.text is not None:
-        cache.fill(
-            dataset.catalogue,
-            _rows_of(dataset, steps),
-            recipe.data,
-            latents=caches.latents,
-            text=caches.text,
-            load=assemble.encoders(recipe, files, runtime.device),
-            device=runtime.device,
-            say=lambda text: None,
-        )
-    return caches
-
-
 def _rows_of(dataset: Dataset, steps: int) -> NDArray[np.int32]:
-    """The rows of the catalogue that the first steps visit."""
     seen = []
     for step in range(steps):
         number, place = dataset.timeline.locate(step)
@@ -114,14 +93,3 @@ def _timed(trainer: Trainer) -> DryRun:
     assert report is not None
     peak = torch.cuda.max_memory_allocated(runtime.device) if runtime.device.type == "cuda" else 0
     return DryRun(tuple(seconds), report.samples, peak, str(runtime.device))
-
-
-@contextmanager
-def _named_shortage(recipe: Recipe) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"the dry pass ran out of memory ({str(error).splitlines()[0]}); {less_memory(recipe)}",
-            code="E1751",
-        ) from error

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +12,14 @@ from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.data.cache.store import Store
+from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size, latent_size
-from mezzotint.stages import Epoch
-from mezzotint.tasks import held_out
+from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache.inventory import latent_entries, text_entries
 from mezzotint.tasks.check._model_files import Component
@@ -95,7 +94,7 @@ class Disk:
         return (self.kept + 1) * self.checkpoint
 
     @property
-    def wanted(self) -> int:
+    def needed(self) -> int:
         """Bytes at the run folder for everything that the run will have written and kept."""
         exports = self.export * (1 if self.exports is None else self.exports)
         return max(0, self.kept + 1 - self.there) * self.checkpoint + exports + (self.cache if self.one_disk else 0)
@@ -106,44 +105,26 @@ class Disk:
         return max(1, 2 - self.there) * self.checkpoint + (self.cache if self.one_disk else 0)
 
 
-def bucket_rows(dataset: Dataset, settings: DataSettings, *, accumulation: int, seed: int) -> tuple[BucketRow, ...]:
+def bucket_rows(dataset: Dataset, recipe: Recipe) -> tuple[BucketRow, ...]:
     """The buckets that hold pictures, from tall to wide, as the first epoch deals with them."""
+    settings, columns, epoch = recipe.data, dataset.timeline.columns, dataset.timeline.epoch(0)
     table = buckets.table(settings)
-    columns = dataset.timeline.columns
+    count = partial(np.bincount, minlength=len(table))
     whole = with_values(settings, {"remainder": "short"})
-    visits = _per_bucket(plan(columns, whole, accumulation=accumulation, seed=seed, epoch=0), len(table))
-    epoch = dataset.timeline.epoch(0)
-    lengths = np.diff(epoch.starts)
-    pictures = np.bincount(columns.bucket, minlength=len(table))
-    batches = np.bincount(epoch.bucket, minlength=len(table))
+    every = plan(columns, whole, accumulation=recipe.optim.accumulation, seed=recipe.run.seed, epoch=0)
+    visits = count(every.bucket, weights=np.diff(every.starts)).astype(np.int64).tolist()
+    pictures, batches = count(columns.bucket).tolist(), count(epoch.bucket).tolist()
     largest = np.zeros(len(table), dtype=np.int64)
-    np.maximum.at(largest, epoch.bucket, lengths)
-    return tuple(
-        _bucket_row(table[i], int(pictures[i]), int(visits[i]), int(batches[i]), int(largest[i]), settings)
-        for i in np.flatnonzero(pictures)
-    )
-
-
-def _per_bucket(epoch: Epoch, count: int) -> NDArray[np.int64]:
-    return np.bincount(epoch.bucket, weights=np.diff(epoch.starts), minlength=count).astype(np.int64)
-
-
-def _bucket_row(
-    bucket: Size, pictures: int, visits: int, batches: int, largest: int, settings: DataSettings
-) -> BucketRow:
-    rest = visits % settings.batch_size
-    policy = settings.remainder
-    return BucketRow(
-        bucket,
-        pictures,
-        visits,
-        batches,
-        largest,
-        rest,
-        short=rest if policy == "short" else 0,
-        repeated=(settings.batch_size - rest) if policy in ("fill", "repeat") and rest else 0,
-        left_out=rest if policy == "drop" else 0,
-    )
+    np.maximum.at(largest, epoch.bucket, np.diff(epoch.starts))
+    rows = []
+    for i in np.flatnonzero(pictures).tolist():
+        rest = visits[i] % settings.batch_size
+        repeated = settings.batch_size - rest if settings.remainder in ("fill", "repeat") and rest else 0
+        short, left_out = (rest if settings.remainder == policy else 0 for policy in ("short", "drop"))
+        rows.append(
+            BucketRow(table[i], pictures[i], visits[i], batches[i], int(largest[i]), rest, short, repeated, left_out)
+        )
+    return tuple(rows)
 
 
 def length(timeline: Timeline, steps: int) -> Length:
@@ -152,15 +133,15 @@ def length(timeline: Timeline, steps: int) -> Length:
     return Length(epoch.num_batches, epoch.num_steps, steps, timeline.epochs_in(steps))
 
 
-def times_due(intervals: Sequence[Every], *, steps: int, steps_an_epoch: int) -> int | None:
-    """How often something is due in a run, its end not counted; None when wall time decides. What two intervals want
-    of one step counts once."""
-    if any(every.unit == "minutes" for every in intervals):
+def times_due(intervals: Sequence[Every], length: Length | None) -> int | None:
+    """How often something is due in a run, its end not counted; None when wall time decides, or the length is not
+    known. What two intervals want of one step counts once."""
+    if length is None or any(every.unit == "minutes" for every in intervals):
         return None
     due: set[int] = set()
     for every in intervals:
-        length = int(every.count) * (1 if every.unit == "steps" else max(1, steps_an_epoch))
-        due.update(range(length, steps, length))
+        gap = int(every.count) * (1 if every.unit == "steps" else max(1, length.steps_an_epoch))
+        due.update(range(gap, length.steps, gap))
     return len(due)
 
 
@@ -171,50 +152,46 @@ def cache_needs(
     seen = [(catalogue, rows) for catalogue, rows, _ in held_out.in_use(recipe, dataset)]
     needs = []
     if caches.latents is not None:
-        needs.append(_added([_latents(recipe, caches, memory, catalogue, rows) for catalogue, rows in seen]))
+        latents = caches.latents
+        parts = [part for catalogue, rows in seen for part in _latents(recipe, latents, memory, catalogue, rows)]
+        needs.append(_need("latents", parts))
     if caches.text is not None:
         row_bytes = bytes_of(memory.text_numbers, recipe.data.cache.dtype)
         addresses = np.concatenate(
             [text_entries(catalogue, rows, caches.text, extra_captions).addresses for catalogue, rows in seen]
         )
         addresses = np.unique(addresses, axis=0)
-        found = caches.text.rows()
-        present = 0 if found is None else int(found.has(addresses, checks=False).sum())
-        needs.append(_need("text", len(addresses), len(addresses) * row_bytes, present, row_bytes))
+        stored = caches.text.rows()
+        present = 0 if stored is None else int(stored.has(addresses, checks=False).sum())
+        needs.append(_need("text", [(len(addresses), present, row_bytes)]))
     return tuple(needs)
 
 
-def _added(needs: Sequence[CacheNeed]) -> CacheNeed:
-    known = [need.present for need in needs if need.present is not None]
+def _need(kind: str, parts: Sequence[tuple[int, int | None, int]]) -> CacheNeed:
+    """parts: of entries of one size: how many, how many of them are there, bytes of one."""
+    present = [there for _, there, _ in parts if there is not None]
     return CacheNeed(
-        needs[0].kind,
-        sum(need.entries for need in needs),
-        sum(need.bytes for need in needs),
-        sum(known) if len(known) == len(needs) else None,
-        sum(need.missing_bytes for need in needs),
+        kind,
+        sum(count for count, _, _ in parts),
+        sum(count * size for count, _, size in parts),
+        sum(present) if len(present) == len(parts) else None,
+        sum((count - (there or 0)) * size for count, there, size in parts),
     )
 
 
 def _latents(
-    recipe: Recipe, caches: Caches, memory: Memory, catalogue: Catalogue, rows: NDArray[np.int32]
-) -> CacheNeed:
-    latents = caches.latents
-    assert latents is not None
-    entries = total = missing = 0
-    present: int | None = 0
+    recipe: Recipe, latents: LatentCache, memory: Memory, catalogue: Catalogue, rows: NDArray[np.int32]
+) -> Iterator[tuple[int, int | None, int]]:
     if len(rows) * latents.views <= LOOKED_UP:
-        for wanted in latent_entries(catalogue, rows, recipe.data, latents):
-            here = _present(latents.store(wanted.bucket, is_still=wanted.is_still), wanted.addresses)
-            entry = _latent_bytes(recipe, memory, wanted.bucket)
-            count = len(wanted.addresses)
-            entries, total, missing = entries + count, total + count * entry, missing + (count - here) * entry
-            present = (present or 0) + here
-        return CacheNeed("latents", entries, total, present, missing)
+        for entries in latent_entries(catalogue, rows, recipe.data, latents):
+            store = latents.store(entries.bucket, is_still=entries.is_still)
+            present = 0 if store is None else int(store.has(entries.addresses, checks=False).sum())
+            yield len(entries.addresses), present, _latent_bytes(recipe, memory, entries.bucket)
+        return
     table = buckets.table(recipe.data)
     counts = np.bincount(catalogue.buckets_of(rows, recipe.data), minlength=len(table))
     for size, count in zip(table, (counts * latents.views).tolist(), strict=True):
-        entries, total = entries + count, total + count * _latent_bytes(recipe, memory, size)
-    return CacheNeed("latents", entries, total, None, total)
+        yield count, None, _latent_bytes(recipe, memory, size)
 
 
 def _latent_bytes(recipe: Recipe, memory: Memory, bucket: Size) -> int:
@@ -223,58 +200,44 @@ def _latent_bytes(recipe: Recipe, memory: Memory, bucket: Size) -> int:
     return bytes_of(content * memory.grid.channels * place.pixels, recipe.data.cache.dtype)
 
 
-def _present(store: Store | None, addresses: NDArray[np.uint8]) -> int:
-    return 0 if store is None else int((store.find(addresses) >= 0).sum())
-
-
-def _need(kind: str, entries: int, total: int, present: int, entry: int) -> CacheNeed:
-    return CacheNeed(kind, entries, total, present, (entries - present) * entry)
-
-
 def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> int:
     """Bytes of one export: what is trained (or random) in the export's type, everything else as it lies there; and of
     the single file beside the folder, in its own type, or of the file of what is trained alone."""
-    asked = recipe.run.export
+    export = recipe.run.export
     numbers = {part.name: part.parameters for part in memory.parts}
-    if asked.parts == "trained":
-        of_file = DTYPES[asked.single_file_dtype or asked.dtype].itemsize
-        return sum(numbers[part] for part in recipe.model.train) * of_file
-    anew = {name: count for name, count in numbers.items() if _is_rewritten(recipe, name)}
-    folder = sum(component.bytes for component in files if component.part not in anew)
-    folder += sum(anew.values()) * DTYPES[asked.dtype].itemsize
-    if asked.trained_file != "none":
-        folder += (
-            sum(numbers[part] for part in recipe.model.train) * DTYPES[asked.single_file_dtype or asked.dtype].itemsize
-        )
-    if not asked.single_file:
-        return folder
-    if asked.single_file_dtype is None:
-        return (
-            folder
-            + sum(c.bytes for c in files if c.part in numbers and c.part not in anew)
-            + (sum(anew.values()) * DTYPES[asked.dtype].itemsize)
-        )
-    return folder + sum(numbers.values()) * DTYPES[asked.single_file_dtype].itemsize
-
-
-def _is_rewritten(recipe: Recipe, part: str) -> bool:
-    return recipe.model.weights == "random" or part in recipe.model.train
+    of_folder = DTYPES[export.dtype].itemsize
+    of_file = DTYPES[export.single_file_dtype or export.dtype].itemsize
+    trained_file = sum(numbers[part] for part in recipe.model.train) * of_file
+    if export.parts == "trained":
+        return trained_file
+    is_random = recipe.model.weights == "random"
+    anew = {name for name in numbers if is_random or name in recipe.model.train}
+    rewritten = sum(numbers[name] for name in anew) * of_folder
+    size = sum(component.bytes for component in files if component.part not in anew) + rewritten
+    if export.trained_file != "none":
+        size += trained_file
+    if export.single_file and export.single_file_dtype is None:
+        size += sum(c.bytes for c in files if c.part in numbers and c.part not in anew) + rewritten
+    elif export.single_file:
+        size += sum(numbers.values()) * of_file
+    return size
 
 
 def disk(
-    recipe: Recipe, folder: Path, cache_folder: Path, memory: Memory, *,
+    recipe: Recipe, folder: Path, memory: Memory, *,
     there: int, export: int, exports: int | None, saves: int | None, cache: int,
 ) -> Disk:  # fmt: skip
-    """The disk at hand against what the run writes. saves: how many checkpoints the run writes, where that is known."""
-    models = 1 if recipe.optim.ema.rule == "none" else 2
+    """The disk at hand against what the run writes. exports, saves: how often it does before its end, where that is
+    known."""
+    cache_folder = assemble.cache_folder(recipe)
     return Disk(
         folder=folder,
         cache_folder=cache_folder,
         checkpoint=memory.checkpoint,
-        kept=recipe.run.save.keep or saves or there + 2,
+        kept=recipe.run.save.keep or (there + 2 if saves is None else saves + 1),
         there=there,
-        export=export * models,
-        exports=exports,
+        export=export * (1 if recipe.optim.ema.rule == "none" else 2),
+        exports=None if exports is None else exports + 1 + (recipe.run.export.folder is not None),
         cache=cache,
         free=durable.free_bytes(folder),
         free_cache=durable.free_bytes(cache_folder),

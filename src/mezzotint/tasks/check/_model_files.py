@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from torch import nn
@@ -19,8 +20,9 @@ from mezzotint.weights.folder import state
 from mezzotint.weights.folder.components import shapes as network_shapes
 from mezzotint.weights.folder.model_folder import ModelFolder, find_weights, open_folder
 from mezzotint.weights.folder.other_vae import open_vae
+from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file.overlay import Overlay
-from mezzotint.weights.single_file.single_file import SingleFile, open_single
+from mezzotint.weights.single_file.single_file import open_single
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,33 +40,34 @@ class Component:
 
 
 def components(
-    settings: ModelSettings, parts: Mapping[str, nn.Module]
+    settings: ModelSettings, parts: Mapping[str, nn.Module], opened: Callable[[], ModelFiles] | None = None
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     """The components of a model's folder, sorted, and everything that keeps them from being loaded.
 
     settings: with the path resolved. parts: of the family, by name, as its configurations describe them; {} when they
-    could not be read. No tensor is loaded. A component that holds no part is listed and never complained about.
+    could not be read. opened: the model's files, where somebody has them. No tensor is loaded. A component that holds
+    no part is listed and never complained about.
     """
     try:
         kind: type[ModelFamily] = registry.find("families", settings.family).Family
-        own = None if kind.spec.layout else kind.files.of(settings).stored_parts(parts)
+        opened = opened or partial(kind.files.of, settings)
+        own = None if kind.spec.layout else opened().stored_parts(parts)
     except WeightsError as error:
         return (), [error]
     if own is not None:
         return _of_parts(own, parts)
-    found, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
+    held, problems = _in_one_file(settings) if settings.path.is_file() else _in_folder(settings, parts)
     if settings.over and not problems:
         try:
             Overlay(settings.path, settings.over, settings.config).require_fit()
         except WeightsError as error:
             problems.append(error)
-    return found, problems
+    return held, problems
 
 
 def _in_folder(
     settings: ModelSettings, parts: Mapping[str, nn.Module]
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
-    """The components of a model's folder."""
     problems: list[WeightsError] = []
     if not parts and not (settings.path / "model_index.json").is_file():
         return (), []  # which is why there are no parts, and has been said
@@ -72,43 +75,40 @@ def _in_folder(
         folder = open_folder(settings.described_by)
     except WeightsError as error:
         return (), [error]
-    held = {_component_of(part, module, folder): part for part, module in parts.items()}
-    found = []
+    part_of = {_component_of(part, module, folder): part for part, module in parts.items()}
+    held = []
     for path in (folder.root / name for name in folder.components()):
-        part = held.get(path.name, "")
+        part = part_of.get(path.name, "")
         try:
             if part == "vae" and settings.vae is not None:
-                found.append(_other_vae(settings.vae, folder))
+                held.append(_other_vae(settings.vae, folder))
             else:
-                found.append(_component(path, part, parts.get(part), settings))
+                held.append(_component(path, part, parts.get(part), settings))
         except WeightsError as error:
-            found.append(Component(path.name, part, "", _bytes(path), 0, ()))
+            held.append(Component(path.name, part, "", _bytes(path), 0, ()))
             if part and settings.weights == "files":
                 problems.append(error)
-    return tuple(found), problems
+    return tuple(held), problems
 
 
 def _of_parts(
     stored: Mapping[str, Stored | None], parts: Mapping[str, nn.Module]
 ) -> tuple[tuple[Component, ...], list[WeightsError]]:
     """The components of a model whose parts lie apart, each by its part's name. bytes: of their tensors."""
-    problems: list[WeightsError] = []
-    found = []
-    for part in sorted(stored):
-        weights = stored[part]
+    held, problems = [], []
+    for part, weights in sorted(stored.items()):
         if weights is None:
-            found.append(Component(part, part, "", 0, 0, ()))
+            held.append(Component(part, part, "", 0, 0, ()))
             continue
-        found.append(_stored(part, part, weights.place.name, weights.header()))
+        held.append(_stored(part, part, weights.place.name, weights.header()))
         try:
             state.require_fit(parts[part], weights)
         except WeightsError as error:
             problems.append(error)
-    return tuple(found), problems
+    return tuple(held), problems
 
 
 def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[WeightsError]]:
-    """The components of a model in one file. bytes: of their tensors."""
     try:
         single = open_single(
             settings.path,
@@ -117,13 +117,15 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
             averaged=settings.ema_weights == "use",
             prediction=settings.prediction,
         )
-        parts = {"unet": "denoiser"}
-        return tuple(
-            _other_vae(settings.vae, single.folder)
-            if name == "vae" and settings.vae is not None
-            else _of_one_file(name, parts.get(name, name), single)
-            for name in sorted(single.layout.networks)
-        ), []
+        held = []
+        for name in sorted(single.layout.networks):
+            if name == "vae" and settings.vae is not None:
+                held.append(_other_vae(settings.vae, single.folder))
+                continue
+            stored = single.component(name)
+            stored.require_known()
+            held.append(_stored(name, "denoiser" if name == "unet" else name, single.path.name, stored.header()))
+        return tuple(held), []
     except WeightsError as error:
         return (), [error]
 
@@ -131,16 +133,10 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
 def _other_vae(path: Path, folder: ModelFolder) -> Component:
     """What `model.vae` names. bytes: of its tensors."""
     other = open_vae(path, folder.config("vae"), folder.root / "vae" / "config.json")
-    found = _stored("vae", "vae", other.path.name, other.stored.header())
+    component = _stored("vae", "vae", other.path.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
-    _require_count(other.path, found.parameters, sum(map(math.prod, shapes.values())))
-    return found
-
-
-def _of_one_file(name: str, part: str, single: SingleFile) -> Component:
-    stored = single.component(name)
-    stored.require_known()
-    return _stored(name, part, single.path.name, stored.header())
+    _require_count(other.path, component.parameters, sum(map(math.prod, shapes.values())))
+    return component
 
 
 def _stored(name: str, part: str, file: str, header: Mapping[str, TensorInfo]) -> Component:
@@ -160,21 +156,20 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
             )
         return Component(path.name, part, "", _bytes(path), 0, ())
     header = {name: info for name, info in read_header(weights.path).items() if not name.endswith("position_ids")}
-    count = sum(map(_numbers, header.values()))
-    is_smaller = part == "denoiser" and settings.depth is not None
-    if module is not None and settings.weights == "files" and not is_smaller:
-        _require_count(weights.path, count, sum(p.numel() for p in module.parameters()))
     files = shards(weights.path)
     name = files[0].name if len(files) == 1 else f"{len(files)} files of {weights.path.name}"
-    types = tuple(sorted({info.dtype for info in header.values()}))
-    return Component(path.name, part, name, _bytes(path), count, types)
+    component = replace(_stored(path.name, part, name, header), bytes=_bytes(path))
+    is_smaller = part == "denoiser" and settings.depth is not None
+    if module is not None and settings.weights == "files" and not is_smaller:
+        _require_count(weights.path, component.parameters, sum(p.numel() for p in module.parameters()))
+    return component
 
 
-def _require_count(path: Path, found: int, wanted: int) -> None:
-    if found != wanted:
+def _require_count(path: Path, stored: int, described: int) -> None:
+    if stored != described:
         raise WeightsError(
-            f"{path}: holds {found:,} numbers, its config.json describes {wanted:,}; configuration and weights are of "
-            "different models, or the file is not whole",
+            f"{path}: holds {stored:,} numbers, its config.json describes {described:,}; configuration and weights are "
+            "of different models, or the file is not whole",
             code="E1405",
         )
 
@@ -184,7 +179,7 @@ def _component_of(part: str, module: nn.Module, folder: ModelFolder) -> str:
     if folder.has(part):
         return part
     names = {kind.__name__ for kind in type(module).__mro__}
-    listed = [name for name, told in folder.index.items() if isinstance(told, list) and names & set(map(str, told))]
+    listed = [name for name, kind in folder.index.items() if isinstance(kind, list) and names & set(map(str, kind))]
     return next((name for name in listed if folder.has(name)), "")
 
 

@@ -8,9 +8,11 @@ under the run's autocast, attention and recompute. What autograd keeps of that p
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -102,37 +104,29 @@ class Memory:
         return self.steady + max(self.worst, self.update)
 
 
-def memory(recipe: Recipe, batches: Mapping[Size, int], *, processes: int = 1, device: str = "cpu") -> Memory:
-    """The memory of a run. A folder of configurations is enough; weights are not opened.
-
-    recipe: located. batches: the largest batch of each bucket, in samples over all processes. device: "cpu" or "cuda",
-    whose rules of autocast and attention hold. Raises WeightsError for a model that cannot be described, RecipeError
-    E1021 to E1024 for what cannot be trained so,
-    E1060 and E1062 for an attention kernel that is not to be had. That of xformers is counted as torch's own.
-    """
-    return memory_of(Outline(recipe, device), batches, processes=processes)
-
-
 def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
-    """`memory` of a model that is described already."""
+    """The memory of a run, one of so many processes. batches: the largest batch of each bucket, in samples over all
+    processes."""
     recipe, update = outline.recipe, outline.update
     by_kind = _bytes_by_kind(update.tensors())
     trained = {name: p.numel() for name, p in outline.trained.items()}
     parts = tuple(_part(outline, name, trained) for name in outline.family.parts())
     share = shared_among(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
-    samples = {size: _held(recipe, batch, processes) for size, batch in batches.items()}
+    of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
+    samples = {size: min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
+    activations = cache(outline.activations)
     return Memory(
         parts=parts,
         weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
-        masters=by_kind.get("w", 0) // share if outline.precision.separate_masters or share > 1 else 0,
+        masters=by_kind["w"] // share if outline.precision.separate_masters or share > 1 else 0,
         gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
-        ema=by_kind.get("ema", 0) // share,
+        ema=by_kind["ema"] // share,
         ema_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         update=update.working_bytes(),
         checkpoint=update.checkpoint_bytes(),
-        activations=_of_buckets(outline, samples),
+        activations={size: activations(upright(size), count) for size, count in samples.items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
     )
@@ -156,7 +150,12 @@ def _in_use(outline: Outline, moved: int, share: int) -> int:
 
 class Outline:
     """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, the
-    objective; and, on the meta device, the trained parameters with their update, to be counted."""
+    objective; and, on the meta device, the trained parameters with their update, to be counted. A folder of
+    configurations is enough; weights are not opened. The attention of xformers is counted as torch's own.
+
+    recipe: located. device: "cpu" or "cuda", whose rules of autocast and attention hold. Raises WeightsError for a
+    model that cannot be described, RecipeError E1021 to E1024 for what cannot be trained so, E1060 and E1062 for an
+    attention kernel that is not to be had."""
 
     def __init__(self, recipe: Recipe, device: str = "cpu") -> None:
         self.recipe, self.device = recipe, device
@@ -264,9 +263,9 @@ class Outline:
         def run(*inputs: Any, **named: Any) -> Any:
             counter = _Counter(self._own())
             with counter:
-                made = forward(*inputs, **named)
+                result = forward(*inputs, **named)
             self._again_most = max(self._again_most, counter.bytes)
-            return made
+            return result
 
         return run
 
@@ -320,14 +319,14 @@ class _Counter:
 
 def _give_fakes(module: nn.Module, device: str) -> None:
     """Puts a fake tensor in the place of every parameter and buffer; shared ones stay shared."""
-    made: dict[int, tuple[Tensor, Any]] = {}  # with the one replaced, whose id must not pass to another meanwhile
+    fakes: dict[int, tuple[Tensor, Any]] = {}  # with the one replaced, whose id must not pass to another meanwhile
 
     def fake(tensor: Tensor) -> Any:
-        if id(tensor) not in made:
+        if id(tensor) not in fakes:
             empty = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
             is_parameter = isinstance(tensor, nn.Parameter)
-            made[id(tensor)] = (tensor, nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty)
-        return made[id(tensor)][1]
+            fakes[id(tensor)] = (tensor, nn.Parameter(empty, tensor.requires_grad) if is_parameter else empty)
+        return fakes[id(tensor)][1]
 
     for child in module.modules():
         for tensors in (child._parameters, child._buffers):
@@ -347,30 +346,17 @@ def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> PartMemory
     )
 
 
-def _of_buckets(outline: Outline, samples: Mapping[Size, int]) -> dict[Size, Activations]:
-    """Measured once for a bucket and its transpose, which keep the same."""
-    found: dict[tuple[int, int, int], Activations] = {}
-    by_size = {}
-    for size, count in samples.items():
-        low, high = sorted((size.width, size.height))
-        if (low, high, count) not in found:
-            found[low, high, count] = outline.activations(size, count)
-        by_size[size] = found[low, high, count]
-    return by_size
+def upright(size: Size) -> Size:
+    """A size, or its transpose, which costs the same."""
+    low, high = sorted((size.width, size.height))
+    return replace(size, width=low, height=high)
 
 
-def _held(recipe: Recipe, batch: int, processes: int) -> int:
-    """Samples that a device holds at once of a batch."""
-    share = math.ceil(batch / processes)
-    return min(share, recipe.run.micro_batch or share)
-
-
-def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _bytes_by_kind(tensors: Mapping[str, Tensor]) -> Counter[str]:
+    sizes: Counter[str] = Counter()
     for name, tensor in tensors.items():
-        kind = name.split("/")[0]
-        found[kind] = found.get(kind, 0) + _bytes(tensor)
-    return found
+        sizes[name.split("/")[0]] += _bytes(tensor)
+    return sizes
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -16,6 +16,7 @@ from mezzotint.assets import MODELS
 from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import readable
 from mezzotint.data.formats.shared.folder_repeats import seen_in
+from mezzotint.families.base import Grid
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
@@ -43,49 +44,50 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
     recipe: with its paths resolved. prediction: of the model, None where it could not be read. device: "cpu" or "cuda".
     buckets: how many hold pictures, None where the data could not be read.
     """
-    found = [
-        f"data.path names {folder} {_times(count)}: an epoch visits each of its pictures as often; data.repeats says "
-        "that better"
+    sentences = [
+        f"data.path names {folder} {'twice' if count == 2 else f'{count} times'}: an epoch visits each of its pictures "
+        "as often; data.repeats says that better"
         for folder, count in Counter(path.resolve() for path in recipe.data.path).items()
         if count > 1
     ]
     if recipe.objective.zero_terminal_snr and prediction == "epsilon":
-        found.append(
+        sentences.append(
             "objective.zero_terminal_snr with a model that predicts epsilon: the last timestep is pure noise, and the "
             "noise in it teaches nothing; such a schedule is for v-prediction"
         )
     if recipe.run.compile and device == "cpu":
         many = f"each of the {buckets} buckets" if buckets is not None and buckets > 1 else "every size of picture"
-        found.append(
+        sentences.append(
             f"run.compile on a CPU: {many} is compiled anew when it is first met, which may take minutes; it pays in "
             "long runs over few buckets"
         )
     if recipe.run.device_memory is not None and device == "cpu":
-        found.append(f"run.device_memory={recipe.run.device_memory} caps a GPU's memory, and this run is on the CPU")
+        cap = f"run.device_memory={recipe.run.device_memory}"
+        sentences.append(f"{cap} caps a GPU's memory, and this run is on the CPU")
     if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
-        found.append(
+        sentences.append(
             "data.captions.dropped=zeros with data.captions.dropout=0: only captions that a picture's own chance drops "
             "become zeros"
         )
     if recipe.model.weights == "files":
-        found += knowledge(recipe.model.path)
+        sentences += knowledge(recipe.model.path)
     if recipe.run.preview.every is not None:
-        found += cleaning.sign_notes(recipe.sample.prompts)
+        sentences += cleaning.sign_notes(recipe.sample.prompts)
     processors = len(os.sched_getaffinity(0))
     if recipe.data.workers > max(2, processors):
-        found.append(
+        sentences.append(
             f"data.workers={recipe.data.workers}, and this machine lets a run use {counted(processors, 'processor')}: "
             "more workers than that wait for each other"
         )
     model = recipe.model
     if model.config is not None and model.weights == "files" and model.path.is_dir():
-        found.append(
+        sentences.append(
             f"model.config={model.config} has no effect: model.path is a folder with configurations of its own; "
             "model.config is for a model in one file, and for model.weights=random"
         )
     if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
-        found.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
-    return found
+        sentences.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
+    return sentences
 
 
 def knowledge(path: Path) -> list[str]:
@@ -93,92 +95,96 @@ def knowledge(path: Path) -> list[str]:
     readme = path / "README.md"
     if not path.is_relative_to(MODELS) or not readme.is_file():
         return []
-    found = _KNOWS.search(readme.read_text("utf-8"))
-    if found is None:
+    match = _KNOWS.search(readme.read_text("utf-8"))
+    if match is None:
         return []
-    return [f"{path.name} knows {' '.join(found[1].split())}; anything else is a grey field until it has learned it"]
+    return [f"{path.name} knows {' '.join(match[1].split())}; anything else is a grey field until it has learned it"]
 
 
 def of_data(dataset: Dataset, settings: DataSettings) -> list[str]:
     """Sentences about the pictures, most of the time none."""
-    found = list(_of_kohya(dataset)) if settings.format == "image-folder" else []
+    sentences = list(_of_kohya(dataset)) if settings.format == "image-folder" else []
     packed = {ending: count for ending, count in dataset.catalogue.report.unknown if ending in _ARCHIVES}
     if packed:
         many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
         where = ", ".join(readable(os.fspath(root)) for root in dict.fromkeys(dataset.catalogue.roots))
         verb, them = ("are", "them") if sum(packed.values()) > 1 else ("is", "it")
-        found.append(
+        sentences.append(
             f"{many} below {where} {verb} not opened, so that pictures in {them} are not trained; unpack {them} there"
         )
-    found += _of_directions(dataset, settings)
+    sentences += _of_directions(dataset, settings)
     if broken := list(_broken_groups(dataset)):
-        more = f" and {len(broken) - _SHOWN} more" if len(broken) > _SHOWN else ""
-        found.append(
+        sentences.append(
             f"data.holdout.share breaks pictures that are batched together by name: it takes "
-            f"{', '.join(broken[:_SHOWN])}{more}; to leave them whole, hold out a folder of its own with "
+            f"{_few(broken)}; to leave them whole, hold out a folder of its own with "
             "data.holdout.path (EveryDream2's val_split_mode manual)"
         )
-    return found
+    return sentences
 
 
 def of_pictures(recipe: Recipe, dataset: Dataset) -> list[str]:
     """Sentences about pictures and captions that are probably not meant so: the same picture twice, pictures of which
     most is cut away, samples with very many captions. Most of the time none."""
-    catalogue, found = dataset.catalogue, []
+    catalogue, sentences = dataset.catalogue, []
+
+    def name(row: int) -> str:
+        return readable(catalogue.key(row))
+
     paths = [path.resolve() for path in recipe.data.path]
-    same = findings.duplicates(catalogue) if len(set(paths)) == len(paths) else {}
-    if same:
-        what = "1 picture has" if len(same) == 1 else f"{len(same):,} pictures have"
-        pairs = [f"{readable(catalogue.key(row))} = {readable(catalogue.key(first))}" for row, first in same.items()]
-        found.append(f"{what} the very bytes of another, and count as often: {_few(pairs)}; take them away, if unmeant")
-    rows = np.arange(len(catalogue))
-    if not recipe.data.has_clips:
-        shares = findings.seen_shares(catalogue, rows, recipe.data)
-        strips = np.flatnonzero(shares < findings.MOSTLY_CUT)
-        if len(strips):
-            what = "1 picture has" if len(strips) == 1 else f"{len(strips):,} pictures have"
-            in_order = strips[np.argsort(shares[strips], kind="stable")].tolist()
-            sizes = [
-                f"{catalogue.width[row]}×{catalogue.height[row]}, {100 * shares[row]:.2g} % seen" for row in in_order
-            ]
-            named = [f"{readable(catalogue.key(row))} ({told})" for row, told in zip(in_order, sizes, strict=True)]
-            found.append(
-                f"{what} a shape far from every bucket, so that most of it is cut away: {_few(named)}; cut it by hand, "
-                "or raise data.buckets.max_aspect"
-            )
-    counts = catalogue.caption_counts()
-    many = np.flatnonzero(counts >= findings.MANY_CAPTIONS)
-    if len(many):
-        what = "1 sample has" if len(many) == 1 else f"{len(many):,} samples have"
-        named = [
-            f"{readable(catalogue.key(row))} ({counts[row]}, the last {readable(catalogue.captions(row)[-1][:40])!r})"
-            for row in many[np.argsort(-counts[many], kind="stable")][:_SHOWN].tolist()
-        ]
-        more = f" and {len(many) - len(named):,} more" if len(many) > len(named) else ""
-        found.append(
-            f"{what} {findings.MANY_CAPTIONS} captions or more, of which each visit draws one: {', '.join(named)}"
-            f"{more}; lines in other languages, or that are no captions, are trained as well"
+    if same := findings.duplicates(catalogue) if len(set(paths)) == len(paths) else {}:
+        pairs = [f"{name(row)} = {name(first)}" for row, first in same.items()]
+        sentences.append(
+            f"{_have(len(same), 'picture')} the very bytes of another, and count as often: {_few(pairs)}; take them "
+            "away, if unmeant"
         )
-    return found
+    rows = np.arange(0 if recipe.data.has_clips else len(catalogue))
+    shares = findings.seen_shares(catalogue, rows, recipe.data)
+    if len(strips := np.flatnonzero(shares < findings.MOSTLY_CUT)):
+        in_order = strips[np.argsort(shares[strips], kind="stable")].tolist()
+        seen = [
+            f"{name(row)} ({catalogue.width[row]}×{catalogue.height[row]}, {100 * shares[row]:.2g} % seen)"
+            for row in in_order
+        ]
+        sentences.append(
+            f"{_have(len(strips), 'picture')} a shape far from every bucket, so that most of it is cut away: "
+            f"{_few(seen)}; cut it by hand, or raise data.buckets.max_aspect"
+        )
+    counts = catalogue.caption_counts()
+    if len(many := np.flatnonzero(counts >= findings.MANY_CAPTIONS)):
+        in_order = many[np.argsort(-counts[many], kind="stable")].tolist()
+        last = [
+            f"{name(row)} ({counts[row]}, the last {readable(catalogue.captions(row)[-1][:40])!r})"
+            for row in in_order[:_SHOWN]
+        ]
+        sentences.append(
+            f"{_have(len(many), 'sample')} {findings.MANY_CAPTIONS} captions or more, of which each visit draws one: "
+            f"{_few(last, of=len(many))}; lines in other languages, or that are no captions, are trained as well"
+        )
+    return sentences
 
 
-def _few(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - _SHOWN:,} more" if len(texts) > _SHOWN else ""
-    return ", ".join(texts[:_SHOWN]) + more
+def _have(count: int, what: str) -> str:
+    return f"1 {what} has" if count == 1 else f"{count:,} {what}s have"
+
+
+def _few(texts: Sequence[str], *, of: int | None = None) -> str:
+    """The first of some texts, and how many more there are. of: how many there would be, where not all are given."""
+    count = len(texts) if of is None else of
+    return ", ".join(texts[:_SHOWN]) + (f" and {count - _SHOWN:,} more" if count > _SHOWN else "")
 
 
 def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection[str]) -> list[str]:
     """Sentences about patterns that may match nothing and do. parts: the networks by name. trained: what moves, by
     `part/parameter`."""
     every = [f"{part}/{name}" for part, module in parts.items() for name, _ in module.named_parameters()]
-    found = [("model.freeze", recipe.model.freeze, every)]
+    patterns = [("model.freeze", recipe.model.freeze, every)]
     rules = {f"optim.part_optimizer.{part}": rule for part, rule in recipe.optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": recipe.optim.optimizer} | rules).items():
-        found.append((f"{where}.no_decay", rule.undecayed, list(trained)))
+        patterns.append((f"{where}.no_decay", rule.undecayed, list(trained)))
     return [
         f"{where}: {' and '.join(unmet)} {'names' if len(unmet) == 1 else 'name'} nothing in this model"
-        for where, told, names in found
-        if (unmet := trainable.idle(told, names))
+        for where, texts, names in patterns
+        if (unmet := trainable.idle(texts, names))
     ]
 
 
@@ -186,12 +192,10 @@ def _of_kohya(dataset: Dataset) -> Iterator[str]:
     """A word about folders whose names say how often their pictures are meant to be seen."""
     for root in dict.fromkeys(dataset.catalogue.roots):
         if folders := seen_in(root):
-            shown = ", ".join(readable(name) for name in folders[:_SHOWN])
-            more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
-            one = len(folders) == 1
+            shown, one = _few([readable(name) for name in folders]), len(folders) == 1
             yield (
-                f"{shown}{more} below {readable(os.fspath(root))} look{'s' * one} like kohya's folders, whose number "
-                "is how often an epoch visits each picture; data.format=image-folder takes every picture once; "
+                f"{shown} below {readable(os.fspath(root))} look{'s' * one} like kohya's folders, whose number is how "
+                "often an epoch visits each picture; data.format=image-folder takes every picture once; "
                 "data.format=kohya reads the number, and the words where a picture has no caption"
             )
 
@@ -225,5 +229,15 @@ def _broken_groups(dataset: Dataset) -> Iterator[str]:
             yield f"{count} of the {count + trained[group]} of {readable(own.group_name(group))!r}"
 
 
-def _times(count: int) -> str:
-    return "twice" if count == 2 else f"{count} times"
+def of_clips(recipe: Recipe, grid: Grid) -> list[str]:
+    """A sentence for each number of frames of which the autoencoder gives back fewer."""
+    clips, step = recipe.data.clips, grid.frames
+    if not recipe.data.has_clips or step == 1:
+        return []
+    counts = sorted({frames for frames, _, _ in clips.buckets} or {clips.frames})
+    return [
+        f"clips of {frames} frames: the autoencoder gives {(frames - 1) // step * step + 1} of them back; {step} k + 1 "
+        f"frames come back whole, such as {(frames - 1) // step * step + 1} or {-(-(frames - 1) // step) * step + 1}"
+        for frames in counts
+        if (frames - 1) % step
+    ]

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator
+from dataclasses import asdict
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
@@ -14,13 +17,9 @@ from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports import batch_report
 from mezzotint.tasks.assemble import effective
-from mezzotint.tasks.check._dry_run import DryRun
+from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._estimates import BucketRow, Disk
-from mezzotint.tasks.check._model_files import Component
-from mezzotint.tasks.check.memory import Memory, PartMemory
-
-if TYPE_CHECKING:
-    from mezzotint.tasks.check.check import Checked
+from mezzotint.tasks.check.memory import Memory
 
 WIDTH = 100
 NOT_COUNTED = (
@@ -61,8 +60,8 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
         "notes": checked.notes,
     }
     lines = [f"mezzotint check {checked.reading.name}"]
-    for title, found in sections.items():
-        for number, line in enumerate(found):
+    for title, section in sections.items():
+        for number, line in enumerate(section):
             margin = f"{title if number == 0 else '':<12}"
             # settings stay on their line, so that their origin stands beside them
             lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
@@ -70,7 +69,6 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
 
 
 def _verdict(checked: Checked) -> list[str]:
-    """The last line: whether a step fits into memory, and what to do."""
     if checked.memory is None or checked.at_hand is None:
         return []
     peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
@@ -103,33 +101,30 @@ def _recipe(checked: Checked, every_setting: bool) -> Iterator[str]:
 
 def values_of(recipe: Recipe) -> dict[str, Any]:
     """Every setting by its path, as JSON, in the order of the sections, but for those of a kind not chosen."""
-    tree = effective(recipe)
-    found = {}
+    tree, values = effective(recipe), {}
     for setting in settings():
         *sections, last = setting.path.split(".")
-        here: Any = tree
-        for word in sections:
-            here = here[word]
+        here = reduce(getitem, sections, tree)
         if last in here:
-            found[setting.path] = here[last]
-    return found
+            values[setting.path] = here[last]
+    return values
 
 
 def origin_of_settings(reading: Reading) -> dict[str, str]:
     """Where each setting that was given comes from: `line 5` or `command line`. A section laid over on the command line
     counts for those of its settings that are not the default."""
-    values, found = values_of(reading.recipe), {}
-    for setting in (one for one in settings() if one.path in values):
-        path = setting.path
-        inside = [where for given, where in reading.origin.items() if given == path or given.startswith(path + ".")]
+    values, origins = values_of(reading.recipe), {}
+    defaults = {setting.path: setting.default for setting in settings()}
+    for path, value in values.items():
+        inside = [where for given, where in reading.origin.items() if f"{given}.".startswith(f"{path}.")]
         around = [
             where
             for given, where in reading.origin.items()
-            if where == COMMAND_LINE and path.startswith(given + ".") and values[path] != setting.default
+            if where == COMMAND_LINE and path.startswith(f"{given}.") and value != defaults[path]
         ]
         if inside or around:
-            found[path] = COMMAND_LINE if COMMAND_LINE in (*inside, *around) else inside[0]
-    return found
+            origins[path] = COMMAND_LINE if COMMAND_LINE in (*inside, *around) else inside[0]
+    return origins
 
 
 def _value(value: object) -> str:
@@ -146,46 +141,51 @@ def _files(checked: Checked) -> Iterator[str]:
     model = checked.recipe.model
     random = "; every weight is drawn at random, those in files are not read" if model.weights == "random" else ""
     yield f"{model.family} at {model.described_by}{random}"
-    yield from _table([_file_row(component) for component in checked.files], "<<>><")
+    rows = [
+        [
+            one.name,
+            one.file or ("no weights" if one.part else ""),
+            f"{one.parameters:,}" if one.parameters else "",
+            size(one.bytes),
+            " ".join(one.types),
+        ]
+        for one in checked.files
+    ]
+    yield from _table(rows, "<<>><")
     for path in checked.recipe.data.path:
         what = "clips" if checked.recipe.data.has_clips else "pictures"
         yield f"{what} in {path}{'' if path.exists() else ': not there'}"
 
 
-def _file_row(component: Component) -> list[str]:
-    numbers = f"{component.parameters:,}" if component.parameters else ""
-    holds = component.file or ("no weights" if component.part else "")
-    return [component.name, holds, numbers, size(component.bytes), " ".join(component.types)]
-
-
 def _parameters(checked: Checked) -> Iterator[str]:
-    if checked.memory is not None:
-        yield from _table([_part_row(part) for part in checked.memory.parts], "<><", indent="")
-
-
-def _part_row(part: PartMemory) -> list[str]:
-    if part.trained == part.parameters:
-        moves = "trained"
-    elif part.trained:
-        moves = f"{part.trained:,} of them trained, {part.parameters - part.trained:,} frozen"
-    else:
+    rows = []
+    for part in checked.memory.parts if checked.memory is not None else ():
         moves = "frozen" if part.loaded else "frozen, not loaded: what it makes is cached"
-    return [part.name, f"{part.parameters:,}", moves]
+        if part.trained:
+            rest = part.parameters - part.trained
+            moves = f"{part.trained:,} of them trained, {rest:,} frozen" if rest else "trained"
+        rows.append([part.name, f"{part.parameters:,}", moves])
+    yield from _table(rows, "<><", indent="")
 
 
 def _data(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
-    report, rows = checked.dataset.catalogue.report, checked.dataset.rows
+    report = checked.dataset.catalogue.report
     word = "clip" if checked.recipe.data.has_clips else "picture"
-    told = [counted(len(rows), word)]
-    told += [f"{len(checked.dataset.held):,} held out"] if len(checked.dataset.held) else []
-    told += [f"{len(one.rows):,} of val/{name}" for name, one in checked.dataset.sets.items()]
-    told += [f"{len(report.skipped):,} skipped"] if report.skipped else []
-    told += [f"{len(report.left_out):,} left out as the recipe asks"] if report.left_out else []
-    told += [f"{report.upscaled:,} smaller than their bucket"] if report.upscaled else []
-    told += [f"{counted(report.empty_captions, 'empty caption')}"] if report.empty_captions else []
-    yield ", ".join(told)
+    counts = {
+        "held out": len(checked.dataset.held),
+        **{f"of val/{name}": len(one.rows) for name, one in checked.dataset.sets.items()},
+        "skipped": len(report.skipped),
+        "left out as the recipe asks": len(report.left_out),
+        "smaller than their bucket": report.upscaled,
+    }
+    words = [
+        counted(len(checked.dataset.rows), word),
+        *(f"{count:,} {what}" for what, count in counts.items() if count),
+    ]
+    words += [counted(report.empty_captions, "empty caption")] if report.empty_captions else []
+    yield ", ".join(words)
     yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
     yield from (f"  left out: {Path(path).name}: {reason}" for path, reason in report.left_out[:3])
     yield from _stills(checked)
@@ -210,16 +210,11 @@ def _stills(checked: Checked) -> Iterator[str]:
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
-    rest = ""
-    if row.short:
-        rest = f"a batch of {row.short}"
-    elif row.repeated:
-        rest = f"{row.repeated} seen again"
-    elif row.left_out:
-        rest = f"{row.left_out} left out"
+    texts = ((row.short, "a batch of {}"), (row.repeated, "{} seen again"), (row.left_out, "{} left out"))
+    rest = next((text.format(count) for count, text in texts if count), "-")
     kept = checked.memory.activations.get(row.bucket) if checked.memory else None
     return [
-        str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest or "-",
+        str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest,
         f"{size(kept.bytes)} for {kept.samples}" if kept else "-",
     ]  # fmt: skip
 
@@ -251,12 +246,10 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     run = checked.recipe.run
     yield "weights", memory.weights, "all loaded parts"
     if memory.masters:
-        shared = run.runtime == "fsdp"
-        yield (
-            "masters",
-            memory.masters,
-            ("this process's rows, float32" if shared else f"float32, beside weights in {run.precision}"),
+        what = (
+            "this process's rows, float32" if run.runtime == "fsdp" else f"float32, beside weights in {run.precision}"
         )
+        yield "masters", memory.masters, what
     yield "gradients", memory.gradients, ""
     yield "optimizer", memory.optimizer, _state_words(checked.recipe)
     if memory.ema:
@@ -264,18 +257,14 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
-        yield (
-            "activations",
-            worst.bytes,
-            f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}",
-        )
+        what = f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
+        yield "activations", worst.bytes, what
     yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
 
 def _state_words(recipe: Recipe) -> str:
-    """What the optimizers keep of the parts that they move."""
     rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
     return "; ".join(dict.fromkeys(words))
@@ -285,9 +274,8 @@ def _disk(checked: Checked) -> Iterator[str]:
     disk = checked.disk
     if disk is None:
         return
-    rows = list(_disk_rows(checked, disk))
     yield f"{size(disk.free)} free at {disk.folder}"
-    yield from _table(rows, "<><")
+    yield from _table(list(_disk_rows(checked, disk)), "<><")
     if not disk.one_disk and checked.caches:
         yield f"{size(disk.free_cache)} free at {disk.cache_folder}, the cache's disk"
 
@@ -297,14 +285,12 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
     yield ["a checkpoint", size(disk.checkpoint), ""]
     yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
     averaged = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
-    during = "1 in the run" if disk.exports == 1 else f"{disk.exports} in the run"
-    count = "how many is not known" if disk.exports is None else during
-    asked = checked.recipe.run.export
-    types: str = asked.dtype
-    if asked.parts == "trained":
-        types = asked.single_file_dtype or asked.dtype
-    elif asked.single_file:
-        types += f", and one file, {asked.single_file_dtype or asked.dtype}"
+    count = "how many is not known" if disk.exports is None else f"{disk.exports} in the run"
+    export = checked.recipe.run.export
+    of_file = export.single_file_dtype or export.dtype
+    types: str = of_file if export.parts == "trained" else export.dtype
+    if export.single_file and export.parts != "trained":
+        types += f", and one file, {of_file}"
     yield ["an export", size(disk.export), f"{averaged}{types}; {count}"]
     for need in checked.caches:
         present = "too many to look for" if need.present is None else f"{need.present:,} there"
@@ -312,23 +298,17 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
 
 
 def _time(checked: Checked) -> Iterator[str]:
-    if checked.dry is None:
+    dry, length = checked.dry, checked.length
+    if dry is None or length is None:
         yield "not measured; --dry runs two real steps"
         return
-    assert checked.length is not None
-    first = checked.dry.seconds[0]
     yield (
-        f"{duration(checked.dry.seconds_a_step)} a step on {checked.dry.device} (the first, warming up, "
-        f"{duration(first)}), {checked.dry.samples_a_second:.3g} images/s; the run {_total(checked.dry, checked)}"
+        f"{duration(dry.seconds_a_step)} a step on {dry.device} (the first, warming up, {duration(dry.seconds[0])}), "
+        f"{dry.samples_a_second:.3g} images/s; the run {duration(dry.seconds_a_step * length.steps)}"
     )
-    if checked.dry.memory:
-        yield f"peak of the device's memory {size(checked.dry.memory)}"
+    if dry.memory:
+        yield f"peak of the device's memory {size(dry.memory)}"
     yield "not counted: filling a cache, saving, exporting, previews, held-out loss, waiting for other processes"
-
-
-def _total(dry: DryRun, checked: Checked) -> str:
-    assert checked.length is not None
-    return duration(dry.seconds_a_step * checked.length.steps)
 
 
 def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:
@@ -372,21 +352,19 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
-    names = (
-        "weights", "masters", "gradients", "optimizer", "update", "checkpoint", "peak",
-    )  # fmt: skip
-    average = {"shadow": memory.ema, "shadow_is_apart": memory.ema_is_apart}
-    measured = {str(bucket): _plain(found) | {"bytes": found.bytes} for bucket, found in memory.activations.items()}
-    at_hand = {"at_hand": checked.at_hand, "processes": checked.processes, "device": str(checked.device)}
-    return (
-        {name: getattr(memory, name) for name in names}
-        | average
-        | {"activations": measured, "not_in_peak": NOT_COUNTED}
-        | at_hand
-    )
+    names = ("weights", "masters", "gradients", "optimizer", "update", "checkpoint", "peak")
+    return {name: getattr(memory, name) for name in names} | {
+        "shadow": memory.ema,  # as documents have called the average from the first
+        "shadow_is_apart": memory.ema_is_apart,
+        "activations": {
+            str(bucket): _plain(kept) | {"bytes": kept.bytes} for bucket, kept in memory.activations.items()
+        },
+        "not_in_peak": NOT_COUNTED,
+        "at_hand": checked.at_hand,
+        "processes": checked.processes,
+        "device": str(checked.device),
+    }
 
 
 def _plain(value: Any) -> dict[str, Any]:
-    """A flat value as JSON."""
-    found = {name: getattr(value, name) for name in value.__slots__}
-    return {name: str(one) if isinstance(one, Path) else one for name, one in found.items()}
+    return {name: str(one) if isinstance(one, Path) else one for name, one in asdict(value).items()}

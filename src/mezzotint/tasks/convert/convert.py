@@ -28,11 +28,11 @@ from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import KeyMap
-from mezzotint.weights.merge import Merge, Planned, made, open_base, planned
+from mezzotint.weights.merge import Merge, PlannedTensor, file_plan, open_base, read_in_order
 from mezzotint.weights.single_file import known_layouts, modelspec, writing
 from mezzotint.weights.single_file.extras import FOLDER, Extras, drop_average, extras_of, read_extras
+from mezzotint.weights.single_file.modelspec import Description
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
-from mezzotint.weights.single_file.writing import Description
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,9 @@ def run(arguments: Sequence[str]) -> int:
     args = parse(arguments)
     require_free(args.destination, "convert")
     print(f"{args.source} → {args.destination}")
-    for line in _with_store(args):
-        print(f"  {line}")
+    with store_beside(args.destination) as store:
+        for line in _convert(replace(args, store=store)):
+            print(f"  {line}")
     return 0
 
 
@@ -75,11 +76,6 @@ def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None, en
     for _ in _convert(ConvertArgs(folder, target, dtype=dtype, store=place)):
         pass
     return target
-
-
-def _with_store(args: ConvertArgs) -> Iterator[str]:
-    with store_beside(args.destination) as store:
-        yield from _convert(replace(args, store=store))
 
 
 @contextmanager
@@ -109,9 +105,18 @@ def _convert(args: ConvertArgs) -> Iterator[str]:
     elif to_file and _is_something_else(args):
         yield from _plainly(args)
     else:
-        single = _opened(args)
+        single = open_single(
+            args.source,
+            None,
+            config=args.config,
+            averaged=args.ema == "use",
+            prediction=args.prediction,
+            store=args.store,
+        )
         if not to_file:
-            yield from _file_to_folder(args, single)
+            yield f"configurations of {single.folder.root.name}"
+            yield from _besides(single, args)
+            yield from _to_folder(args, _of_file(args, single))
         elif _target_layout(args, tuple(single.layout.parts)) is single.layout:
             yield from _file_to_file(args, single)
         else:
@@ -156,23 +161,6 @@ def _plainly(args: ConvertArgs) -> Iterator[str]:
 def _copy_of(args: ConvertArgs) -> Path:
     assert args.store is not None
     return pickled.as_safetensors(args.source, args.store)
-
-
-def _opened(args: ConvertArgs) -> SingleFile:
-    return open_single(
-        args.source,
-        None,
-        config=args.config,
-        averaged=args.ema == "use",
-        prediction=args.prediction,
-        store=args.store,
-    )
-
-
-def _file_to_folder(args: ConvertArgs, single: SingleFile) -> Iterator[str]:
-    yield f"configurations of {single.folder.root.name}"
-    yield from _besides(single, args)
-    yield from _to_folder(args, _of_file(args, single))
 
 
 def _of_file(args: ConvertArgs, single: SingleFile) -> ConvertedModel:
@@ -238,20 +226,30 @@ def _opened_folder(args: ConvertArgs) -> _Opened:
 
 
 def _from_folder(args: ConvertArgs, opened: _Opened) -> ConvertedModel:
-    folder, layout = opened.folder, opened.layout
-    tensors = {name: _component(folder, name, network, args) for name, network in layout.networks.items()}
-    return ConvertedModel(folder, layout, tensors, opened.scheduler, read_extras(folder.root))
+    """Tensors also of a folder of the time when weights were pickled."""
+    folder, tensors = opened.folder, {}
+    for name, network in opened.layout.networks.items():
+        where = folder.root / name
+        pickle = _pickled(where)
+        if pickle is not None:
+            path = _copy_of(replace(args, source=pickle))
+        elif (weights := folder.weights(name)) is not None:
+            path = weights.path
+        else:
+            raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
+        tensors[name] = components.modern_names(network, tensor_files.read(path))
+    return ConvertedModel(folder, opened.layout, tensors, opened.scheduler, read_extras(folder.root))
 
 
 def _folder_to_file(args: ConvertArgs, opened: _Opened) -> Iterator[str]:
     """A folder's tensors into one file a few at a time, so that the model is never held as a whole."""
     base = open_base(args.source)
-    extras = base.extras if args.ema == "keep" else _without_average(base.extras)
+    extras = _kept(args, base.extras)
     if args.dtype is not None:
         cast = partial(writing.cast, args.source, dtype=args.dtype)
         extras = replace(extras, rest=cast(extras.rest), averages=cast(extras.averages))
     merged = Merge(replace(base, extras=extras), (), (), args.dtype)
-    plan = planned(merged, opened.layout)
+    plan = file_plan(merged, opened.layout)
     yield from _left_out(opened.folder, tuple(opened.layout.networks))
     prediction = scheduler_file.prediction_of(opened.scheduler) or "epsilon"
     description = writing.described(opened.folder, prediction, args.destination.stem)
@@ -260,16 +258,16 @@ def _folder_to_file(args: ConvertArgs, opened: _Opened) -> Iterator[str]:
         mine = [one for one in plan if one.component == component]
         numbers = sum(one.bytes // SIZES[one.kind] for one in mine)
         counts = Counter(str(TYPES[one.kind]).removeprefix("torch.") for one in mine)
-        yield _told_types(component, len(mine), numbers, counts)
+        yield _types_line(component, len(mine), numbers, counts)
     yield f"predicts {prediction}, as its header says (ModelSpec)"
 
 
-def write_plan(target: Path, merged: Merge, plan: Sequence[Planned], description: Description) -> None:
+def write_plan(target: Path, merged: Merge, plan: Sequence[PlannedTensor], description: Description) -> None:
     """Writes a planned single file of safetensors. Raises as `files.write_in_turn`."""
     tensor_files.write_in_turn(
         target,
         {one.name: TensorInfo(one.kind, one.shape) for one in plan},
-        made(merged, plan),
+        read_in_order(merged, plan),
         description.metadata(merged.base.extras.metadata),
         unchecked=tuple(one.name for one in plan if one.entry is None),
         seal=modelspec.seal,
@@ -285,28 +283,7 @@ def refuse_run(source: Path) -> None:
     raise WeightsError(f"{source}: is a run folder; name one of its exports{there}", code="E1406")
 
 
-def _component(
-    folder: ModelFolder, component: str, network: components.Network, args: ConvertArgs
-) -> dict[str, Tensor]:
-    """A component's tensors, also from a folder of the time when weights were pickled."""
-    where = folder.root / component
-    path = _pickled_weights(where, args)
-    if path is None:
-        weights = folder.weights(component)
-        if weights is None:
-            raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
-        path = weights.path
-    return components.modern_names(network, tensor_files.read(path))
-
-
-def _pickled_weights(where: Path, args: ConvertArgs) -> Path | None:
-    """A safetensors copy of a component's pickled weights, when it has no others."""
-    pickle = _pickled(where)
-    return None if pickle is None else _copy_of(replace(args, source=pickle))
-
-
 def _pickled(where: Path) -> Path | None:
-    """A component's pickled weights, when it has no others."""
     if any(where.glob("*.safetensors*")):
         return None
     names = (where / name for name in ("diffusion_pytorch_model.bin", "pytorch_model.bin"))
@@ -315,29 +292,45 @@ def _pickled(where: Path) -> Path | None:
 
 def _to_folder(args: ConvertArgs, model: ConvertedModel) -> Iterator[str]:
     _require_whole(args.source, model.folder, model.layout, model.tensors)
-    replaced = {}
-    for component, tensors in model.tensors.items():
-        cast = tensors
-        if args.dtype is not None:
-            cast = writing.cast_component(args.source, tensors, args.dtype)
-        replaced[component] = Replaced(
-            model.layout.networks[component], cast, model.folder.config(component), keep_types=True
-        )
+    cast = partial(writing.cast_component, args.source, dtype=args.dtype) if args.dtype is not None else dict
+    tensors = {component: cast(tensors) for component, tensors in model.tensors.items()}
+    opens = write_folder(
+        args.destination,
+        model.folder,
+        model.layout,
+        tensors,
+        model.scheduler,
+        model.extras,
+        averages=args.ema == "keep",
+    )
+    for component, of_component in tensors.items():
+        yield _types(component, of_component)
+    yield f"predicts {model.prediction}; {opens}"
+
+
+def write_folder(
+    target: Path, folder: ModelFolder, layout: KeyMap, tensors: Mapping[str, Mapping[str, Tensor]],
+    scheduler: Mapping[str, object], extras: Extras, *, averages: bool,
+) -> str:  # fmt: skip
+    """Writes a model folder of tensors by component, and what was kept besides, averages if they are to be. Returns how
+    it is opened."""
+    replaced = {
+        component: Replaced(layout.networks[component], of_component, folder.config(component), keep_types=True)
+        for component, of_component in tensors.items()
+    }
 
     def besides(root: Path) -> None:
-        model.extras.write(root)
-        if args.ema != "keep":
+        extras.write(root)
+        if not averages:
             drop_average(root)
 
-    write_model(args.destination, model.folder, replaced, scheduler=model.scheduler, dtype=None, besides=besides)
-    for component, new in replaced.items():
-        yield _types(component, new.tensors)
-    pipeline = model.folder.index.get("_class_name", "StableDiffusionPipeline")
-    yield f"predicts {model.prediction}; opens with {pipeline}.from_pretrained, and as model.path"
+    write_model(target, folder, replaced, scheduler=scheduler, dtype=None, besides=besides)
+    pipeline = folder.index.get("_class_name", "StableDiffusionPipeline")
+    return f"opens with {pipeline}.from_pretrained, and as model.path"
 
 
 def _to_file(args: ConvertArgs, model: ConvertedModel) -> Iterator[str]:
-    extras = model.extras if args.ema == "keep" else _without_average(model.extras)
+    extras = _kept(args, model.extras)
     layout = _target_layout(args, tuple(model.tensors))
     tensors = writing.assemble(layout, model.folder, model.tensors, extras)
     yield from _left_out(model.folder, tuple(model.tensors))
@@ -359,7 +352,6 @@ def _written(
     description: Description,
     before: Mapping[str, str],
 ) -> Iterator[str]:
-    """Writes a single file and tells what it holds."""
     converted = dict(tensors) if args.dtype is None else writing.cast(args.source, tensors, args.dtype)
     writing.write(args.destination, converted, description, before)
     for component, parts in layout.parts.items():
@@ -401,14 +393,14 @@ def require_free(destination: Path, verb: str) -> None:
         raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
 
 
-def _without_average(extras: Extras) -> Extras:
-    return replace(extras, averages={})
+def _kept(args: ConvertArgs, extras: Extras) -> Extras:
+    return extras if args.ema == "keep" else replace(extras, averages={})
 
 
 def _types(what: str, tensors: Mapping[str, Tensor]) -> str:
     counts = Counter(str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values())
-    return _told_types(what, len(tensors), sum(tensor.numel() for tensor in tensors.values()), counts)
+    return _types_line(what, len(tensors), sum(tensor.numel() for tensor in tensors.values()), counts)
 
 
-def _told_types(what: str, count: int, numbers: int, types: Counter[str]) -> str:
+def _types_line(what: str, count: int, numbers: int, types: Counter[str]) -> str:
     return f"{what}: {count} tensors, {numbers:,} numbers, {' and '.join(name for name, _ in types.most_common())}"

@@ -1,4 +1,4 @@
-"""Prompts: what previews draw, and what is cleaned as captions are.
+"""Prompts and captions: what previews draw, what is cleaned, what is too long for its encoder.
 
 From outside: every file.
 """

@@ -16,10 +16,10 @@ _SIGNS = re.compile(r"\{[^{}|]*\|[^{}]*\}|\([^()]+:\s*\d*\.?\d+\s*\)|<(?:lora|ly
 
 def sign_notes(prompts: Iterable[str]) -> list[str]:
     """One sentence when prompts hold choices, weights or the like, which are taken as plain text; otherwise none."""
-    found = list(dict.fromkeys(match[0] for prompt in prompts for match in _SIGNS.finditer(prompt)))
-    if not found:
+    signs = list(dict.fromkeys(match[0] for prompt in prompts for match in _SIGNS.finditer(prompt)))
+    if not signs:
         return []
-    shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
+    shown = ", ".join(signs[:3]) + (f" and {len(signs) - 3} more" if len(signs) > 3 else "")
     return [f"prompts are taken as plain text, so that nothing is chosen or weighted by {shown}"]
 
 

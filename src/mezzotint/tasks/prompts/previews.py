@@ -13,7 +13,6 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
@@ -28,8 +27,7 @@ from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
 from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks import clip_rules
-from mezzotint.tasks.assemble import Caches, Dataset, encoders
+from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
@@ -44,8 +42,8 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     if recipe.run.preview.every is None:
         return ()
     file = _read(recipe)
-    texts = [line.prompt for line in _lines(recipe, file, dataset) if not line.random_caption]
     lines = _lines(recipe, file, dataset)
+    texts = [line.prompt for line in lines if not line.random_caption]
     texts += [line.negative for line in lines if line.negative is not None]
     negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
     return (*texts, cleaning.cleaned(negative, recipe.data.captions))
@@ -86,13 +84,13 @@ class PreviewPrompts:
             self._file = self._read_again()
         self._agree("")
 
-    def wanted(self, step: int) -> PreviewRequests:
+    def of_step(self, step: int) -> PreviewRequests:
         """See `PreviewSource`. Embeddings come from the cache where the text encoder is not loaded; for a prompt that
         was not there when the run started it is loaded once more."""
         requests, settings = self._asked(step)
         if self._runtime.shares:  # who shares the weights draws along
-            told = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
-            heard = json.loads(self._runtime.share(json.dumps(told)))
+            words = {"requests": [asdict(r) for r in requests], "settings": settings.model_dump(mode="json")}
+            heard = json.loads(self._runtime.share(json.dumps(words)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
             settings = SampleSettings.model_validate(heard["settings"])
         return PreviewRequests(self._embedded(requests), settings)
@@ -101,7 +99,7 @@ class PreviewPrompts:
         file = self._file
         settings = with_values(self._recipe.sample, file.settings)
         negative = cleaning.cleaned(settings.negative_prompt, self._recipe.data.captions)
-        made: list[Request] = []
+        every: list[Request] = []
         for index, line in enumerate(_lines(self._recipe, file, self._dataset)):
             request = Request(
                 prompt=self._caption(step, index) if line.random_caption else line.prompt,
@@ -112,14 +110,14 @@ class PreviewPrompts:
                 steps=line.steps,
                 solver=line.solver,
             )
-            made += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
-        return made, settings
+            every += [replace(request, guidance=scale) for scale in line.guidance or settings.guidance]
+        return every, settings
 
     def _agree(self, refusal: str) -> None:
         """What only the first process knows, on all of them."""
         batches = self._file.batches
-        told = {"refusal": refusal, "batches": batches, "at_start": self._file.at_start}
-        heard = json.loads(self._runtime.share(json.dumps(told)))
+        words = {"refusal": refusal, "batches": batches, "at_start": self._file.at_start}
+        heard = json.loads(self._runtime.share(json.dumps(words)))
         if heard["refusal"]:
             raise RecipeError(heard["refusal"], code="E1073")
         if heard["batches"] is not None:
@@ -136,8 +134,8 @@ class PreviewPrompts:
         for line in file.lines:
             self._size(line, file)
         schedule, kind = self._model.objective.schedule, self._model.objective.parameterization.solved
-        asked: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
-        for name in sorted({name for name in asked if name is not None}):
+        solvers: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
+        for name in sorted({name for name in solvers if name is not None}):
             require_solver(name, schedule, kind, self._recipe.sample)
         for note in file.notes:
             self._say(note)
@@ -170,7 +168,7 @@ class PreviewPrompts:
                 f"{where}: a picture of {width}x{height} cannot be drawn; sides are multiples of {pixels}",
                 code="E1073",
             )
-        return Size(width, height, clip_rules.drawn_frames(self._recipe, self._model.family.grid))
+        return Size(width, height, drawn_frames(self._recipe, self._model.family.grid))
 
     def _seed(self, seed: int, step: int, index: int) -> int:
         if seed != NEW_EACH_TIME:
@@ -192,25 +190,22 @@ class PreviewPrompts:
 
     def _make_absent(self, texts: Sequence[str]) -> None:
         """Encodes what the cache lacks; the encoder goes again."""
-        absent = [text for text in dict.fromkeys(texts) if text not in self._made and not self._is_cached(text)]
+        absent = []
+        for text in dict.fromkeys(texts):
+            try:
+                self._text(text)
+            except CacheError:
+                absent.append(text)
         if not absent:
             return
         family = encoders(self._recipe, self._model.files, self._runtime.device)("text")
         with torch.no_grad():
-            self._made |= {text: _moved(family.encode_text([text]), torch.device("cpu")) for text in absent}
-
-    def _is_cached(self, text: str) -> bool:
-        assert self._caches.text is not None
-        try:
-            self._caches.text.read([text])
-        except CacheError:
-            return False
-        return True
+            self._made |= {text: family.encode_text([text]).to("cpu") for text in absent}
 
     def _text(self, text: str) -> TextEmbedding:
         assert self._caches.text is not None
-        found = self._made[text] if text in self._made else self._caches.text.read([text])
-        return _moved(found, self._runtime.device)
+        embedding = self._made[text] if text in self._made else self._caches.text.read([text])
+        return embedding.to(self._runtime.device)
 
 
 def _read(recipe: Recipe) -> PromptFile:
@@ -243,10 +238,3 @@ def _caption_lines(recipe: Recipe, dataset: Dataset, *, in_buckets: bool) -> Ite
         yield Line(caption, width=size.width if size else None, height=size.height if size else None)
         if len(seen) == _CAPTIONS:
             return
-
-
-def _moved(text: TextEmbedding, device: torch.device) -> TextEmbedding:
-    def one(t: Tensor | None) -> Tensor | None:
-        return None if t is None else t.to(device)
-
-    return TextEmbedding(text.states.float().to(device), one(text.mask), one(text.pooled))

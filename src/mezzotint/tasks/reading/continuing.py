@@ -18,8 +18,7 @@ from mezzotint.errors import CheckpointError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, locate, read
 from mezzotint.recipe.reading.wording import shown
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.live import LIVE, live_values, replaced, with_live
+from mezzotint.recipe.recipe import LIVE, Recipe, live_values, replaced, with_live
 from mezzotint.tasks.reading import stamps
 
 _CONVERTED = Path("ckpt_cache")

@@ -15,7 +15,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, locate
 
-_FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
+MODEL_FILES = frozenset((".safetensors", ".ckpt", ".pt", ".pth", ".bin"))
 """Endings of models in one file, which are no ids though a slash stands in them."""
 
 _ID = re.compile(r"(?P<owner>[\w.-]+)/(?P<name>[\w.-]+?)(@(?P<revision>[\w./-]+))?")
@@ -43,7 +43,7 @@ def with_folders(reading: Reading, *, insist: bool) -> Reading:
 
 def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
     """The folder of a hub id; None for what is none, what is there as it is written, and what is not in the cache."""
-    match = None if path.suffix.lower() in _FILES else _ID.fullmatch(str(path))
+    match = None if path.suffix.lower() in MODEL_FILES else _ID.fullmatch(str(path))
     if match is None or locate(path, beside, shipped=MODELS).exists():
         return None
     name = f"{match['owner']}/{match['name']}"

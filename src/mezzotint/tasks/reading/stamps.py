@@ -38,7 +38,7 @@ def settled(folder: Path, resume: str) -> Path:
 def newest(folder: Path) -> Path | None:
     """The newest run of an open name that has a checkpoint, by its stamp and never by a file's time; None without
     one."""
-    runs = [path for path in stamped(folder) if _has_checkpoint(path)]
+    runs = [path for path in stamped(folder) if any(path.glob("checkpoints/step-*/manifest.json"))]
     return runs[-1] if runs else None
 
 
@@ -59,7 +59,3 @@ def nothing_to_go_on_with(folder: Path) -> CheckpointError:
         "folder",
         code="E1507",
     )
-
-
-def _has_checkpoint(run: Path) -> bool:
-    return any(run.glob("checkpoints/step-*/manifest.json"))

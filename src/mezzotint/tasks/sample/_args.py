@@ -72,12 +72,15 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         overrides=tuple(overrides),
         lines=tuple(prompts),
         negative=line.get("--negative"),
-        sizes=tuple(_size(line, text) for text in _several(line, "--size")),
-        seeds=tuple(seed for text in _several(line, "--seed") for seed in _seeds(line, text)),
+        sizes=tuple(_size(line, text) for value in line.all("--size") for text in value.split(",")),
+        seeds=tuple(seed for value in line.all("--seed") for text in value.split(",") for seed in _seeds(line, text)),
         index=_whole(line, "--index", line.get("--index") or "0"),
         weights=_weights(line),
         out=line.path("--out"),
-        notes=(*(note for file in files for note in file.notes), *_old_words(line)),
+        notes=(
+            *(note for file in files for note in file.notes),
+            *(["--weights=shadow is now called --weights=ema"] if line.get("--weights") == "shadow" else []),
+        ),
         numbered="--numbered" in line,
     )
 
@@ -95,13 +98,7 @@ def read_file(path: Path) -> PromptFile:
 
 
 def _as_word(value: object) -> str:
-    """A setting as a word of the command line."""
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
-
-
-def _several(line: Words, name: str) -> list[str]:
-    text = line.get(name)
-    return [] if text is None else text.split(",")
 
 
 def _size(line: Words, text: str) -> tuple[int, int]:
@@ -142,7 +139,3 @@ def _weights(line: Words) -> Weights | None:
             return "ema"
         case _:
             raise line.wrong(f"--weights is raw, or ema for the average, got {text!r}")
-
-
-def _old_words(line: Words) -> tuple[str, ...]:
-    return ("--weights=shadow is now called --weights=ema",) if line.get("--weights") == "shadow" else ()

@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from mezzotint import durable
 from mezzotint.data.media import decoding
-from mezzotint.errors import OutOfMemory
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import counted
@@ -25,15 +23,15 @@ from mezzotint.sampling import grids, pictures
 from mezzotint.sampling.prompt_file import Line
 from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
-from mezzotint.tasks import clip_rules
-from mezzotint.tasks.places import free_folder
+from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample._args import SampleArgs
 from mezzotint.tasks.sample._model import SampledModel, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
-    Planned,
+    Place,
+    PlannedPicture,
     lines_of,
     plan,
     refuse_sides,
@@ -59,17 +57,17 @@ class Drawing:
     name: str
 
 
-def draw(args: SampleArgs, say: Callable[[str], None]) -> Iterator[str]:
+def draw(args: SampleArgs, place: Place, say: Callable[[str], None]) -> Iterator[str]:
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
     has a contact sheet of what was drawn."""
-    source = find(args.place, args.overrides)
+    source = find(place)
     for sentence in (*args.notes, *source.said):
         say(sentence)
     lines, recipe = _cleaned(*lines_of(args, source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
-    out = args.out or free_folder(Path("samples") / source.name)
+    out = args.out or durable.free_folder(Path("samples") / source.name)
     model = open_model(source, args.weights)
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
     if args.numbered:
@@ -96,14 +94,13 @@ def _where(
 ) -> str:  # fmt: skip
     """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
     there."""
-    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title=title))
+    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title))
     what = "clip" if drawn[0].request.size.frames > 1 else "picture"
     number = counted(len(drawn), what) if of is None else f"{len(drawn)} of {counted(of, what)}"
     return f"{number} in {out}; contact sheet: {sheets}"
 
 
 def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
-    """The prompts as captions are shown, the negative one of the recipe among them."""
     captions, sample = recipe.data.captions, recipe.sample
     negative = cleaning.cleaned(sample.negative_prompt, captions)
     cleaned = with_values(recipe, {"sample.negative_prompt": negative})
@@ -111,7 +108,7 @@ def _cleaned(lines: Sequence[Line], recipe: Recipe) -> tuple[tuple[Line, ...], R
 
 
 def _drawings(
-    planned: Sequence[Planned], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
+    planned: Sequence[PlannedPicture], args: SampleArgs, recipe: Recipe, model: SampledModel, *, is_model: bool
 ) -> list[Drawing]:  # fmt: skip
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
@@ -122,7 +119,7 @@ def _drawings(
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))
     negative = settings.negative_prompt if args.negative is None else args.negative
     negative = cleaning.cleaned(negative, recipe.data.captions)
-    frames = clip_rules.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
+    frames = assemble.drawn_frames(recipe, model.family.grid, own.frames if own else 1)
     drawings: list[Drawing] = []
     for one in planned:
         width, height = one.size(usual)
@@ -138,12 +135,13 @@ def _drawings(
             solver=one.line.solver,
         )
         drawings.append(Drawing(request, one.line, one.row, one.column, one.stem + pictures.ending(request.size)))
-    drawings.sort(key=lambda one: _alike(one.request))
-    return drawings
 
+    # those of one size, solver and scale after one another, so that they can be drawn together
+    def alike(one: Drawing) -> tuple[int, int, str, float]:
+        request = one.request
+        return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
 
-def _alike(request: Request) -> tuple[int, int, str, float]:
-    return request.size.width, request.size.height, request.solver or "", request.guidance or 0.0
+    return sorted(drawings, key=alike)
 
 
 def _draw_all(
@@ -155,22 +153,19 @@ def _draw_all(
     begun = _begun_with(recipe)
     with durable.storage_errors(out):
         out.mkdir(parents=True, exist_ok=True)
-    try:
+    remedy = "write --batch=1, draw smaller pictures, or set run.precision=bf16"
+    with assemble.named_shortage(f"{model.device} has not enough memory", remedy):
         pictured = drawn(model, [one.request for one in drawings], recipe, say)
         for number, (one, picture) in enumerate(zip(drawings, pictured, strict=True), 1):
-            facts = pictures.facts(one.request, settings) | begun | _guidance_from(one.request, settings, model)
-            facts |= model.facts
+            facts = pictures.facts(one.request, settings)
+            if one.request.guidance != 1.0 and is_unconditional(model.family, one.request.negative, settings):
+                facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
+            facts |= begun | model.facts
             content = pictures.file(picture.pixels, facts, settings.clip)
             durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
             if number % max(1, settings.batch_size) == 0 or number == len(drawings):
                 say(f"drawn {number} of {len(drawings)}")
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemory(
-            f"{model.device} has not enough memory ({str(error).splitlines()[0]}); write --batch=1, draw smaller "
-            "pictures, or set run.precision=bf16",
-            code="E1751",
-        ) from error
 
 
 def _begun_with(recipe: Recipe) -> dict[str, str]:
@@ -188,19 +183,8 @@ def _begun_with(recipe: Recipe) -> dict[str, str]:
     }
 
 
-def _guidance_from(request: Request, settings: SampleSettings, model: SampledModel) -> dict[str, str]:
-    """What guidance moved away from, as text by name, where that is not the negative prompt."""
-    is_zeros = is_unconditional(model.family, request.negative, settings) and request.guidance != 1.0
-    return {"unconditional": "zeros"} if is_zeros else {}
-
-
 def _write_sheets(
-    out: Path,
-    drawings: Sequence[Drawing],
-    tiles: dict[tuple[int, int], Pixels],
-    settings: SampleSettings,
-    *,
-    title: str,
+    out: Path, drawings: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str
 ) -> list[Path]:
     """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
     it."""
@@ -219,22 +203,20 @@ def _write_sheets(
                 notes=[[notes.get((row, column), "") for column in columns] for row in rows],
                 title=title,
             )
-            written.append(_free_sheet(out))
+            written.append(next(path for path in _sheet_paths(out) if not path.exists()))
             durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
     return written
 
 
+def _sheet_paths(out: Path) -> Iterator[Path]:
+    yield out / CONTACT
+    yield from (out / f"contact-{number}.png" for number in itertools.count(2))
+
+
 def _sheet_names(drawings: Sequence[Drawing]) -> list[str]:
-    """Of the contact sheets that these pictures make."""
     down = -(-len({one.row for one in drawings}) // _ROWS)
     across = -(-len({one.column for one in drawings}) // _COLUMNS)
-    return [f"contact{f'-{number}' if number > 1 else ''}.png" for number in range(1, down * across + 1)]
-
-
-def _free_sheet(out: Path) -> Path:
-    """contact.png, or the first of contact-2.png … that is not there."""
-    names = (out / (CONTACT if number == 1 else f"contact-{number}.png") for number in itertools.count(1))
-    return next(path for path in names if not path.exists())
+    return [path.name for path in itertools.islice(_sheet_paths(Path()), down * across)]
 
 
 def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
@@ -250,6 +232,13 @@ def _numbered(out: Path, drawings: Sequence[Drawing]) -> list[Drawing]:
     ]
 
 
+_SAYS_ITSELF: dict[str, Callable[[Line], bool]] = {
+    "size": lambda line: (line.width, line.height, line.aspect) != (None, None, None),
+    "seed": lambda line: line.seed is not None,
+    "guidance": lambda line: bool(line.guidance),
+}
+
+
 def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
     """Of each column that has pictures: what all of it share of size, seed and, where there are several, guidance
     scale; lines that say it of themselves count only where all do."""
@@ -258,7 +247,7 @@ def _headings(drawings: Sequence[Drawing]) -> dict[int, dict[str, str]]:
         here = [one for one in drawings if one.column == column]
         headings[column] = {}
         for name in _marks(here[0], drawings):
-            left_open = [one for one in here if not _says_itself(one.line, name)] or here
+            left_open = [one for one in here if not _SAYS_ITSELF[name](one.line)] or here
             values = {_marks(one, drawings)[name] for one in left_open}
             if len(values) == 1:
                 headings[column][name] = values.pop()
@@ -272,20 +261,7 @@ def _marks(one: Drawing, drawings: Sequence[Drawing]) -> dict[str, str]:
     return size | ({"guidance": f"guidance {request.guidance:g}"} if several else {})
 
 
-def _says_itself(line: Line, name: str) -> bool:
-    match name:
-        case "size":
-            return (line.width, line.height, line.aspect) != (None, None, None)
-        case "seed":
-            return line.seed is not None
-        case "guidance":
-            return bool(line.guidance)
-        case _:
-            raise AssertionError(name)
-
-
 def _note(one: Drawing, heading: dict[str, str], drawings: Sequence[Drawing], settings: SampleSettings) -> str:
-    """What a picture's line says of it, and its column does not."""
     line = one.line
     texts = [text for name, text in _marks(one, drawings).items() if heading.get(name) != text]
     if line.steps is not None and line.steps != settings.steps:

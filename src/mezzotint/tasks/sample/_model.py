@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from mezzotint import outside
-from mezzotint.assets import MODELS
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import CheckpointError, RecipeError
+from mezzotint.errors import CheckpointError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text
+from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
@@ -24,6 +23,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.sample._args import Weights
+from mezzotint.tasks.sample._plan import Place
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
@@ -31,8 +31,6 @@ from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 from mezzotint.weights.files.fingerprint import of_values
 from mezzotint.weights.single_file.single_file import family_at
-
-_MODEL_FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,48 +68,35 @@ class SampledModel:
         return Size(width, height, frames)
 
 
-def find(place: str, overrides: Sequence[str]) -> ModelSource:
-    """What a word of the command line means: a model's folder or file or the name of one that ships, a run folder, a
-    checkpoint in it, or a recipe.
-
-    A recipe stands for its run where that has a checkpoint, otherwise for the model it would begin with. Raises
-    RecipeError E1074 for none of these, CheckpointError for a run without a checkpoint that can be trusted.
-    """
-    path = Path(place).expanduser()
-    if (path / "manifest.json").is_file():
-        return _of_checkpoint(path.absolute(), place, overrides)
-    if (path / "checkpoints").is_dir():
-        return _of_run(path.absolute(), place, overrides)
-    model = locate(path, None, shipped=MODELS)
-    is_model = any((model / name).is_file() for name in ("model_index.json", "config.json"))
-    if is_model or (model.is_file() and model.suffix.lower() in _MODEL_FILES):
-        return _of_model(model, place, overrides)
-    if path.is_dir():
-        raise RecipeError(
-            f"{place} is a folder, but neither a model (it has no model_index.json) nor a run (it has no checkpoints)",
-            code="E1074",
-        )
-    try:
-        reading = read(place, overrides)
-    except RecipeError as error:
-        if error.code != "E1011":
-            raise
-        raise RecipeError(
-            f"{place} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships; "
-            "`mezzotint ls` lists that)",
-            code="E1074",
-        ) from None
-    return _of_recipe(reading)
+def find(place: Place) -> ModelSource:
+    """The model that a place stands for. A recipe stands for its run where that has a checkpoint, otherwise for the
+    model it would begin with. Raises CheckpointError for a run without a checkpoint that can be trusted."""
+    recipe = located(place.reading)
+    match place.kind:
+        case "model":
+            return _of_model(recipe, place)
+        case "checkpoint":
+            return ModelSource(recipe, f"{place.path.parent.parent.name}-{place.path.name}", place.path)
+        case "run":
+            return _of_run(recipe, RunFolder(place.path), str(place.path / "recipe.yaml"))
+        case "recipe":
+            reading = place.reading
+            folder = RunFolder(folder_of(reading, recipe))
+            if state.listed(folder.checkpoints):
+                return _of_run(recipe, folder, reading.name)
+            name = reading.path.stem if reading.path else reading.name
+            said = "nothing is trained yet: these are pictures of the model it begins with"
+            return ModelSource(recipe, name, said=(said,))
+        case _:
+            raise AssertionError(place.kind)
 
 
-def _of_model(model: Path, place: str, overrides: Sequence[str]) -> ModelSource:
-    recipe = located(read_text("schema: 1", place, overrides))
-    is_named = any(word.partition("=")[0] == "model.family" for word in overrides)
-    family = None if is_named else family_at(model)
-    settings = with_values(recipe.model, {"path": model} | ({"family": family} if family else {}))
-    of_family = (f"{place} is of family {family}",) if family else ()
-    said = (*of_family, *notes.knowledge(model))
-    return ModelSource(with_values(recipe, {"model": settings}), model.stem, is_model=True, said=said)
+def _of_model(recipe: Recipe, place: Place) -> ModelSource:
+    family = None if "model.family" in place.reading.origin else family_at(place.path)
+    settings = with_values(recipe.model, {"path": place.path} | ({"family": family} if family else {}))
+    of_family = (f"{place.reading.name} is of family {family}",) if family else ()
+    said = (*of_family, *notes.knowledge(place.path))
+    return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, said=said)
 
 
 def second(recipe: Recipe) -> ModelSource:
@@ -122,29 +107,8 @@ def second(recipe: Recipe) -> ModelSource:
     return ModelSource(with_values(recipe, {"model": settings}), path.stem, is_model=True)
 
 
-def _of_run(folder: Path, place: str, overrides: Sequence[str]) -> ModelSource:
-    start = resume.choose("latest", RunFolder(folder), f"mezzotint train {folder / 'recipe.yaml'}")
-    assert start.checkpoint is not None
-    source = _of_checkpoint(start.checkpoint, place, overrides)
-    return ModelSource(source.recipe, source.name, source.checkpoint, said=start.said)
-
-
-def _of_checkpoint(checkpoint: Path, place: str, overrides: Sequence[str]) -> ModelSource:
-    recipe = checkpoint.parent.parent / "recipe.yaml"
-    if not recipe.is_file():
-        raise RecipeError(f"{place}: {recipe} is missing, which says what was trained", code="E1074")
-    return ModelSource(located(read(recipe, overrides)), f"{recipe.parent.name}-{checkpoint.name}", checkpoint)
-
-
-def _of_recipe(reading: Reading) -> ModelSource:
-    recipe = located(reading)
-    folder = RunFolder(folder_of(reading, recipe))
-    if not state.listed(folder.checkpoints):
-        name = reading.path.stem if reading.path else reading.name
-        return ModelSource(
-            recipe, name, said=("nothing is trained yet: these are pictures of the model it begins with",)
-        )
-    start = resume.choose("latest", folder, f"mezzotint train {reading.name}")
+def _of_run(recipe: Recipe, folder: RunFolder, name: str) -> ModelSource:
+    start = resume.choose("latest", folder, f"mezzotint train {name}")
     assert start.checkpoint is not None
     return ModelSource(recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, said=start.said)
 

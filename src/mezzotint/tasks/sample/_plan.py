@@ -4,19 +4,21 @@ sheet, seeds, names of files. What is wrong with them is said at once: nothing h
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import locate, located, read, read_text
+from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
+from mezzotint.tasks.reading.hub import MODEL_FILES
 from mezzotint.tasks.sample._args import SampleArgs, read_file
 
 CONTACT = "contact.png"
@@ -29,7 +31,7 @@ _EVERY_GRID = 8  # pixels; the sides of every model's pictures are multiples of 
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPicture:
     """One picture. line: its prompt and what that says of itself. row, column: its place on the contact sheet.
     column_size: width and height of its column; None takes the recipe's or the model's. index: addresses its noise
     beside the seed. stem: its file's name without the ending."""
@@ -48,18 +50,62 @@ class Planned:
         return self.line.size(*(self.column_size or usual))
 
 
-def look(args: SampleArgs) -> None:
-    """Refuses what can be told to be wrong without the model. Raises RecipeError: whatever the recipe's reader finds,
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What is drawn from. path: of the model, the run, or a run's checkpoint; of a recipe it means nothing. reading: of
+    the recipe that is drawn by."""
+
+    kind: Literal["model", "run", "checkpoint", "recipe"]
+    path: Path
+    reading: Reading
+
+
+def place_of(word: str, overrides: Sequence[str]) -> Place:
+    """What a word of the command line means: a model's folder or file or the name of one that ships, a run folder, a
+    checkpoint in it, or a recipe. Raises RecipeError E1074 for none of these, and as the recipe's reader."""
+    path = Path(word).expanduser()
+    if (path / "manifest.json").is_file():
+        return Place("checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, word, overrides))
+    if (path / "checkpoints").is_dir():
+        return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
+    model = locate(path, None, shipped=MODELS)
+    is_model = any((model / name).is_file() for name in ("model_index.json", "config.json"))
+    if is_model or (model.is_file() and model.suffix.lower() in MODEL_FILES):
+        return Place("model", model, read_text("schema: 1", word, overrides))
+    if path.is_dir():
+        raise RecipeError(
+            f"{word} is a folder, but neither a model (it has no model_index.json) nor a run (it has no checkpoints)",
+            code="E1074",
+        )
+    try:
+        return Place("recipe", path, read(word, overrides))
+    except RecipeError as error:
+        if error.code != "E1011":
+            raise
+        raise RecipeError(
+            f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships; "
+            "`mezzotint ls` lists that)",
+            code="E1074",
+        ) from None
+
+
+def _recipe_of(run: Path, word: str, overrides: Sequence[str]) -> Reading:
+    if not (run / "recipe.yaml").is_file():
+        raise RecipeError(f"{word}: {run / 'recipe.yaml'} is missing, which says what was trained", code="E1074")
+    return read(run / "recipe.yaml", overrides)
+
+
+def look(args: SampleArgs) -> Place:
+    """What is drawn from; refuses what can be said to be wrong without the model. Raises RecipeError: as `place_of`,
     E1007 a size, E1071 pictures that are there already, E1072 nothing to draw, E1073 a prompt file."""
-    recipe = _recipe(args)
-    if recipe is None:
-        return
-    lines, recipe = lines_of(args, recipe)
+    place = place_of(args.place, args.overrides)
+    lines, recipe = lines_of(args, located(place.reading))
     planned = plan(args, lines, recipe.sample, lambda _: None)
     for width, height in args.sizes:
         refuse_sides(width, height, _EVERY_GRID)
     if args.out is not None and not args.numbered:
         refuse_taken(args.out, [one.stem + ending for one in planned for ending in (".png", ".mp4")])
+    return place
 
 
 def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe]:
@@ -81,7 +127,7 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
 
 def plan(
     args: SampleArgs, lines: Sequence[Line], settings: SampleSettings, say: Callable[[str], None]
-) -> list[Planned]:  # fmt: skip
+) -> list[PlannedPicture]:  # fmt: skip
     """Every picture once: a line that has a size or seed of its own is not drawn again for each of those asked for. A
     seed of -1 is a new one, which is said."""
     seeds = [_settled(seed, "", say) for seed in args.seeds or (settings.seed,)]
@@ -91,16 +137,15 @@ def plan(
         for row, line in enumerate(lines)
     ]
     across, digits = max(map(len, kinds)), max(3, len(str(max(1, len(lines) - 1))))
-    pictures: dict[tuple[object, ...], Planned] = {}
+    pictures: dict[tuple[object, ...], PlannedPicture] = {}
     for group, size in enumerate(args.sizes or (None,)):
         for row, line in enumerate(lines):
             # a line's own seed is an address of its own, wherever in the file the line stands
             index = args.index + (row if row not in own else 0)
             for place, (seed, guidance) in enumerate(kinds[row]):
                 column = group * across + place
-                one = Planned(
-                    line, row, column, size, seed, guidance, index, f"{row:0{digits}d}-{column}-seed{seed}"
-                )  # fmt: skip
+                stem = f"{row:0{digits}d}-{column}-seed{seed}"
+                one = PlannedPicture(line, row, column, size, seed, guidance, index, stem)
                 pictures.setdefault((row, one.size(size) if size else None, seed, guidance), one)
     return list(pictures.values())
 
@@ -129,26 +174,3 @@ def _settled(seed: int, prompt: str, say: Callable[[str], None]) -> int:
     new = secrets.randbelow(2**31)
     say(f"seed -1{f' of {prompt[:60]!r}' if prompt else ''}: a new one, {new}")
     return new
-
-
-def _recipe(args: SampleArgs) -> Recipe | None:
-    """The recipe that is drawn by, with its paths found; None where the word names nothing, which `find` says."""
-    path = Path(args.place).expanduser()
-    try:
-        for folder in _of_runs(path):
-            return located(read(folder / "recipe.yaml", args.overrides))
-        if path.suffix.lower() not in (".yaml", ".yml") and locate(path, None, shipped=MODELS).exists():
-            return located(read_text("schema: 1", args.place, args.overrides))
-        return located(read(args.place, args.overrides))
-    except RecipeError as error:
-        if error.code == "E1011":
-            return None
-        raise
-
-
-def _of_runs(path: Path) -> Iterator[Path]:
-    """The run folder that a path stands for: itself, or that of a checkpoint."""
-    if (path / "manifest.json").is_file():
-        yield path.absolute().parent.parent
-    elif (path / "checkpoints").is_dir():
-        yield path

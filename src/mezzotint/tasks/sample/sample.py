@@ -15,10 +15,10 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """
     args = parse(arguments)
-    _plan.look(args)
+    place = _plan.look(args)
     # here, not above: torch and the networks take seconds that a mistyped line should not wait for
     from mezzotint.tasks.sample._drawing import draw
 
-    for line in draw(args, say=print):
+    for line in draw(args, place, say=print):
         print(line)
     return 0

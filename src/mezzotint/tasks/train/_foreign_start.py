@@ -30,7 +30,6 @@ from mezzotint.weights.layouts import mindone_sdxl
 NAME = "optimizer.ckpt"
 PREFIX = "ldm_with_loss_grad.optimizer."
 _MOMENTS = {"adam_m.": "opt.mean/", "adam_v.": "opt.square/"}
-_KNOWN = ("global_step", "learning_rate.", "learning_rate", "weight_decay", "scale_sense")
 
 
 def check(recipe: Recipe, model: TrainableModel, steps: int) -> None:
@@ -67,12 +66,6 @@ def begin(recipe: Recipe, model: TrainableModel) -> Iterator[str]:
         yield from restore(start.optimizer, model.update, model.family)
 
 
-def write_when_asked(recipe: Recipe, folder: Path, model: TrainableModel, resolved: Resolved) -> None:
-    """The optimizer's file of a run folder, with `run.export.mindspore_optimizer`."""
-    if recipe.run.export.mindspore_optimizer:
-        write(folder / NAME, model.update, model.family, rates_of(recipe, resolved.steps, resolved.rate_factor))
-
-
 def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     """Takes the moments of a file into the optimizer. Returns what could be restored and what could not, in sentences.
 
@@ -80,59 +73,72 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
     for one that cannot be read.
     """
     mine = _moments(update)
-    there = {_plain(name): name for name in mindspore.entries(path)}
-    places: dict[str, tuple[Entry, str, str]] = {}
+    there = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore.entries(path)}
+    places: dict[str, tuple[Entry, str]] = {}
     for part, entry in _entries(update, family):
         for theirs, ours in _MOMENTS.items():
             if theirs + entry.foreign in there:
-                places[there[theirs + entry.foreign]] = (entry, part, ours)
-    missed: list[str] = []
-    done: set[str] = set()
+                places[there[theirs + entry.foreign]] = entry, f"{ours}{part}/"
+    misshapen: list[str] = []
+    restored: set[str] = set()
     with torch.no_grad():
         for name, tensor in mindspore.read(path, places.keys()):
-            entry, part, ours = places[name]
-            for found, value in entry.to_ours(tensor).items():
-                place = mine.get(f"{ours}{part}/{found}")
-                if place is None:
-                    continue
-                if place.shape != value.shape:
-                    missed.append(f"{found} ({_shape(value)} there, {_shape(place)} here)")
-                    continue
-                place.copy_(value)
-                done.add(f"{ours}{part}/{found}")
-        if not done:
+            entry, start = places[name]
+            for ours, value in entry.to_ours(tensor).items():
+                place = mine.get(f"{start}{ours}")
+                if place is not None and place.shape != value.shape:
+                    misshapen.append(f"{ours} ({_shape(value)} there, {_shape(place)} here)")
+                elif place is not None:
+                    place.copy_(value)
+                    restored.add(f"{start}{ours}")
+        if not restored:
             raise RecipeError(
                 f"run.start.optimizer: {path} holds no moments of what is trained here; it is of another model, or no "
                 f"optimizer's file of MindONE's, whose names begin with {PREFIX}adam_m.",
                 code="E1076",
             )
-        counted = _restore_count(path, there, update)
-    absent = sorted({name.partition("/")[2] for name in mine.keys() - done})
-    strange = [n for n in there if n.startswith(tuple(_MOMENTS)) and there[n] not in places]
-    return list(_said(path, len(done), absent, missed, strange, counted))
+        counts = mindspore.read(path, [there["global_step"]]) if "global_step" in there else ()
+        updates = [int(count.reshape(-1)[0]) for _, count in counts]
+        if updates:
+            update.applied.fill_(float(updates[0]))
+    after = f" after {updates[0]:,} updates" if updates else ", without their count"
+    sentences = [f"run.start.optimizer: {len(restored):,} moments from {path}{after}"]
+    absent = sorted({name.partition("/")[2] for name in mine.keys() - restored})
+    strange = [name for name in there if name.startswith(tuple(_MOMENTS)) and there[name] not in places]
+    for names, words in (
+        (absent, "begin at zero, for the file has none of them"),
+        (misshapen, "begin at zero, for they have another shape"),
+        (strange, "of the file are of nothing that is trained here"),
+    ):
+        if names:
+            sentences.append(f"  {len(names):,} {words}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}")
+    return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they begin anew"]
 
 
-def write(path: Path, update: Update, family: ModelFamily, rates: list[float] | None) -> None:
-    """Writes the file of a run folder, tensor by tensor; joined tensors of which a part is trained are left out. rates:
-    of the whole run, None where they are constant. Raises RecipeError E1076 for an optimizer without moments,
-    StorageError when the disk refuses."""
-    mine = _moments(update)
-    masters = update.masters
+def write(folder: Path, recipe: Recipe, model: TrainableModel, resolved: Resolved) -> None:
+    """With `run.export.mindspore_optimizer`, writes the file of a run folder, tensor by tensor; joined tensors of which
+    a part is trained are left out. Raises RecipeError E1076 for an optimizer without moments, StorageError when the
+    disk refuses."""
+    if not recipe.run.export.mindspore_optimizer:
+        return
+    update = model.update
+    mine, masters = _moments(update), update.masters
+    rates = rates_of(recipe, resolved.steps, resolved.rate_factor)
 
-    def pairs() -> Iterator[tuple[str, mindspore.Writable]]:
+    def pairs() -> Iterator[tuple[str, Tensor]]:
         yield f"{PREFIX}global_step", update.applied.to("cpu", torch.int32).reshape(1)
-        for part, entry in _entries(update, family):
+        for part, entry in _entries(update, model.family):
             if any(f"{part}/{name}" not in masters for name in entry.ours):
                 continue
-            for theirs, source in ((ours_of, prefix) for prefix, ours_of in (("", "w"), *_MOMENTS.items())):
-                held = masters if theirs == "w" else mine
-                start = f"{part}/" if theirs == "w" else f"{theirs}{part}/"
-                tensors = {name: held[start + name].detach().to("cpu", torch.float32) for name in entry.ours}
-                yield f"{PREFIX}{source}{entry.foreign}", entry.to_foreign(tensors)
+            sources = [("", masters, f"{part}/")]
+            sources += [(theirs, mine, f"{ours}{part}/") for theirs, ours in _MOMENTS.items()]
+            for theirs, tensors, start in sources:
+                held = {name: tensors[start + name].detach().to("cpu", torch.float32) for name in entry.ours}
+                yield f"{PREFIX}{theirs}{entry.foreign}", entry.to_foreign(held)
         if rates is not None:
             yield f"{PREFIX}learning_rate.learning_rate", torch.tensor(rates, dtype=torch.float32)
 
-    mindspore.write(path, pairs())
+    mindspore.write(folder / NAME, pairs())
 
 
 def rates_of(recipe: Recipe, steps: int, factor: float) -> list[float] | None:
@@ -155,7 +161,6 @@ def _moments(update: Update) -> Mapping[str, Tensor]:
 
 
 def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]:
-    """The tensors of MindONE's names behind the parts that are trained."""
     refiner = "text_encoder" not in family.text_parts
     for part in dict.fromkeys(name.split("/")[0] for name in update.masters):
         names = [name for name, _ in family.parts()[part].named_parameters()]
@@ -170,34 +175,6 @@ def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]
         yield from (
             (part, entry) for entry in entries if any(f"{part}/{name}" in update.masters for name in entry.ours)
         )
-
-
-def _restore_count(path: Path, there: Mapping[str, str], update: Update) -> int | None:
-    name = there.get("global_step")
-    if name is None:
-        return None
-    [(_, count)] = mindspore.read(path, [name])
-    update.applied.fill_(float(count.reshape(-1)[0]))
-    return int(count.reshape(-1)[0])
-
-
-def _plain(name: str) -> str:
-    return name.removeprefix(PREFIX).replace("._backbone", "")
-
-
-def _said(
-    path: Path, done: int, absent: list[str], missed: list[str], strange: list[str], counted: int | None
-) -> Iterator[str]:
-    after = f" after {counted:,} updates" if counted is not None else ", without their count"
-    yield f"run.start.optimizer: {done:,} moments from {path}{after}"
-    for names, words in (
-        (absent, "begin at zero, for the file has none of them"),
-        (missed, "begin at zero, for they have another shape"),
-        (strange, "of the file are of nothing that is trained here"),
-    ):
-        if names:
-            yield f"  {len(names):,} {words}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}"
-    yield "  not in such a file: the average, the loss scale, held-out measurements; they begin anew"
 
 
 def _shape(tensor: Tensor) -> str:

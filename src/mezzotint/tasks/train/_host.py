@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mezzotint import durable
@@ -18,15 +19,18 @@ from mezzotint.recipe.resolved import Resolved
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, held_out
+from mezzotint.tasks.assemble import Caches
+from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
-from mezzotint.training import shared_state, state
-from mezzotint.training.host import RunHost
+from mezzotint.training import state
+from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
+from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.trainer import RunHost, Trainer
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +62,17 @@ class TrainHost(RunHost):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
-        write = partial(shared_state.write, runtime=self.runtime) if self.runtime.shares else state.write
-        write(
+        state.write(
             self.folder.checkpoints,
             step=trainer.progress.step,
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.digest,
+            runtime=self.runtime if self.runtime.shares else None,
         )
         if not self.runtime.is_first:
             return
-        _foreign_start.write_when_asked(self.recipe, self.folder.path, self.model, self.resolved)
+        _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
         try:
             state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
         except OSError as error:  # what is written stays written
@@ -143,9 +147,41 @@ class TrainHost(RunHost):
         whole, settings = self.runtime.whole(weights), self.changes.now.run.export
         if not self.runtime.is_first:
             return []
-        place, alone = self.folder.exports, exports.name_of(self.recipe, trainer, ema, alone=True)
-        written = exports.write(
-            self.model, self.recipe, settings, place, exports.name_of(self.recipe, trainer, ema), whole
+        names = {
+            "name": exports.name_of(self.recipe, trainer, ema),
+            "name_alone": exports.name_of(self.recipe, trainer, ema, alone=True),
+        }
+        return exports.write(self.model, self.recipe, settings, self.folder.exports, whole, **names)
+
+
+def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: int) -> list[Callback]:
+    """Every callback of a run, in the same order on every process; which there are, `training/callbacks/` says."""
+    recipe, runtime, dataset, model = host.recipe, host.runtime, host.dataset, host.model
+    measures = held_out.is_measured(recipe, dataset)
+    if measures and runtime.is_first:
+        held_out.warn_of_trained(dataset, host.warn)
+    return open_callbacks(
+        Setup(
+            run=recipe.run,
+            recipe=assemble.effective(recipe),
+            runtime=runtime,
+            folder=host.folder,
+            model=model,
+            line=line,
+            say=line.say,
+            warn=host.warn,
+            start_step=start_step,
+            measures=measures,
+            held_out=lambda: held_out.batches(recipe, dataset, caches),
+            previews=lambda: PreviewPrompts(recipe, runtime, dataset, caches, model, host.warn),
+            decode=_decoder(recipe, model, runtime.device),
         )
-        beside = exports.write_trained(self.model, self.recipe, settings, place, alone, whole)
-        return [*beside, written]
+    )
+
+
+def _decoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Latents → pixels: by the family's own VAE, or, in a cached run, by one that is loaded at the first preview."""
+    if "vae" in model.family.parts():
+        return model.family.decode_media
+    family = cache(lambda: assemble.encoders(recipe, model.files, device)("media"))
+    return lambda latents: family().decode_media(latents)

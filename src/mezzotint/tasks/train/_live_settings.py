@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,15 +16,13 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.reading.read import Reading, located, read
 from mezzotint.recipe.reading.wording import shown
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
 from mezzotint.recipe.resume_rules import differences
-from mezzotint.recipe.sections.live import LIVE, SINCE_ZERO, live_values, with_live
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import optimizers
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.reading import continuing, foreign, hub
+from mezzotint.tasks.reading import continuing, foreign, hub, optimizers
 from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
@@ -83,13 +81,18 @@ class LiveSettings:
 
     def _from_file(self, path: Path, reading: Reading) -> dict[str, Any]:
         """The values that the file gives, without those that the command line keeps."""
-        paths = _given(reading)
+        paths = [path for path, source in reading.origin.items() if not source.startswith("default of")]
         others = self._others(reading, paths)
         if others:
             self._warn_once(f"warning: {path}: {', '.join(others)} cannot change while a run goes; start another run")
         values = live_values(reading.recipe)
         values = {p: values[p] for p in LIVE if p in paths and p not in self.recipe.run.live.fixed}
         return dict(self.values) if self._is_of_before(values) else values
+
+    def _changed(self, values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+        """(setting, what holds now, what would hold) for each that these values change."""
+        before, after = live_values(self.now), live_values(with_live(self.recipe, values))
+        yield from ((path, before[path], after[path]) for path in LIVE if before[path] != after[path])
 
     def _is_of_before(self, values: Mapping[str, Any]) -> bool:
         """Whether a file still says what was followed when zero terminal SNR could not change: a run that was begun
@@ -102,12 +105,10 @@ class LiveSettings:
     def _possible(self, values: dict[str, Any], reading: Reading) -> dict[str, Any]:
         """The values without changes that this run cannot make: what the same key of a foreign file asks for stays as
         it is, everything else is followed."""
-        before, after = live_values(self.now), live_values(with_live(self.recipe, values))
-        for path in LIVE:
-            if before[path] == after[path]:
-                continue
+        before = live_values(self.now)
+        for path, _, new in list(self._changed(values)):
             try:
-                self.require(with_live(self.now, {path: after[path]}), self.now)
+                self.require(with_live(self.now, {path: new}), self.now)
             except (MezzotintError, ValueError) as error:
                 reason = error.message if isinstance(error, MezzotintError) else str(error)
                 kept = [one for one in LIVE if one == path or self._is_beside(one, path, reading)]
@@ -133,7 +134,7 @@ class LiveSettings:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = optimizers.settled(recipe, self.runtime.device.type, mine)
+        recipe = optimizers.settle(recipe, self.runtime.device.type, recorded=mine).recipe
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)
@@ -141,21 +142,17 @@ class LiveSettings:
         return list(dict.fromkeys(self._called(p, reading) for p in others))
 
     def _called(self, path: str, reading: Reading) -> str:
-        """A setting in the words of the file that gives it."""
         return reading.origin.get(path, path) if self.recipe.run.live.dialect is not None else path
 
     def _tell(self, epoch: int, values: Mapping[str, Any], origin: Mapping[str, str], how: str) -> None:
-        before, after = live_values(self.now), live_values(with_live(self.recipe, values))
-        for path in LIVE:
-            if before[path] != after[path]:
-                source = origin.get(path, "")
-                by = f"by {source}" if " in " in source else how
-                self.say(f"epoch {epoch + 1}: {path} is {shown(after[path])} from here, {by}; it was {before[path]}")
+        for path, old, new in self._changed(values):
+            source = origin.get(path, "")
+            by = f"by {source}" if " in " in source else how
+            self.say(f"epoch {epoch + 1}: {path} is {shown(new)} from here, {by}; it was {old}")
 
     def _pass_on(self, values: Mapping[str, Any], reading: Reading) -> None:
         """What the dialect has to say of the keys that change something."""
-        before, after = live_values(self.now), live_values(with_live(self.recipe, values))
-        keys = {reading.origin[path] for path in LIVE if before[path] != after[path] and path in reading.origin}
+        keys = {reading.origin[path] for path, _, _ in self._changed(values) if path in reading.origin}
         for note in reading.notes:
             if any(note.startswith(f"{key}: ") for key in keys):
                 self._warn_once(f"note       {note}")
@@ -166,11 +163,6 @@ class LiveSettings:
         if key not in self._said:
             self._said.add(key)
             self.say(text + more)
-
-
-def _given(reading: Reading) -> Sequence[str]:
-    """The settings that a file gives, defaults of a dialect apart."""
-    return [path for path, source in reading.origin.items() if not source.startswith("default of")]
 
 
 def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches: Caches) -> None:

@@ -20,8 +20,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
-from mezzotint.tasks.long_captions import LostWords
-from mezzotint.tasks.long_captions import note as note_of_lost
+from mezzotint.tasks.prompts.long_captions import LostWords
+from mezzotint.tasks.prompts.long_captions import note as note_of_lost
 from mezzotint.training import lr, sharding
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.model import TrainableModel
@@ -70,35 +70,30 @@ def before_step_one(
 ) -> list[str]:  # fmt: skip
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
     captions that the text encoder cuts."""
-    return [
-        f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}",
-        f"  model      {_model_line(recipe)}",
-        *[f"  note       {note}" for note in model.family.notes],
-        *[f"  note       {note}" for note in _notes(recipe, runtime, dataset, model)],
-        *[f"  note       {note}" for note in note_of_lost(lost, dataset.catalogue)],
-        f"  parameters {_parameter_line(recipe, model)}",
-        f"  data       {_data_line(recipe, dataset)}",
-        f"  buckets    {_bucket_line(recipe, dataset)}",
-        f"  batches    {_batch_line(recipe, runtime, dataset)}",
-        f"  length     {_length_line(dataset, steps)}",
-        f"  objective  {_objective_line(recipe, model)}",
-        f"  update     {_update_line(recipe, steps)}",
-        *[f"  note       {one}" for one in worked_out(recipe, steps)],
-        f"  computing  {_computing_line(recipe, launch, runtime, model)}",
-        f"  saving     {_saving_line(recipe, runtime, model)}",
-        *_precision_note(recipe, launch),
-    ]
-
-
-def _notes(recipe: Recipe, runtime: Runtime, dataset: Dataset, model: TrainableModel) -> list[str]:
+    of_model, pictures = model.family.notes, of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
     buckets = len(_bucket_counts(recipe, dataset))
-    found = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
-    return (
-        found
-        + of_data(dataset, recipe.data)
-        + of_pictures(recipe, dataset)
-        + of_names(recipe, model.family.parts(), model.trained)
-    )
+    of_recipe = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
+    names = of_names(recipe, model.family.parts(), model.trained)
+    lines = [
+        ("model", _model_line(recipe)),
+        *(
+            ("note", note)
+            for note in (*of_model, *of_recipe, *pictures, *names, *note_of_lost(lost, dataset.catalogue))
+        ),
+        ("parameters", _parameter_line(recipe, model)),
+        ("data", _data_line(recipe, dataset)),
+        ("buckets", _bucket_line(recipe, dataset)),
+        ("batches", _batch_line(recipe, runtime, dataset)),
+        ("length", f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"),
+        ("objective", _objective_line(recipe, model)),
+        ("update", _update_line(recipe, steps)),
+        *(("note", note) for note in worked_out(recipe, steps)),
+        ("computing", _computing_line(recipe, launch, runtime, model)),
+        ("saving", _saving_line(recipe, runtime, model)),
+        *(("note", note) for note in _precision_note(recipe, launch)),
+    ]
+    head = f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}"
+    return [head, *(f"  {title:<10} {text}" for title, text in lines)]
 
 
 def _model_line(recipe: Recipe) -> str:
@@ -113,16 +108,13 @@ def _model_line(recipe: Recipe) -> str:
 
 
 def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
-    trained: Counter[str] = Counter()
-    for part, module in model.family.parts().items():  # of which a process may hold a share
-        trained[part] = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
-    lines = []
-    for part, module in model.family.parts().items():
-        total = sum(p.numel() for p in module.parameters())
-        moving = trained.get(part, 0)
+    lines, parts = [], model.family.parts()
+    for part, module in parts.items():
+        total = sum(p.numel() for p in module.parameters())  # of which a process may hold a share
+        moving = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
         lines.append(f"{part} {moving:,} of {total:,} trained" if moving else f"{part} {total:,} frozen")
     cached = (*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents)
-    return "; ".join(lines + [f"{part} not loaded (cached)" for part in cached if part not in model.family.parts()])
+    return "; ".join(lines + [f"{part} not loaded (cached)" for part in cached if part not in parts])
 
 
 def _data_line(recipe: Recipe, dataset: Dataset) -> str:
@@ -140,18 +132,11 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
         counted(len(dataset.rows), "clip" if recipe.data.has_clips else "picture"),
         *(f"{count:,} {what}" for count, what in counts if count),
     ]
-    places = ", ".join(str(p) for p in recipe.data.path)
-    return f"{', '.join(words)}; from {places}{_flips(recipe, dataset)}"
-
-
-def _flips(recipe: Recipe, dataset: Dataset) -> str:
-    """How many are mirrored, in words; nothing where none is."""
     own = dataset.catalogue.overrides.flip[dataset.rows]
-    chances = {recipe.data.flip, *own[~np.isnan(own)].tolist()} if len(own) else {recipe.data.flip}
-    if max(chances) == 0:
-        return ""
-    among = f"{min(chances):g} to {max(chances):g}" if len(chances) > 1 else f"{recipe.data.flip:g}"
-    return f"; mirrored with chance {among}"
+    low, *_, high = sorted([recipe.data.flip, recipe.data.flip, *own[~np.isnan(own)].tolist()])
+    chance = f"{low:g} to {high:g}" if low < high else f"{high:g}"
+    flips = f"; mirrored with chance {chance}" if high else ""
+    return f"{', '.join(words)}; from {', '.join(map(str, recipe.data.path))}{flips}"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
@@ -162,18 +147,18 @@ def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
 
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:
-    """How many pictures each bucket that has any holds, by its place in the table."""
     return Counter(dataset.catalogue.buckets_of(dataset.rows, recipe.data).tolist())
 
 
 def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
     data, epoch = recipe.data, dataset.timeline.epoch(0)
-    many = runtime.world_size > 1
-    share = f" over {runtime.world_size} processes ({_share(data.batch_size, runtime.world_size)} each)" if many else ""
+    low, rest = divmod(data.batch_size, runtime.world_size)
+    each = f"{low} or {low + 1}" if rest else str(low)
+    share = f" over {runtime.world_size} processes ({each} each)" if runtime.world_size > 1 else ""
     held = f", at most {recipe.run.micro_batch} at once on a device" if recipe.run.micro_batch else ""
     times = recipe.optim.accumulation
     step = f" × {times} accumulated, {data.batch_size * times} in all" if times > 1 else ""
-    rest = {
+    of_rest = {
         "short": "smaller batches take what is left of a bucket",
         "fill": f"{counted(epoch.filled, 'visit')} repeated to fill batches",
         "repeat": f"{counted(epoch.filled, 'visit')} repeated to fill batches, which count less",
@@ -181,47 +166,30 @@ def _batch_line(recipe: Recipe, runtime: Runtime, dataset: Dataset) -> str:
     }[data.remainder]
     return (
         f"{counted(data.batch_size, 'sample')}{share}{step} a step{held}; an epoch has "
-        f"{counted(epoch.num_batches, 'batch')}, {counted(epoch.num_steps, 'step')}; {rest}"
+        f"{counted(epoch.num_batches, 'batch')}, {counted(epoch.num_steps, 'step')}; {of_rest}"
     )
 
 
-def _share(batch: int, processes: int) -> str:
-    low, rest = divmod(batch, processes)
-    return f"{low} or {low + 1}" if rest else str(low)
-
-
-def _length_line(dataset: Dataset, steps: int) -> str:
-    return f"{counted(steps, 'step')}, {dataset.timeline.epochs_in(steps):,.1f} epochs"
-
-
 def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
-    o = recipe.objective
-    parts = [f"{model.objective.prediction}-prediction, {o.loss}"]
-    if model.family.learns_variance and o.variance != "none":
-        parts.append("learned-range variance")
-    if o.weighting != "prediction":
-        parts.append(f"weighted as {o.weighting}")
-    if o.levels == "log-normal":
-        parts.append(f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})")
-    if o.min_snr_gamma is not None:
-        parts.append(f"Min-SNR γ {o.min_snr_gamma:g} ({o.min_snr_form})")
-    if o.noise_offset:
-        parts.append(f"noise offset {o.noise_offset:g} per {o.noise_offset_per}")
-    if o.pyramid_discount:
-        parts.append(f"pyramid noise {o.pyramid_discount:g}")
-    if o.embedding_perturbation:
-        parts.append(f"embedding perturbation {o.embedding_perturbation:g}")
-    if o.zero_terminal_snr:
-        parts.append("zero terminal SNR")
-    if o.timesteps != (0, 1000):
-        parts.append(f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}")
-    bias = o.timestep_bias
-    if bias.strategy != "none" and bias.multiplier != 1:
-        where = f"{bias.begin} to {bias.end - 1}" if bias.strategy == "range" else f"{bias.portion:.0%}"
-        parts.append(f"timestep bias {bias.strategy} ({where}, {bias.multiplier:g} times as often)")
-    if recipe.data.captions.dropout:
-        parts.append(f"caption dropout {recipe.data.captions.dropout:g} ({recipe.data.captions.dropped})")
-    return ", ".join(parts)
+    o, bias, captions = recipe.objective, recipe.objective.timestep_bias, recipe.data.captions
+    biased = f"{bias.begin} to {bias.end - 1}" if bias.strategy == "range" else f"{bias.portion:.0%}"
+    parts = {
+        f"{model.objective.prediction}-prediction, {o.loss}": True,
+        "learned-range variance": model.family.learns_variance and o.variance != "none",
+        f"weighted as {o.weighting}": o.weighting != "prediction",
+        f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})": o.levels == "log-normal",
+        f"Min-SNR γ {o.min_snr_gamma or 0:g} ({o.min_snr_form})": o.min_snr_gamma is not None,
+        f"noise offset {o.noise_offset:g} per {o.noise_offset_per}": o.noise_offset,
+        f"pyramid noise {o.pyramid_discount:g}": o.pyramid_discount,
+        f"embedding perturbation {o.embedding_perturbation:g}": o.embedding_perturbation,
+        "zero terminal SNR": o.zero_terminal_snr,
+        f"timesteps {o.timesteps[0]} to {o.timesteps[1] - 1}": o.timesteps != (0, 1000),
+        f"timestep bias {bias.strategy} ({biased}, {bias.multiplier:g} times as often)": (
+            bias.strategy != "none" and bias.multiplier != 1
+        ),
+        f"caption dropout {captions.dropout:g} ({captions.dropped})": captions.dropout,
+    }
+    return ", ".join(part for part, is_so in parts.items() if is_so)
 
 
 def _update_line(recipe: Recipe, steps: int) -> str:
@@ -287,7 +255,6 @@ def worked_out(recipe: Recipe, steps: int) -> list[str]:
 
 
 def _devices(runtime: Runtime, launch: Launch) -> str:
-    """Which process is where, and over what they speak."""
     if runtime.world_size == 1:
         return f"{runtime.device}, 1 process"
     machines = launch.world_size // launch.local_size
@@ -298,25 +265,23 @@ def _devices(runtime: Runtime, launch: Launch) -> str:
 
 
 def _computing_line(recipe: Recipe, launch: Launch, runtime: Runtime, model: TrainableModel) -> str:
-    parts = [_devices(runtime, launch), str(model.precision)]
-    if runtime.shares:
-        what = "weights" if recipe.run.shard.parameters else "gradients and optimizer state"
-        parts.append(f"{what} shared among {recipe.run.shard.group or runtime.world_size}")
-    parts.append(f"attention {recipe.model.attention}")
-    if model.recomputed_blocks:
-        parts.append(f"{counted(model.recomputed_blocks, 'block')} recomputed")
-    if model.compiled_blocks:
-        parts.append(f"{counted(model.compiled_blocks, 'module')} compiled")
-    if recipe.run.deterministic:
-        parts.append("deterministic kernels")
-    return ", ".join(parts)
+    what = "weights" if recipe.run.shard.parameters else "gradients and optimizer state"
+    parts = {
+        f"{_devices(runtime, launch)}, {model.precision}": True,
+        f"{what} shared among {recipe.run.shard.group or runtime.world_size}": runtime.shares,
+        f"attention {recipe.model.attention}": True,
+        f"{counted(model.recomputed_blocks, 'block')} recomputed": model.recomputed_blocks,
+        f"{counted(model.compiled_blocks, 'module')} compiled": model.compiled_blocks,
+        "deterministic kernels": recipe.run.deterministic,
+    }
+    return ", ".join(part for part, is_so in parts.items() if is_so)
 
 
 def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
     handed = {"no": "fp32"}.get(launch.mixed_precision or "", launch.mixed_precision)
     if handed is None or handed == recipe.run.precision:
         return []
-    return [f"  note       the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
+    return [f"the launcher hands over {handed}; the recipe's run.precision={recipe.run.precision} counts"]
 
 
 def _saving_line(recipe: Recipe, runtime: Runtime, model: TrainableModel) -> str:
@@ -357,11 +322,8 @@ def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Laun
 
 def allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch: Launch) -> str:
     """The line of this start with a few more settings that may change. words: those behind the verb."""
-    return with_settings(words, [_allowing(recipe, paths)], launch)
-
-
-def _allowing(recipe: Recipe, paths: Sequence[str]) -> str:
-    return f"run.allow_change=[{', '.join(dict.fromkeys([*recipe.run.allow_change, *paths]))}]"
+    every = dict.fromkeys([*recipe.run.allow_change, *paths])
+    return with_settings(words, [f"run.allow_change=[{', '.join(every)}]"], launch)
 
 
 def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
@@ -385,5 +347,4 @@ def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], repor
 
 
 def _from_here(path: Path) -> Path:
-    """A path as one would type it in the current folder."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

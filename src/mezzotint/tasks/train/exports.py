@@ -4,6 +4,7 @@ of it alone."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor
@@ -22,31 +23,22 @@ from mezzotint.weights.files import mindspore
 
 def require_possible(recipe: Recipe) -> None:
     """Raises RecipeError E1092 for files that the family's models are not written as."""
-    settings = recipe.run.export
-    styles = family_spec(recipe.model.family).file_styles
-    if settings.parts == "trained" and not styles:
-        raise RecipeError(
-            f"run.export.parts: models of family {recipe.model.family} are written as whole folders alone; write all",
-            code="E1092",
-        )
-    if settings.trained_file != "none" and not styles:
-        raise RecipeError(
-            f"run.export.trained_file: models of family {recipe.model.family} are written as whole folders alone; "
-            "write none",
-            code="E1092",
-        )
-    if settings.trained_file == "mindspore" and "mindspore" not in styles:
-        raise RecipeError(
-            f"run.export.trained_file: models of family {recipe.model.family} are not written as checkpoints of "
-            "MindSpore's, those of sdxl are; write safetensors",
-            code="E1092",
-        )
-    if settings.mindspore and "mindspore" not in styles:
-        raise RecipeError(
-            f"run.export.mindspore: models of family {recipe.model.family} are not written as checkpoints of "
-            "MindSpore's, those of sdxl are; leave it out",
-            code="E1092",
-        )
+    settings, styles = recipe.run.export, family_spec(recipe.model.family).file_styles
+    folders = "are written as whole folders alone; write"
+    mindspore_files = "are not written as checkpoints of MindSpore's, those of sdxl are;"
+    has_mindspore = "mindspore" in styles
+    for name, is_refused, what in (
+        ("parts", settings.parts == "trained" and not styles, f"{folders} all"),
+        ("trained_file", settings.trained_file != "none" and not styles, f"{folders} none"),
+        (
+            "trained_file",
+            settings.trained_file == "mindspore" and not has_mindspore,
+            f"{mindspore_files} write safetensors",
+        ),
+        ("mindspore", settings.mindspore and not has_mindspore, f"{mindspore_files} leave it out"),
+    ):
+        if is_refused:
+            raise RecipeError(f"run.export.{name}: models of family {recipe.model.family} {what}", code="E1092")
 
 
 def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = False) -> str:
@@ -67,71 +59,51 @@ def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = Fa
 
 
 def write(
-    model: TrainableModel,
-    recipe: Recipe,
-    settings: ExportSettings,
-    place: Path,
-    name: str,
-    weights: Mapping[str, Tensor],
-) -> Path:
-    """Writes weights, trained ones by `part/parameter`, under a name into the folder `place`. Returns the folder, or
-    the file of what was trained. Raises what exporting raises, StorageError E1701."""
-    ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
+    model: TrainableModel, recipe: Recipe, settings: ExportSettings, place: Path, weights: Mapping[str, Tensor], *,
+    name: str, name_alone: str,
+) -> list[Path]:  # fmt: skip
+    """Writes weights, trained ones by `part/parameter`, into the folder `place`: the model as a folder called `name`,
+    or the file of what was trained; before it the file of `run.export.trained_file`, called `name_alone`, where that is
+    another one. Returns what was written. Raises what exporting raises, StorageError E1701."""
+
+    def parts(stem: str, *, mindspore_file: bool) -> Path:
+        ending = mindspore.SUFFIX if mindspore_file else ".safetensors"
+        target = (settings.single_file_folder or place) / f"{stem}{ending}"
+        with durable.storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
+            dtype = settings.single_file_dtype or settings.dtype
+            model.family.export_parts(target, recipe.model.train, model.files, weights=on_cpu, dtype=dtype)
+        return target
+
     if settings.parts == "trained":
-        return _trained(model, recipe, settings, place, f"{name}{ending}", weights)
-    target = place / name
-    # an earlier one goes when the new one is whole
-    aside = place / f".partial-{name}" if target.exists() else target
-    with durable.storage_errors(target):
-        durable.remove_tree(aside) if aside != target else None
-        model.family.export(
-            aside,
-            model.files,
-            weights=weights,
-            dtype=settings.dtype,
-            schedule=model.objective.schedule,
-            trained_form=model.objective.parameterization,
-        )
-        if aside != target:
-            durable.remove_tree(target)
-            aside.rename(target)
-            durable.sync_folder(target.parent)
+        written = [parts(name, mindspore_file=settings.mindspore)]
+    else:
+        written = [_folder(model, settings, place / name, weights)]
+    is_mindspore = settings.trained_file == "mindspore"
+    if settings.trained_file == "none" or (settings.parts == "trained" and settings.mindspore == is_mindspore):
+        return written
+    return [parts(name_alone, mindspore_file=is_mindspore), *written]
+
+
+def _folder(model: TrainableModel, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor]) -> Path:
+    export = partial(
+        model.family.export,
+        files=model.files,
+        weights=weights,
+        dtype=settings.dtype,
+        schedule=model.objective.schedule,
+        trained_form=model.objective.parameterization,
+    )
+    if target.exists():  # an earlier one goes when the new one is whole
+        with durable.replacing(target) as aside:
+            export(aside)
+    else:
+        with durable.storage_errors(target):
+            export(target)
     if settings.single_file:
+        ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
         single_file_of(target, settings.single_file_folder or target.parent, settings.single_file_dtype, ending)
-    return target
-
-
-def write_trained(
-    model: TrainableModel,
-    recipe: Recipe,
-    settings: ExportSettings,
-    place: Path,
-    name: str,
-    weights: Mapping[str, Tensor],
-) -> list[Path]:
-    """The file of `run.export.trained_file` beside what `write` writes; none where that is the same, or none is asked
-    for. Raises as `write`."""
-    ending = mindspore.SUFFIX if settings.trained_file == "mindspore" else ".safetensors"
-    is_written = settings.parts == "trained" and settings.mindspore == (settings.trained_file == "mindspore")
-    if settings.trained_file == "none" or is_written:
-        return []
-    return [_trained(model, recipe, settings, place, f"{name}{ending}", weights)]
-
-
-def _trained(
-    model: TrainableModel,
-    recipe: Recipe,
-    settings: ExportSettings,
-    place: Path,
-    file: str,
-    weights: Mapping[str, Tensor],
-) -> Path:
-    target = (settings.single_file_folder or place) / file
-    with durable.storage_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
-        dtype = settings.single_file_dtype or settings.dtype
-        model.family.export_parts(target, recipe.model.train, model.files, weights=on_cpu, dtype=dtype)
     return target
 
 

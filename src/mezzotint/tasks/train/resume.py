@@ -1,20 +1,24 @@
-"""Where a run begins: which checkpoint it goes on from, and whether recipe, data and model still are what they were."""
+"""Where a run begins: which checkpoint it goes on from, whether recipe, data and model still are what they were, and
+what the recipe leaves open."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from mezzotint import durable, outside
 from mezzotint.errors import CheckpointError, Problem, RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.paths import sections
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import data_changed, differences, judge
+from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.places import free_folder
+from mezzotint.runtimes.base import Runtime
+from mezzotint.tasks.reading import optimizers
 from mezzotint.training import state
 
 Line = Callable[[Sequence[str]], str]
@@ -34,17 +38,6 @@ class Start:
         recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
         return recipe
 
-    @property
-    def seed(self) -> int:
-        """The seed that the checkpoint was trained with."""
-        return int(self.recipe["run"]["seed"])
-
-    @property
-    def sample_seed(self) -> int:
-        """The seed that previews were drawn with when the checkpoint was written."""
-        seed = self.recipe.get("sample", {}).get("seed", 0)
-        return self.seed if seed == -1 else int(seed)
-
 
 def choose(resume: str, folder: RunFolder, command: str) -> Start:
     """Decides by `run.resume`. command: the line that goes on, for messages.
@@ -54,13 +47,11 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
     """
     match resume:
         case "never":
-            there = state.listed(folder.checkpoints)
-            if there:
+            if there := state.listed(folder.checkpoints):
+                be = "are" if len(there) > 1 else "is"
                 raise CheckpointError(
-                    f"{folder.path}: run.resume is never, but here {'are' if len(there) > 1 else 'is'} "
-                    f"{_names(there)}; go on "
-                    f"with `{command} run.resume=auto`, "
-                    "or choose another folder (run.name, or run.folder where that is set)",
+                    f"{folder.path}: run.resume is never, but here {be} {_names(there)}; go on with `{command} "
+                    "run.resume=auto`, or choose another folder (run.name, or run.folder where that is set)",
                     code="E1505",
                 )
             return Start(None)
@@ -74,14 +65,13 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
 
 def _newest(checkpoints: Path, *, insist: bool) -> Start:
     newest = state.newest(checkpoints)
-    said = tuple(f"passed over {path.name}: {reason}" for path, reason in newest.passed_over)
+    passed_over = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
-        return Start(newest.path, said)
-    if newest.passed_over:
-        listing = "; ".join(f"{path.name}: {reason}" for path, reason in newest.passed_over)
+        return Start(newest.path, tuple(f"passed over {one}" for one in passed_over))
+    if passed_over:
         raise CheckpointError(
-            f"{checkpoints}: no checkpoint can be trusted ({listing}); restore one from a "
-            "backup, or start anew with another run.name",
+            f"{checkpoints}: no checkpoint can be trusted ({'; '.join(passed_over)}); restore one from a backup, or "
+            "start anew with another run.name",
             code="E1506",
         )
     if insist:
@@ -111,17 +101,8 @@ def _names(paths: list[Path]) -> str:
 def set_aside_later(folder: RunFolder, step: int) -> list[str]:
     """Renames checkpoints beyond the step that is gone back to, so that they are not taken for the run's own; returns
     their new names."""
-    moved = []
-    for path in state.listed(folder.checkpoints):
-        if state.step_of(path) > step:
-            number = 1
-            while (target := path.with_name(f"set-aside-{number}-{path.name}")).exists():
-                number += 1
-            path.rename(target)
-            moved.append(target.name)
-    if moved:  # before anything is taken back that belongs to them
-        durable.sync_folder(folder.checkpoints)
-    return moved
+    later = [path for path in state.listed(folder.checkpoints) if state.step_of(path) > step]
+    return [durable.set_aside(path).name for path in later]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +118,7 @@ class Identity:
 
     def values(self) -> dict[str, Any]:
         """As JSON, for the checkpoint."""
-        return {
-            "data": self.data,
-            "parts": dict(self.parts),
-            "world_size": self.world_size,
-            "device": self.device,
-            "torch": self.torch,
-            "threads": self.threads,
-        }
+        return asdict(self)
 
 
 def allowances(reading: Reading, recipe: Recipe) -> list[str]:
@@ -162,12 +136,11 @@ def compare(
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
-    values = restored.values
-    changed = differences(values["recipe"], recipe)
+    changed = differences(restored.values["recipe"], recipe)
     allowed = allowances(reading, recipe)
     recorded, problems = judge(changed, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
-    before = values["identity"]
+    before, now = restored.values["identity"], identity.values()
     if before["data"] != identity.data:
         sentences.append("the data set's content has changed")
         problems += data_changed(allowed)
@@ -177,17 +150,12 @@ def compare(
         if new is not None and new != old:
             sentences.append(f"the weights of the frozen {part} have changed")
             if "model" not in allowed:
-                problems.append(
-                    Problem(
-                        "model.path",
-                        f"the frozen {part} is not the one that the checkpoint was trained with",
-                        "put it back, or write run.allow_change=[model] to go on with this one",
-                        "E1514",
-                    )
-                )
+                what = f"the frozen {part} is not the one that the checkpoint was trained with"
+                remedy = "put it back, or write run.allow_change=[model] to go on with this one"
+                problems.append(Problem("model.path", what, remedy, "E1514"))
     for name in ("world_size", "device", "torch", "threads"):
-        if before[name] != identity.values()[name]:
-            sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {identity.values()[name]}")
+        if before[name] != now[name]:
+            sentences.append(f"{name.replace('_', ' ')}: {before[name]} → {now[name]}")
     if problems:
         raise refusal(restored.path, recipe, reading, with_line(problems, line))
     return sentences
@@ -195,14 +163,11 @@ def compare(
 
 def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
     """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own."""
-    if recipe.run.folder is not None:
-        beside = "run.folder=FOLDER"
-    else:
-        beside = f"run.name={free_folder(Path('runs') / recipe.run.name).name}"
+    free = f"run.name={durable.free_folder(Path('runs') / recipe.run.name).name}"
     return RecipeError(
         f"{checkpoint.name} cannot be continued with this recipe: it",
         problems=reading.placed(problems),
-        closing=f"or begin a new run beside it: {beside}",
+        closing=f"or begin a new run beside it: {free if recipe.run.folder is None else 'run.folder=FOLDER'}",
     )
 
 
@@ -214,7 +179,41 @@ def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
     if line is None or len(allowed) < len(problems):
         return list(problems)
     remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
-    return [replace(one, remedy=remedy) if one.where in _LENGTHS else one for one in problems]
+    return [replace(one, remedy=remedy) if one.where in ("run.steps", "run.epochs") else one for one in problems]
 
 
-_LENGTHS = ("run.steps", "run.epochs")
+def settled(
+    recipe: Recipe, start: Start, runtime: Runtime, origin: Mapping[str, str], say: Callable[[str], None]
+) -> optimizers.SettledOptimizers:
+    """The recipe with nothing left open, the same on all processes: seeds of -1, one of two optimizers, and rules that
+    have changed since the run began. start: what it goes on from. origin: where settings were written. say: gets a
+    sentence for each."""
+    recorded = start.recipe if start.checkpoint else None
+    recipe = with_values(recipe, _seeds(recipe, recorded, runtime, say))
+    if recorded is not None:
+        recipe = as_begun(recipe, recorded)
+    chosen = optimizers.settle(recipe, runtime.device.type, recorded=recorded, origin=origin)
+    for sentence in chosen.sentences:
+        say(sentence)
+    return chosen
+
+
+def _seeds(
+    recipe: Recipe, recorded: Mapping[str, Any] | None, runtime: Runtime, say: Callable[[str], None]
+) -> dict[str, int]:
+    """Seeds of -1, by path: those that the checkpoint was trained with, or new ones. Where both are new, they are one:
+    one line of another trainer's sets both, and means one seed."""
+    how = "kept" if recorded else "drawn just now"
+    seeds: dict[str, int] = {}
+    if recipe.run.seed == -1:
+        seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
+        seeds["run.seed"] = int(runtime.share(str(seed)))
+        say(f"run.seed is -1: this run's seed is {seeds['run.seed']}, {how}")
+    if recipe.sample.seed == -1:
+        seed = seeds.get("run.seed", secrets.randbelow(2**31))
+        if recorded:
+            seed = recorded.get("sample", {}).get("seed", 0)
+            seed = recorded["run"]["seed"] if seed == -1 else seed
+        seeds["sample.seed"] = int(runtime.share(str(seed)))
+        say(f"sample.seed is -1: this run's previews have seed {seeds['sample.seed']}, {how}")
+    return seeds

@@ -4,42 +4,30 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from mezzotint.errors import RecipeError, Stopped, StorageError
+from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, places
+from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
-from mezzotint.tasks.long_captions import LostWords, lost_words
+from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train import (
-    _callbacks,
-    _foreign_start,
-    _live_settings,
-    _run_files,
-    _settling,
-    announce,
-    ema_start,
-    exports,
-    resume,
-)
-from mezzotint.tasks.train._failures import named_failures
+from mezzotint.tasks.train import _foreign_start, _host, _live_settings, announce, ema_start, exports, resume, run_files
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
-from mezzotint.tasks.train.environment import environment
 from mezzotint.training import sharding, state
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -48,7 +36,9 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
-from mezzotint.weights.model_files import ModelFiles
+
+_ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
+"""What torch says where another process is gone."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -80,7 +70,7 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         stack.callback(runtime.close)
         folder = RunFolder(Path(runtime.share(str(folder_of(reading, recipe)))))
         stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
-        places.refuse_foreign_recipe(folder)
+        run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         job = prepare(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
         stack.callback(job.close)
@@ -112,6 +102,37 @@ def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
         stack.callback(folder.discard_if_unused)
         folder.sweep()
     runtime.barrier()
+
+
+@contextmanager
+def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Recipe) -> Iterator[None]:
+    """Gives the library's failures their names, and says the line that goes on whenever a run that has begun stops
+    early."""
+
+    def going_on() -> str:
+        return f"go on: {command}" if folder.recipe.exists() else "start the same command again"
+
+    try:
+        with assemble.named_shortage(f"{runtime.device} has not enough memory", less_memory(recipe)):
+            yield
+    except RuntimeError as error:
+        if "can't allocate memory" in str(error):  # torch's words for the host's own memory
+            raise OutOfMemory(
+                f"this process ran out of memory ({str(error).splitlines()[0]}); lower run.micro_batch (the "
+                f"mathematics stays the same), or take a smaller data.resolution; {going_on()}",
+                code="E1750",
+            ) from error
+        if runtime.world_size > 1 and any(word in str(error) for word in _ABOUT_PEERS):
+            raise PeerLost(
+                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
+                f"the newest checkpoint is whole; {going_on()}",
+                code="E1804",
+            ) from error
+        raise
+    except Stopped as stopped:
+        raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
+    except (StorageError, Diverged) as error:
+        raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,30 +193,34 @@ class Job:
 
 
 def prepare(
-    reading: Reading,
-    recipe: Recipe,
-    launch: Launch,
-    runtime: Runtime,
-    folder: RunFolder,
-    interrupts: Interrupts,
+    reading: Reading, recipe: Recipe, launch: Launch, runtime: Runtime, folder: RunFolder, interrupts: Interrupts,
     words: tuple[str, ...] = (),
-) -> Job:
+) -> Job:  # fmt: skip
     """Everything before the first step; nothing of it changes what a checkpoint holds."""
     with ExitStack() as stack:
         live = LiveLine(sys.stdout if runtime.is_first else _Silence(), folder.log if runtime.is_first else None)
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
         start = _start(recipe, runtime, folder, command, live.say)
-        recipe, optimizers = _settling.settled(recipe, start, runtime, reading.origin, live.say)
+        settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
+        recipe = settled.recipe
         dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
         steps = assemble.length_in_steps(recipe, dataset.timeline)
-        _check_shares(recipe, runtime)
+        assemble.refuse_empty_shares(recipe, runtime.world_size)
         files = assemble.open_files(recipe)
-        identity = _identity(recipe, files, runtime, dataset)
+        identity = resume.Identity(
+            data=dataset.catalogue.fingerprint,
+            parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
+            world_size=runtime.world_size,
+            device=runtime.device.type,
+            torch=torch.__version__,
+            threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
+        )
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
-        caches = _filled_caches(recipe, files, runtime, dataset, live.say)
+        caches = assemble.open_caches(recipe, files)
+        cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
         resolved = assemble.resolve(recipe, steps)
         model = assemble.open_model(recipe, files, runtime, resolved)
         _foreign_start.check(recipe, model, steps)
@@ -203,33 +228,25 @@ def prepare(
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved, recorded={"seed": resolved.seed} | ema | optimizers,
+            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds},
             changes=LiveSettings(recipe, runtime, folder, require, live.say), say=live.say,
         )  # fmt: skip
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
         if restored:
             progress.step = restored.step
-        callbacks = _callbacks.callbacks(
-            recipe, runtime, folder, dataset, caches, model, live, start_step=progress.step
-        )
         opened = assemble.open_trainer(
-            recipe, runtime, dataset, caches, model, resolved, progress=progress,
-            host=host, callbacks=callbacks, update_check=UpdateCheck(model.update.masters),
+            recipe, runtime, dataset, caches, model, resolved, progress=progress, host=host,
+            callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
+            update_check=UpdateCheck(model.update.masters),
         )  # fmt: skip
         trainer = stack.enter_context(opened)
         _begin(host) if restored is None else _restore(restored, changes, trainer, host)
         if runtime.is_first:
-            lost = None if assemble.only_texts_of_files(recipe) else lost_words(model.family, dataset.catalogue)
-            _write_run_files(host, restored, changes, lost, environment(runtime, launch))
-            before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
-            behind, longer = recipe.run.start.step, announce.further(reading, recipe, words, launch)
-            last = announce.start_line(restored, steps, changes, command, behind=behind, longer=longer)
-            for line in [*(f"note       {note}" for note in reading.notes), *before, last]:
+            lines = _introduced(host, reading, launch, restored, changes, command, words)
+            for line in (*(f"note       {note}" for note in reading.notes), *lines):
                 live.say(line)
-        return Job(
-            recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say,
-            close=stack.pop_all().close,
-        )  # fmt: skip
+        close = stack.pop_all().close
+    return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
 
 
 def _start(
@@ -246,7 +263,6 @@ def _start(
 
 
 def _begin(host: TrainHost) -> None:
-    """A new run: where its average and its moments begin."""
     recipe, shares, update = host.recipe, host.runtime.shares, host.model.update
     shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
     weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
@@ -255,36 +271,6 @@ def _begin(host: TrainHost) -> None:
         update.ema.start_from(sharding.cut(weights, shares))
     for sentence in _foreign_start.begin(recipe, host.model):
         host.say(sentence)
-
-
-def _check_shares(recipe: Recipe, runtime: Runtime) -> None:
-    if recipe.data.batch_size < runtime.world_size:
-        raise RecipeError(
-            f"data.batch_size is {recipe.data.batch_size}, but "
-            f"{runtime.world_size} processes were started; "
-            f"write data.batch_size={runtime.world_size} or more, or start fewer",
-            code="E1803",
-        )
-
-
-def _identity(recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: assemble.Dataset) -> resume.Identity:
-    return resume.Identity(
-        data=dataset.catalogue.fingerprint,
-        parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
-        world_size=runtime.world_size,
-        device=runtime.device.type,
-        torch=torch.__version__,
-        threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
-    )
-
-
-def _filled_caches(
-    recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: assemble.Dataset, say: Callable[[str], None]
-) -> assemble.Caches:
-    caches = assemble.open_caches(recipe, files)
-    if caches.latents is not None or caches.text is not None:
-        cache.fill_for(recipe, files, runtime, dataset, caches, say, checks=False)
-    return caches
 
 
 def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost) -> None:
@@ -303,24 +289,26 @@ def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, hos
         host.save(trainer)
 
 
-def _write_run_files(
-    host: TrainHost,
-    restored: state.Restored | None,
-    changes: list[str],
-    lost: LostWords | None,
-    machine: dict[str, Any],
-) -> None:
-    recipe, folder = host.recipe, host.folder
+def _introduced(
+    host: TrainHost, reading: Reading, launch: Launch, restored: state.Restored | None, changes: list[str],
+    command: str, words: tuple[str, ...],
+) -> list[str]:  # fmt: skip
+    """Writes what the run folder says of this start, and returns what its reader is told."""
+    recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
+    lost = None if assemble.only_texts_of_files(recipe) else lost_words(model.family, dataset.catalogue)
     if restored is None:
         metrics_log.truncate(folder, 0)
-    _run_files.write(recipe, folder, host.dataset, lost, machine)
+    run_files.write(recipe, folder, dataset, lost, runtime, launch)
     if recipe.run.export.link is not None:
-        _run_files.link(folder, recipe.run.export.link, host.say)
+        run_files.link(folder, recipe.run.export.link, host.say)
+    behind, steps = recipe.run.start.step, host.resolved.steps
     folder.record(
-        "started", step=restored.step if restored else recipe.run.start.step, steps=host.resolved.steps,
-        recipe=host.digest, processes=host.runtime.world_size, batch=recipe.data.batch_size, changes=changes,
-        **host.recorded,
+        "started", step=restored.step if restored else behind, steps=steps, recipe=host.digest,
+        processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.recorded,
     )  # fmt: skip
+    before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
+    longer = announce.further(reading, recipe, words, launch)
+    return [*before, announce.start_line(restored, steps, changes, command, behind=behind, longer=longer)]
 
 
 class _Silence(io.StringIO):

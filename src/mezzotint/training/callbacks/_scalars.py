@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.progress import Progress
 
 TAGS: Mapping[str, str] = {
@@ -39,14 +40,59 @@ TAGS: Mapping[str, str] = {
 _BINS = 10
 
 
-class Scalars:
-    """Takes every report, gives the numbers of those that are written. num_timesteps: of the schedule."""
+class RunningMean:
+    """The smoothed loss that people read: m ← β m + (1 − β) x, divided by 1 − βⁿ after n values, as Adam's moments
+    (Kingma and Ba 2015, arXiv:1412.6980).
 
-    def __init__(self, num_timesteps: int) -> None:
+    beta: 0.98 remembers about the last fifty values. Values that are not finite are left out.
+    """
+
+    def __init__(self, beta: float = 0.98) -> None:
+        self._beta = beta
+        self._mean = 0.0
+        self._count = 0
+
+    def take(self, value: float) -> None:
+        """Takes one value."""
+        if math.isfinite(value):
+            self._mean = self._beta * self._mean + (1 - self._beta) * value
+            self._count += 1
+
+    @property
+    def value(self) -> float | None:
+        """The mean; None before the first value."""
+        return self._mean / (1 - self._beta**self._count) if self._count else None
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, as JSON."""
+        return {"mean": self._mean, "count": self._count}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; an empty one starts anew."""
+        self._mean = float(state.get("mean", 0.0))
+        self._count = int(state.get("count", 0))
+
+
+class ScalarLog(Callback):
+    """Takes every report and hands the scalars of every `every`-th step, the first and the last, to its own `numbers`.
+    num_timesteps: of the schedule."""
+
+    follows = True
+
+    def __init__(self, every: int, num_timesteps: int) -> None:
+        self._every_steps = every
         self._num_timesteps = num_timesteps
         self._smoothed = RunningMean()
         self._bin_sums = [0.0] * _BINS
         self._bin_counts = [0] * _BINS
+
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        """Takes a report into the means, and writes those that are due. Raises StorageError E1705, once."""
+        if report is not None:
+            self.take(report)
+            if is_written(report.step, self._every_steps, progress):
+                self.numbers(report.step + 1, self.scalars(report))
+        return Action.NOTHING
 
     def take(self, report: StepReport) -> None:
         """Takes a report into the means."""
@@ -56,9 +102,8 @@ class Scalars:
             self._bin_sums[place] += loss
             self._bin_counts[place] += 1
 
-    def of(self, report: StepReport) -> dict[str, float]:
+    def scalars(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
-        seconds = max(report.seconds, 1e-9)
         values = {"loss/step": report.loss, "grad/norm": report.norm}
         if self._smoothed.value is not None:
             values["loss/avg"] = self._smoothed.value
@@ -67,8 +112,8 @@ class Scalars:
                 values[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
         self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
         values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
-        values["perf/images_per_s"] = report.samples / seconds
-        values["perf/data_wait"] = min(1.0, report.wait_seconds / seconds)
+        values["perf/images_per_s"] = report.images_per_s
+        values["perf/data_wait"] = report.data_wait
         if report.memory_bytes:
             values["memory/peak_gib"] = report.memory_bytes / 2**30
         if report.loss_scale != 1.0:
@@ -76,14 +121,10 @@ class Scalars:
         return values
 
     def state(self) -> dict[str, Any]:
-        """The means, as JSON."""
-        return {
-            "smoothed": self._smoothed.state(),
-            "by_timestep": {"sums": list(self._bin_sums), "counts": list(self._bin_counts)},
-        }
+        bins = {"sums": list(self._bin_sums), "counts": list(self._bin_counts)}
+        return {"smoothed": self._smoothed.state(), "by_timestep": bins}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave."""
         self._smoothed.load(state.get("smoothed", {}))
         bins = state.get("by_timestep", {})
         self._bin_sums = list(bins.get("sums", [0.0] * _BINS))

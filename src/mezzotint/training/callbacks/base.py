@@ -1,4 +1,4 @@
-"""What watches a run. Callbacks look and action; the trainer acts. To add one: a class here, its settings in
+"""What watches a run. Callbacks look and ask for actions; the trainer acts. To add one: a class here, its settings in
 `recipe/sections/run.py`.
 
 A callback that fails because the disk does never ends the training: the trainer says so once and goes on.
@@ -6,8 +6,9 @@ A callback that fails because the disk does never ends the training: the trainer
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, auto
 from typing import Any, Protocol
@@ -64,6 +65,12 @@ class Callback(ABC):
             return True
         return any(is_due(every, progress) for every in self.intervals or (self.every,))
 
+    @property
+    def minutes(self) -> float:
+        """The shortest of its intervals in minutes; infinite without one."""
+        every = [one.count for one in self.intervals or (self.every,) if one is not None and one.unit == "minutes"]
+        return min(every, default=math.inf)
+
     @abstractmethod
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Looks at a step's report (None before the first step)."""
@@ -92,29 +99,9 @@ def is_due(every: Every | None, progress: Progress) -> bool:
     """Whether an interval of steps or epochs ends with the step just made. Minutes are the trainer's business."""
     if every is None or progress.step == progress.first_step:
         return False
-    match every.unit:
-        case "steps":
-            return progress.step % int(every.count) == 0
-        case "epochs":
-            return progress.epoch_ends and (progress.epoch + 1) % int(every.count) == 0
-        case "minutes":
-            return False
-        case _:
-            raise AssertionError(every.unit)
-
-
-class StandsIn(Callback):
-    """In another process, for a callback that runs in the first alone: it is due when that one is."""
-
-    at_start = True
-    at_end = True
-
-    def __init__(self, every: Every | None = None, *, follows: bool = False, place: int = 0) -> None:
-        self.every, self.follows, self.place = every, follows, place
-
-    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Nothing; the trainer asks the first process alone."""
-        return Action.NOTHING
+    if every.unit == "epochs":
+        return progress.epoch_ends and (progress.epoch + 1) % int(every.count) == 0
+    return every.unit == "steps" and progress.step % int(every.count) == 0
 
 
 class PreviewSource(Protocol):
@@ -127,7 +114,7 @@ class PreviewSource(Protocol):
     def renew(self, step: int) -> None:
         """Looks anew before the previews of a step, on every process together; `every` may be another one then."""
 
-    def wanted(self, step: int) -> PreviewRequests:
+    def of_step(self, step: int) -> PreviewRequests:
         """What the previews of a step are drawn from; asked in the first process alone, after `renew`."""
 
 
@@ -168,11 +155,21 @@ class Setup:
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Hands numbers to all callbacks. Raises StorageError when one of them does, after the others."""
-        _all_of(self.every_callback if self.runtime.is_first else (), lambda one: one.numbers(step, values))
+        self._hand_to_all(lambda one: one.numbers(step, values))
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
         """Hands a picture to all callbacks. Raises StorageError when one of them does, after the others."""
-        _all_of(self.every_callback if self.runtime.is_first else (), lambda one: one.picture(step, name, pixels))
+        self._hand_to_all(lambda one: one.picture(step, name, pixels))
+
+    def _hand_to_all(self, hand: Callable[[Callback], None]) -> None:
+        failed: StorageError | None = None
+        for callback in self.every_callback if self.runtime.is_first else ():
+            try:
+                hand(callback)
+            except StorageError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 def open_callbacks(setup: Setup) -> list[Callback]:
@@ -185,14 +182,3 @@ def open_callbacks(setup: Setup) -> list[Callback]:
     callbacks.sort(key=lambda one: one.place)
     setup.every_callback.extend(callbacks)
     return callbacks
-
-
-def _all_of(callbacks: Iterable[Callback], hand: Callable[[Callback], None]) -> None:
-    failed: StorageError | None = None
-    for callback in callbacks:
-        try:
-            hand(callback)
-        except StorageError as error:
-            failed = error
-    if failed is not None:
-        raise failed

@@ -11,86 +11,39 @@ has no such number.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mezzotint import durable
-from mezzotint.errors import StorageError
+from mezzotint import draws, durable
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import RunningMean
-from mezzotint.training.callbacks._scalars import is_written
+from mezzotint.training.callbacks._growing_file import GrowingFile
+from mezzotint.training.callbacks._scalars import RunningMean, is_written
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainer import sample_keys_digest
+
+_NOTHING_SINCE = {"steps": 0, "samples": 0, "seconds": 0.0}
 
 
-class Lines:
-    """A file of JSON lines that grows by one whole line at a time, handed to the system at once.
+class Lines(GrowingFile):
+    """A file of JSON lines."""
 
-    A disk that refuses is an error once (StorageError E1705); later lines are tried in silence.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] | None = None
-        self._told = False
-
-    def write(self, value: Mapping[str, Any]) -> None:
+    def add(self, value: Mapping[str, Any]) -> None:
         """Adds a line. Raises StorageError E1705 at the first failure."""
-        line = (json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace")
-        try:
-            file = self._file = self._file or self._open()
-            if file.write(line) != len(line):
-                raise OSError("the line could only be written in part")
-        except OSError as error:
-            self.close()
-            if not self._told:
-                self._told = True
-                reason = error.strerror or str(error)
-                raise StorageError(
-                    f"{self._path}: cannot be written ({reason}); make room there", code="E1705"
-                ) from error
+        self.write((json.dumps(_plain(value), ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace"))
 
-    def sync(self) -> None:
-        """Makes what is written durable, as far as the disk allows."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Lets the file go; the next line opens it again."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()
-            self._file = None
-
-    def _open(self) -> IO[bytes]:
-        file = durable.open_own(self._path, "ab+", buffering=0)
+    def open(self) -> IO[bytes]:
+        """A torn line of a killed process stays alone."""
+        file = durable.open_own(self.place, "ab+", buffering=0)
         if file.seek(0, os.SEEK_END):
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
-                file.write(b"\n")  # a torn line of a killed process stays alone
+                file.write(b"\n")
         return file
-
-
-@dataclass(frozen=True, slots=True)
-class Since:
-    """What was done since a line was written. samples: on all processes. seconds: of training."""
-
-    steps: int = 0
-    samples: int = 0
-    seconds: float = 0.0
-
-    def after(self, report: StepReport) -> Since:
-        """The same and one more step."""
-        return Since(self.steps + 1, self.samples + report.samples, self.seconds + report.seconds)
 
 
 class MetricsLog(Callback):
@@ -109,37 +62,37 @@ class MetricsLog(Callback):
     def __init__(self, folder: RunFolder, every: int) -> None:
         self._lines = Lines(folder.metrics)
         self._every_steps = every
-        self._since = Since()
+        self._since = dict(_NOTHING_SINCE)
         self._smoothed: RunningMean | None = RunningMean()
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Writes the line of a step. Raises StorageError E1705, once."""
         if report is None:
             return Action.NOTHING
-        self._since = self._since.after(report)
+        step = {"steps": 1, "samples": report.samples, "seconds": report.seconds}
+        self._since = {name: so_far + step[name] for name, so_far in self._since.items()}
         if self._smoothed is not None:
             self._smoothed.take(report.loss)
         if is_written(report.step, self._every_steps, progress):
             mean = None if self._smoothed is None else self._smoothed.value
-            line = _line(report, mean) | {f"{name}_since": value for name, value in asdict(self._since).items()}
-            self._since = Since()
-            self._lines.write(line)
+            line = _line(report, mean) | {f"{name}_since": value for name, value in self._since.items()}
+            self._since = dict(_NOTHING_SINCE)
+            self._lines.add(line)
         return Action.NOTHING
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
         """Writes what another callback has measured after `step` steps. Raises StorageError E1705, once."""
-        self._lines.write({"step": step, **values})
+        self._lines.add({"step": step, **values})
 
     def state(self) -> dict[str, Any]:
         """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
         has."""
         self._lines.sync()
-        state = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
-        return asdict(self._since) | state
+        return self._since | ({} if self._smoothed is None else {"smoothed": self._smoothed.state()})
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""
-        self._since = Since(**{name: value for name, value in state.items() if name != "smoothed"})
+        self._since = _NOTHING_SINCE | {name: value for name, value in state.items() if name != "smoothed"}
         self._smoothed = RunningMean() if "smoothed" in state else None
         if self._smoothed is not None:
             self._smoothed.load(state["smoothed"])
@@ -160,14 +113,8 @@ class SampleLog(Callback):
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Writes the line of a step. Raises StorageError E1705, once."""
         if report is not None:
-            self._lines.write(
-                {
-                    "step": report.step + 1,
-                    "keys": report.keys,
-                    "timesteps": report.timesteps,
-                    "losses": report.losses,
-                }
-            )
+            facts = {name: getattr(report, name) for name in ("keys", "timesteps", "losses")}
+            self._lines.add({"step": report.step + 1, **facts})
         return Action.NOTHING
 
     def state(self) -> dict[str, Any]:
@@ -207,12 +154,11 @@ def _is_known(line: bytes, step: int) -> bool:
         value = json.loads(line)
     except ValueError:
         return False
-    found = value.get("step", 0) if isinstance(value, dict) else None
-    return isinstance(found, int) and step > 0 and found <= step
+    at = value.get("step", 0) if isinstance(value, dict) else None
+    return isinstance(at, int) and step > 0 and at <= step
 
 
 def _line(report: StepReport, mean: float | None) -> dict[str, Any]:
-    seconds = max(report.seconds, 1e-9)
     return {
         "step": report.step + 1,
         "epoch": report.epoch,
@@ -221,14 +167,19 @@ def _line(report: StepReport, mean: float | None) -> dict[str, Any]:
         "norm": report.norm,
         **{f"lr/{group}": rate for group, rate in report.rates.items()},
         "samples": report.samples,
-        "samples_digest": sample_keys_digest(report.keys),
+        "samples_digest": keys_digest(report.keys),
         "applied": report.applied,
         "overflow": report.overflow,
         "loss_scale": report.loss_scale,
-        "images_per_s": report.samples / seconds,
-        "data_wait": min(1.0, report.wait_seconds / seconds),
+        "images_per_s": report.images_per_s,
+        "data_wait": report.data_wait,
         "memory_bytes": report.memory_bytes,
     }
+
+
+def keys_digest(keys: Sequence[str]) -> str:
+    """Sixteen hexadecimal digits that stand for which samples made a step, in their order."""
+    return f"{draws.text_key(chr(0).join(keys)):016x}"
 
 
 def _plain(value: Any) -> Any:

@@ -11,8 +11,8 @@ A clip is an .mp4, and the .png beside it a strip of its frames.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +23,6 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint import durable, fault_injection
-from mezzotint.errors import StorageError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
@@ -38,10 +37,10 @@ from mezzotint.training.callbacks._evaluating import (
     skipped_when_out_of_memory,
     weights_in_use,
 )
+from mezzotint.training.callbacks._growing_file import refused
 from mezzotint.training.callbacks.base import Action, Callback, PreviewRequests, PreviewSource, Setup
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
-from mezzotint.training.update import Update
 
 PictureSink = Callable[[int, str, NDArray[np.uint8]], None]
 """Where pictures go besides the folder: (steps done, "PROMPT NUMBER/raw|shadow", (H, W, 3) pixels)."""
@@ -52,86 +51,69 @@ _MOST_COLUMNS = 12
 _STEP = re.compile(r"step-(\d{8,})")
 
 
-class PreviewsElsewhere(Callback):
-    """Stands for the previews in the other processes: it is due when they are."""
+@dataclass(eq=False)
+class Previews(Callback):
+    """Draws before the first step, every so often, and at the end. Only the first process draws, and those that share
+    the weights with it; all hear what it has read.
+
+    weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, …) → pixels
+    (B, 3, …) in [−1, 1]: the family's own, or that of a VAE loaded apart. sink: gets each picture as well. draws:
+    whether this process computes pictures; keeps: whether it writes them.
+    """
+
+    folder: RunFolder
+    prompts: PreviewSource
+    weights: Literal["both", "raw", "ema"]
+    model: TrainableModel
+    device: torch.device
+    decode: Callable[[Tensor], Tensor]
+    warn: Callable[[str], None]
+    sink: PictureSink = lambda step, name, pixels: None
+    draws: bool = True
+    keeps: bool = True
 
     at_end = True
     on_all_ranks = True
     place = 2
+    _guidance_rescale: float | None = None  # in the place of what the prompts come with
 
-    def __init__(self, prompts: PreviewSource) -> None:
-        self.every = prompts.every
-        self.at_start = prompts.at_start
-        self._prompts = prompts
-        self.guidance_rescale: float | None = None
-        """In the place of what the prompts come with; None leaves that."""
+    def __post_init__(self) -> None:
+        self.every, self.at_start = self.prompts.every, self.prompts.at_start
+        both: tuple[Weights, ...] = ("raw", "ema") if self.weights == "both" else (self.weights,)
+        self._used: tuple[Weights, ...] = both if self.model.update.ema is not None else ("raw",)
 
     def replaced(self, run: RunSettings, sample: SampleSettings) -> None:
-        self.guidance_rescale = sample.guidance_rescale
+        self._guidance_rescale = sample.guidance_rescale
 
     def due(self, progress: Progress) -> bool:
         """As other callbacks; never without an interval."""
         return self.every is not None and super().due(progress)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Hears what the first process has read."""
-        self._prompts.renew(progress.step)
-        self.every = self._prompts.every
+        """Hears what is to be drawn, draws, writes, and renews the grid. Raises StorageError when the disk refuses."""
+        step = progress.step
+        if self.draws:
+            fault_injection.reach("preview.begin")
+        self.prompts.renew(step)
+        self.every = self.prompts.every
+        if self.draws:
+            with skipped_when_out_of_memory(f"previews of step {step}", self.warn):
+                requests = self._requests(step)
+                drawn = self._draw_all(step, requests)
+                if self.keeps:
+                    self._keep(step, requests, drawn)
         return Action.NOTHING
 
-
-class Previews(PreviewsElsewhere):
-    """Draws before the first step, every so often, and at the end. Only the first process draws.
-
-    weights: which ones draw; without an average there are only raw ones. decode: scaled latents (B, C, …) → pixels
-    (B, 3, …) in [−1, 1]: the family's own, or that of a VAE loaded apart. sinks: get each picture as well.
-    only_draws: nothing is kept: for a process that shares the weights with the first, and so has to compute with it.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        prompts: PreviewSource,
-        *,
-        weights: Literal["both", "raw", "ema"],
-        model: TrainableModel,
-        device: torch.device,
-        decode: Callable[[Tensor], Tensor],
-        warn: Callable[[str], None],
-        sinks: Sequence[PictureSink] = (),
-        only_draws: bool = False,
-    ) -> None:
-        super().__init__(prompts)
-        self._only_draws = only_draws
-        self._folder = folder.samples
-        self._weights = _weights(weights, model.update)
-        self._model = model
-        self._device = device
-        self._decode = decode
-        self._warn = warn
-        self._sinks = sinks
-
-    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Draws, writes, and renews the grid. Raises StorageError when the disk refuses."""
-        fault_injection.reach("preview.begin")
-        super().on_step(report, progress)
-        with skipped_when_out_of_memory(f"previews of step {progress.step}", self._warn):
-            requests = self._wanted(progress.step)
-            drawn = self._draw_all(progress.step, requests)
-            if not self._only_draws:
-                self._keep(progress.step, requests, drawn)
-        return Action.NOTHING
-
-    def _wanted(self, step: int) -> PreviewRequests:
-        requests = self._prompts.wanted(step)
-        if self.guidance_rescale is None:
+    def _requests(self, step: int) -> PreviewRequests:
+        requests = self.prompts.of_step(step)
+        if self._guidance_rescale is None:
             return requests
-        update = {"guidance_rescale": self.guidance_rescale}
-        return replace(requests, settings=with_values(requests.settings, update))
+        settings = with_values(requests.settings, {"guidance_rescale": self._guidance_rescale})
+        return replace(requests, settings=settings)
 
     def _draw_all(self, step: int, requests: PreviewRequests) -> Pictures:
         drawn: Pictures = {}
-        for which in self._weights:
+        for which in self._used:
             if step == 0 and drawn:
                 drawn[which] = next(iter(drawn.values()))  # the average begins as a copy of the weights
             else:
@@ -139,17 +121,17 @@ class Previews(PreviewsElsewhere):
         return drawn
 
     def _draw(self, which: Weights, requests: PreviewRequests) -> Iterator[NDArray[np.uint8]]:
-        settings, objective = requests.settings, self._model.objective
-        how = Sampling(objective.schedule, objective.parameterization, self._device, settings)
-        with evaluating(self._model.family.parts()), weights_in_use(self._model.update, which):
+        settings, objective = requests.settings, self.model.objective
+        how = Sampling(objective.schedule, objective.parameterization, self.device, settings)
+        with evaluating(self.model.family.parts()), weights_in_use(self.model.update, which):
             for some in alike(requests.requests, settings.batch_size):
-                with self._model.precision.autocast(self._device):
-                    latents = sample_latents(self._model.family, some, how)
-                for request, pixels in zip(some, self._decode(latents), strict=True):
+                with self.model.precision.autocast(self.device):
+                    latents = sample_latents(self.model.family, some, how)
+                for request, pixels in zip(some, self.decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
     def _keep(self, step: int, requests: PreviewRequests, drawn_by: Pictures) -> None:
-        folder = self._folder / f"step-{step:08d}"
+        folder = self.folder.samples / f"step-{step:08d}"
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for which, drawn in drawn_by.items():
@@ -162,45 +144,30 @@ class Previews(PreviewsElsewhere):
                         durable.write_file((folder / name).with_suffix(".mp4"), clip)
             self._renew_grid(step, requests)
         except OSError as error:
-            reason = error.strerror or str(error)
-            raise StorageError(
-                f"{folder}: previews cannot be written ({reason}); make room there", code="E1705"
-            ) from error
+            raise refused(folder, "previews", error) from error
         finally:
-            for sink in self._sinks:
-                for which, drawn in drawn_by.items():
-                    for index, pixels in enumerate(drawn):
-                        sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
+            for which, drawn in drawn_by.items():
+                for index, pixels in enumerate(drawn):
+                    self.sink(step, f"{index}/{WRITTEN[which]}", pictures.strip(pixels))
 
     def _renew_grid(self, step: int, requests: PreviewRequests) -> None:
         """All steps so far; of many, an even choice with the first and the last. A row has the caption and guidance of
         now; an earlier picture that was of others says so itself."""
-        steps = sorted(n for n in _steps_in(self._folder) if n <= step)
+        names = filter(None, (_STEP.fullmatch(path.name) for path in self.folder.samples.iterdir()))
+        steps = sorted(n for n in (int(name[1]) for name in names) if n <= step)
         shown = [steps[i] for i in grids.spread(len(steps), _MOST_COLUMNS)]
         cells: list[list[NDArray[np.uint8] | None]] = []
         rows: list[str] = []
         notes: list[list[str]] = []
         for index, request in enumerate(requests.requests):
             now = _caption(pictures.facts(request, requests.settings))
-            for which in self._weights:
-                images = [_read(self._folder / f"step-{n:08d}" / _name(index, which)) for n in shown]
+            for which in self._used:
+                images = [_read(self.folder.samples / f"step-{n:08d}" / _name(index, which)) for n in shown]
                 cells.append([pixels for pixels, _ in images])
                 notes.append([caption if caption != now else "" for _, caption in images])
-                rows.append(now if len(self._weights) == 1 else f"[{WRITTEN[which]}] {now}")
+                rows.append(now if len(self._used) == 1 else f"[{WRITTEN[which]}] {now}")
         image = grids.sheet(cells, rows=rows, columns=[f"step {n}" for n in shown], notes=notes)
-        grids.save(image, self._folder / "grid.png")
-
-
-def _weights(weights: Literal["both", "raw", "ema"], update: Update) -> tuple[Weights, ...]:
-    if update.ema is None:
-        return ("raw",)
-    match weights:
-        case "both":
-            return ("raw", "ema")
-        case "raw" | "ema":
-            return (weights,)
-        case _:
-            raise AssertionError(weights)
+        grids.save(image, self.folder.samples / "grid.png")
 
 
 def _of_model(step: int, which: Weights) -> dict[str, str]:
@@ -212,10 +179,6 @@ def _of_model(step: int, which: Weights) -> dict[str, str]:
 
 def _name(index: int, which: Weights) -> str:
     return f"{index:02d}-{WRITTEN[which]}.png"
-
-
-def _steps_in(folder: Path) -> list[int]:
-    return [int(steps[1]) for steps in map(_STEP.fullmatch, (path.name for path in folder.iterdir())) if steps]
 
 
 def _caption(facts: Mapping[str, str]) -> str:
@@ -234,19 +197,16 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
 
 def opened(setup: Setup) -> Iterator[Callback]:
     """With `run.preview.every`."""
-    if setup.run.preview.every is None:
-        return
-    if not setup.computes:
-        yield PreviewsElsewhere(setup.previews())
-        return
-    yield Previews(
-        setup.folder,
-        setup.previews(),
-        weights=setup.run.preview.weights,
-        model=setup.model,
-        device=setup.runtime.device,
-        decode=setup.decode,
-        warn=setup.warn,
-        sinks=[setup.picture],
-        only_draws=not setup.runtime.is_first,
-    )
+    if setup.run.preview.every is not None:
+        yield Previews(
+            setup.folder,
+            setup.previews(),
+            weights=setup.run.preview.weights,
+            model=setup.model,
+            device=setup.runtime.device,
+            decode=setup.decode,
+            warn=setup.warn,
+            sink=setup.picture,
+            draws=setup.computes,
+            keeps=setup.runtime.is_first,
+        )

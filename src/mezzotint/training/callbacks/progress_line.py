@@ -20,7 +20,7 @@ from rich.text import Text
 
 from mezzotint import durable
 from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._running_mean import RunningMean
+from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
@@ -43,7 +43,7 @@ class Voice:
         self._mute = False
         self._console: Console | None = None
         self._live: Live | None = None
-        if not (not _is_terminal(stream) if plain is None else plain):
+        if plain is False or (plain is None and _is_terminal(stream)):
             console = _Terminal(file=stream, force_terminal=True, highlight=False, markup=False, emoji=False)
             self._console = None if console.is_dumb_terminal and plain is None else console
 
@@ -155,7 +155,14 @@ class LiveLine(Callback):
         if self._steps == 1:
             self._voice.say(f"the first step took {report.seconds:.1f} s")
         self._warn_of_waiting()
-        self._tell(self._fields(report, progress), is_last=report.step + 1 >= progress.last_step)
+        now, self._unsaid = self._clock(), self._fields(report, progress)
+        is_edge = self._steps == 1 or report.step + 1 >= progress.last_step
+        if is_edge or now - self._drawn_at >= _REDRAW_SECONDS:
+            self._drawn_at = now
+            self._voice.show(self._unsaid)
+        if is_edge or now - self._said_at >= self._every_seconds:
+            self._said_at = now
+            self._say(self._unsaid)
         return Action.NOTHING
 
     def say(self, text: str) -> None:
@@ -175,26 +182,13 @@ class LiveLine(Callback):
             self._say(self._unsaid)
         self._voice.close()
 
-    def _tell(self, fields: list[str], *, is_last: bool) -> None:
-        now = self._clock()
-        self._unsaid = fields
-        if self._steps == 1 or is_last or now - self._drawn_at >= _REDRAW_SECONDS:
-            self._drawn_at = now
-            self._voice.show(fields)
-        if self._steps == 1 or is_last or now - self._said_at >= self._every_seconds:
-            self._said_at = now
-            self._say(fields)
-
     def _say(self, fields: list[str]) -> None:
         self._unsaid = []
-        text = "  ".join(fields)
-        if self._voice.is_plain:
-            self._voice.say(text)
-        else:
-            self._voice.log(text)
+        add = self._voice.say if self._voice.is_plain else self._voice.log
+        add("  ".join(fields))
 
     def _fields(self, report: StepReport, progress: Progress) -> list[str]:
-        """The line's parts, the most wanted first: a narrow terminal drops the last ones."""
+        """The line's parts, the most important first: a narrow terminal drops the last ones."""
         seconds = max(sum(r.seconds for r in self._recent), 1e-9)
         done = report.step + 1
         loss = self._smoothed.value

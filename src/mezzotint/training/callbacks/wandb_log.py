@@ -16,20 +16,16 @@ from numpy.typing import NDArray
 from mezzotint.errors import RecipeError, StorageError
 from mezzotint.recipe.sections.run import WandbSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.stages import StepReport
-from mezzotint.training.callbacks._scalars import Scalars, is_written
-from mezzotint.training.callbacks.base import Action, Callback, Setup, StandsIn
-from mezzotint.training.progress import Progress
+from mezzotint.training.callbacks._scalars import ScalarLog
+from mezzotint.training.callbacks.base import Callback, Setup
 
 
-class WandbLog(Callback):
+class WandbLog(ScalarLog):
     """Sends scalars of every `every`-th step, the first and the last; and the numbers and pictures of others.
 
     settings: `run.wandb`, its mode online or offline. recipe: as plain values. Raises RecipeError E1063 when
     the package is not there. Where it sends to and whether it may is the package's business (`wandb login`).
     """
-
-    follows = True
 
     def __init__(
         self,
@@ -41,27 +37,18 @@ class WandbLog(Callback):
         recipe: Mapping[str, Any],
         num_timesteps: int = 1000,
     ) -> None:
+        super().__init__(every, num_timesteps)
         self._wandb = package(settings)
         self._folder = folder
         self._settings = settings
-        self._every_steps = every
         self._name = name
         self._recipe = dict(recipe)
-        self._scalars = Scalars(num_timesteps)
         self._id = ""
         self._run: Any = None
-        self._failed = False
-
-    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
-        """Takes every report into the means, sends those that are due. Raises StorageError E1705, once."""
-        if report is not None:
-            self._scalars.take(report)
-            if is_written(report.step, self._every_steps, progress):
-                self._send(report.step + 1, self._scalars.of(report))
-        return Action.NOTHING
+        self._has_failed = False
 
     def numbers(self, step: int, values: Mapping[str, float]) -> None:
-        """Sends what another callback has measured after `step` steps. Raises StorageError E1705, once."""
+        """Sends scalars, its own or those that another callback has measured. Raises StorageError E1705, once."""
         self._send(step, dict(values))
 
     def picture(self, step: int, name: str, pixels: NDArray[np.uint8]) -> None:
@@ -69,10 +56,10 @@ class WandbLog(Callback):
         self._send(step, {f"preview/{name}": self._wandb.Image(pixels)})
 
     def state(self) -> dict[str, Any]:
-        return {**self._scalars.state(), "id": self._id}
+        return {**super().state(), "id": self._id}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._scalars.load(state)
+        super().load(state)
         self._id = str(state.get("id", ""))
 
     def close(self) -> None:
@@ -81,7 +68,7 @@ class WandbLog(Callback):
             self._run = None
 
     def _send(self, step: int, values: Mapping[str, Any]) -> None:
-        if self._failed:
+        if self._has_failed:
             return
         try:
             if self._run is None:
@@ -89,7 +76,7 @@ class WandbLog(Callback):
             # a step of its own: what an earlier attempt has sent beyond a checkpoint may come again
             self._run.log({"step": step, **values})
         except Exception as error:  # the package raises what it likes; none of it may end a training
-            self._failed = True
+            self._has_failed = True
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise StorageError(
                 f"Weights & Biases takes nothing ({reason}); `wandb login`, or run.wandb.mode=offline", code="E1705"
@@ -125,12 +112,10 @@ def package(settings: WandbSettings) -> Any:
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """With `run.wandb.mode`, in the first process."""
+    """With `run.wandb.mode`."""
     run = setup.run
-    if run.wandb.mode != "off" and setup.runtime.is_first:
+    if run.wandb.mode != "off":
         timesteps = setup.model.objective.schedule.num_timesteps
         yield WandbLog(
             setup.folder, run.wandb, run.log_every, name=run.name, recipe=setup.recipe, num_timesteps=timesteps
         )
-    elif run.wandb.mode != "off":
-        yield StandsIn(follows=True)

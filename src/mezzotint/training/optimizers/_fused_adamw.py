@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from mezzotint.training.optimizers.base import OptimizerStep
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, zeros_like
 
 
 class AdamWStep(OptimizerStep):
@@ -20,43 +20,25 @@ class AdamWStep(OptimizerStep):
     def __init__(
         self, masters: Mapping[str, Tensor], applied: Tensor, *, betas: tuple[float, float], eps: float
     ) -> None:
+        super().__init__(mean=zeros_like(masters), square=zeros_like(masters))
         self._betas, self._eps = betas, eps
         self._applied = applied
-        self._mean = {name: torch.zeros_like(m) for name, m in masters.items()}
-        self._square = {name: torch.zeros_like(m) for name, m in masters.items()}
 
-    def step(
-        self,
-        names: Sequence[str],
-        masters: Sequence[Tensor],
-        grads: list[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
-        scale: Tensor,
-        found_inf: Tensor,
-    ) -> None:
+    def step(self, inputs: StepInputs) -> None:
         torch._fused_adamw_(
-            list(masters),
-            grads,
-            [self._mean[name] for name in names],
-            [self._square[name] for name in names],
+            inputs.masters,
+            inputs.grads,
+            [self.state["mean"][name] for name in inputs.names],
+            [self.state["square"][name] for name in inputs.names],
             [],
-            [self._applied] * len(names),
-            lr=lr,
+            [self._applied] * len(inputs.names),
+            lr=inputs.lr,
             beta1=self._betas[0],
             beta2=self._betas[1],
-            weight_decay=weight_decay,
+            weight_decay=inputs.weight_decay,
             eps=self._eps,
             amsgrad=False,
             maximize=False,
-            grad_scale=scale,
-            found_inf=found_inf,
+            grad_scale=inputs.scale,
+            found_inf=inputs.found_inf,
         )
-
-    def tensors(self) -> dict[str, Tensor]:
-        means = {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
-        return means | {f"opt.square/{name}": tensor for name, tensor in self._square.items()}
-
-    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
-        return sum(2 * master.element_size() * master.numel() for master in masters.values())

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
-from mezzotint.training.optimizers.base import OptimizerStep
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs
 
 
 class TorchStep(OptimizerStep):
@@ -27,6 +27,7 @@ class TorchStep(OptimizerStep):
     reads_on_host = True
 
     def __init__(self, kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
+        super().__init__()
         self.kind = kind
         self.options = dict(options)
         self._optimizers: dict[tuple[str, ...], torch.optim.Optimizer] = {}
@@ -36,27 +37,17 @@ class TorchStep(OptimizerStep):
         self.is_by_tensor = kind.__module__.split(".")[0] in ("torch", "bitsandbytes") and kind is not torch.optim.LBFGS
         self._decays = "weight_decay" in inspect.signature(kind).parameters
 
-    def step(
-        self,
-        names: Sequence[str],
-        masters: Sequence[Tensor],
-        grads: list[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
-        scale: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        if bool(found_inf):
+    def step(self, inputs: StepInputs) -> None:
+        if bool(inputs.found_inf):
             return
-        optimizer = self._optimizer(tuple(names), masters, lr, weight_decay)
-        torch._foreach_div_(grads, scale)
+        optimizer = self._optimizer(inputs)
         for group in optimizer.param_groups:
-            group["lr"] = lr
-        for master, grad in zip(masters, grads, strict=True):
+            group["lr"] = inputs.lr
+        torch._foreach_div_(inputs.grads, inputs.scale)
+        for master, grad in zip(inputs.masters, inputs.grads, strict=True):
             master.grad = grad
         optimizer.step()
-        for master in masters:
+        for master in inputs.masters:
             master.grad = None
 
     def working_bytes(self, sizes: Sequence[int]) -> int:
@@ -67,16 +58,15 @@ class TorchStep(OptimizerStep):
         # three float32 results: what torch's own classes hold, of a list where they work through lists
         return 12 * (sum(sizes) if self.is_by_tensor else max(sizes))
 
-    def _optimizer(
-        self, names: tuple[str, ...], masters: Sequence[Tensor], lr: float, weight_decay: float
-    ) -> torch.optim.Optimizer:
+    def _optimizer(self, inputs: StepInputs) -> torch.optim.Optimizer:
+        names = tuple(inputs.names)
         if names not in self._optimizers:
             # said even when it is 0: a class may have another default
-            decay = {"weight_decay": weight_decay} if weight_decay or self._decays else {}
-            optimizer = self.kind(list(masters), **self.options | {"lr": lr} | decay)
+            decay = {"weight_decay": inputs.weight_decay} if inputs.weight_decay or self._decays else {}
+            optimizer = self.kind(inputs.masters, **self.options | {"lr": inputs.lr} | decay)
             group = optimizer.param_groups[0]
             self._started[names] = dict(group)
-            for name, master in zip(names, masters, strict=True):
+            for name, master in zip(names, inputs.masters, strict=True):
                 if name in self._waiting:
                     optimizer.state[master] = self._waiting.pop(name)
                 group.update(self._waiting_groups.pop(name, {}))
@@ -97,19 +87,18 @@ class TorchStep(OptimizerStep):
         return numbers
 
     def tensors(self) -> dict[str, Tensor]:
-        tensors: dict[str, Tensor] = {}
-        for names, optimizer in self._optimizers.items():
-            for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True):
-                for key, value in optimizer.state[master].items():
-                    assert isinstance(value, (Tensor, int, float)), (key, value)
-                    tensors[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
-        for name, state in self._waiting.items():
-            for key, value in state.items():
-                tensors[f"opt.{_tag(key, value)}/{name}"] = _as_tensor(value)
-        for name, numbers in self._of_groups().items():
-            for key, value in numbers.items():
-                tensors[f"opt.group.{_tag(key, value)}/{name}"] = _as_tensor(value)
-        return tensors
+        of_parameters = {
+            name: optimizer.state[master]
+            for names, optimizer in self._optimizers.items()
+            for name, master in zip(names, optimizer.param_groups[0]["params"], strict=True)
+        } | self._waiting
+        kept = [("opt", *item) for item in of_parameters.items()]
+        kept += [("opt.group", *item) for item in self._of_groups().items()]
+        return {
+            f"{head}.{_tag(key, value)}/{name}": _as_tensor(value)
+            for head, name, values in kept
+            for key, value in values.items()
+        }
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
         for kept in (self._optimizers, self._started, self._waiting, self._waiting_groups):
@@ -122,49 +111,41 @@ class TorchStep(OptimizerStep):
             # counts that a library keeps on the host stay there
             waiting = self._waiting_groups if key.startswith("group.") else self._waiting
             key = key.removeprefix("group.")
-            value = _NUMBERS[number](tensor.item()) if number else tensor.to(_home(key, masters[name]), copy=True)
+            home = "cpu" if key == "step" else masters[name].device
+            value = _NUMBERS[number](tensor.item()) if number else tensor.to(home, copy=True)
             waiting.setdefault(name, {})[key] = value
 
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         if self.kind.__module__.startswith("bitsandbytes"):
             # two moments of a byte, and a float32 scale for each block of 256 (its kernels run on a GPU alone)
             return sum(2 * master.numel() + 2 * 4 * -(-master.numel() // 256) for master in masters.values())
-        return _bytes_after_a_step(self, masters)
+        of_kind: dict[tuple[torch.Size, torch.dtype], int] = {}
+        kinds = [(master.shape, master.dtype) for master in masters.values()]
+        for kind in dict.fromkeys(kinds):
+            of_kind[kind] = self._bytes_after_a_step(*kind)
+        return sum(of_kind[kind] for kind in kinds)
+
+    def _bytes_after_a_step(self, shape: torch.Size, dtype: torch.dtype) -> int:
+        """One step on zeros, on the CPU, forgotten again: what a library keeps is known to it alone."""
+        trial = TorchStep(self.kind, self.options)
+        zeros, one = [torch.zeros(shape, dtype=dtype) for _ in range(2)], torch.ones(())
+        trial.step(StepInputs(["x/x"], zeros[:1], zeros[1:], 0.0, 0.0, scale=one, found_inf=0 * one))
+        kept = (tensor for name, tensor in trial.tensors().items() if not name.startswith("opt.group."))
+        return sum(tensor.numel() * tensor.element_size() for tensor in kept)
 
 
-def _bytes_after_a_step(rule: TorchStep, masters: Mapping[str, Tensor]) -> int:
-    """One step of each shape and type on zeros, on the CPU, forgotten again: what a library keeps is known to it
-    alone."""
-    total = 0
-    of_kind: dict[tuple[torch.Size, torch.dtype], int] = {}
-    for master in masters.values():
-        kind = master.shape, master.dtype
-        if kind not in of_kind:
-            trial = TorchStep(rule.kind, rule.options)
-            zeros = [torch.zeros(master.shape, dtype=master.dtype) for _ in range(2)]
-            one = torch.ones(())
-            trial.step(["x/x"], zeros[:1], zeros[1:], lr=0.0, weight_decay=0.0, scale=one, found_inf=0 * one)
-            kept = {n: t for n, t in trial.tensors().items() if not n.startswith("opt.group.")}
-            of_kind[kind] = sum(t.numel() * t.element_size() for t in kept.values())
-        total += of_kind[kind]
-    return total
-
-
-def _as_tensor(value: Any) -> Tensor:
+def _as_tensor(value: Tensor | float) -> Tensor:
     if isinstance(value, Tensor):
         return value
     return torch.tensor(value, dtype=torch.int64 if isinstance(value, int) else torch.float64)
 
 
 def _tag(key: str, value: Any) -> str:
+    assert isinstance(value, (Tensor, int, float)), (key, value)
     return key if isinstance(value, Tensor) else f"{key}#{type(value).__name__}"
 
 
 _NUMBERS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
-
-
-def _home(key: str, master: Tensor) -> torch.device:
-    return torch.device("cpu") if key == "step" else master.device
 
 
 _REMEDIES: Mapping[str, str] = {

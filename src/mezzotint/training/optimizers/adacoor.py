@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mezzotint.recipe.optimizers.adacoor import AdaCoor
 from mezzotint.training.optimizers import base
-from mezzotint.training.optimizers.base import OptimizerStep, in_pieces
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, in_pieces, zeros_like
 
 
 class AdaCoorStep(OptimizerStep):
@@ -22,30 +22,17 @@ class AdaCoorStep(OptimizerStep):
     Nothing is read back to the host; where found_inf is 1, g counts as 0, which moves neither v nor p.
     """
 
+    def __init__(self, settings: AdaCoor, masters: Mapping[str, Tensor]) -> None:
+        super().__init__(sum=zeros_like(masters, torch.bfloat16))
+        self._eps = settings.eps
+        self._rounded_eps = float(torch.tensor(settings.eps, dtype=torch.bfloat16))
+
     def working_bytes(self, sizes: Sequence[int]) -> int:
         return 6 * min(sum(sizes), base.PIECE)  # squares in float32 and bfloat16, or divisors in both
 
-    def __init__(self, settings: AdaCoor, masters: Mapping[str, Tensor]) -> None:
-        self._eps = settings.eps
-        self._rounded_eps = float(torch.tensor(settings.eps, dtype=torch.bfloat16))
-        self._sum = {name: torch.zeros_like(m, dtype=torch.bfloat16) for name, m in masters.items()}
-
-    def step(
-        self,
-        names: Sequence[str],
-        masters: Sequence[Tensor],
-        grads: list[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
-        scale: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        torch._foreach_div_(grads, scale)
-        for grad in grads:
-            grad.masked_fill_(found_inf > 0, 0.0)
-        sums = [self._sum[name] for name in names]
-        for pieces in in_pieces(masters, grads, sums):
+    def step(self, inputs: StepInputs) -> None:
+        sums = [self.state["sum"][name] for name in inputs.names]
+        for pieces in in_pieces(inputs.masters, inputs.unscaled(), sums):
             self._move_piece(*pieces)
 
     def _move_piece(self, masters: list[Tensor], grads: list[Tensor], sums: list[Tensor]) -> None:
@@ -58,12 +45,6 @@ class AdaCoorStep(OptimizerStep):
         torch._foreach_add_(divisors, self._eps)
         torch._foreach_div_(grads, [divisor.to(torch.float32) for divisor in divisors])
         torch._foreach_sub_(masters, grads)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"opt.sum/{name}": tensor for name, tensor in self._sum.items()}
-
-    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
-        return sum(2 * master.numel() for master in masters.values())
 
 
 def step_of(settings: AdaCoor, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:

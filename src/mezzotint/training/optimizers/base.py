@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 Item = TypeVar("Item")
@@ -23,16 +25,41 @@ PIECE = 1 << 24
 """Numbers of which a step that works number by number holds intermediate results at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """One group of parameters, or a chunk of it, and how it is to move: in the order of names, float32 masters, which
+    move in place, and their gradients, which may be written over. scale: () what the gradients have to be divided by.
+    found_inf: () float32, 1 when nothing may move."""
+
+    names: Sequence[str]
+    masters: list[Tensor]
+    grads: list[Tensor]
+    lr: float
+    weight_decay: float
+    scale: Tensor
+    found_inf: Tensor
+
+    def unscaled(self) -> list[Tensor]:
+        """The gradients themselves, in their place; zeros when nothing may move."""
+        torch._foreach_div_(self.grads, self.scale)
+        for grad in self.grads:
+            grad.masked_fill_(self.found_inf > 0, 0.0)
+        return self.grads
+
+
 class OptimizerStep(ABC):
-    """What `Update` asks of an optimizer: its step, and its state by the names of parameters. All tensors are float32
-    masters and gradients of one group.
+    """What `Update` asks of an optimizer: its step, and its state by the names of parameters.
 
     is_by_tensor: each tensor moves by itself, so that a group may be moved in chunks to the same bits. reads_on_host:
-    `step` asks on the host whether something may move.
+    `step` asks on the host whether something may move. state: by its name in checkpoints (`opt.STATE/…`) and then by
+    parameter, tensors of the parameter's shape.
     """
 
     is_by_tensor: bool = True
     reads_on_host: bool = False
+
+    def __init__(self, **state: dict[str, Tensor]) -> None:
+        self.state = state
 
     def working_bytes(self, sizes: Sequence[int]) -> int:
         """The bytes of intermediate results that `step` holds at most. sizes: numbers of the tensors that it is given
@@ -40,32 +67,27 @@ class OptimizerStep(ABC):
         return 0
 
     @abstractmethod
-    def step(
-        self,
-        names: Sequence[str],
-        masters: Sequence[Tensor],
-        grads: list[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
-        scale: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        """One step of one group, in place. scale: () what the gradients have to be divided by. found_inf: () 1 when
-        nothing may move."""
+    def step(self, inputs: StepInputs) -> None:
+        """One step of one group, in place."""
 
-    @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
         """The state by flat name, `opt.STATE/PART/PARAMETER`."""
+        return {f"opt.{kind}/{name}": t for kind, by_name in self.state.items() for name, t in by_name.items()}
 
     def load(self, tensors: Mapping[str, Tensor], masters: Mapping[str, Tensor]) -> None:
         """Takes back what `tensors` gave."""
         for name, mine in self.tensors().items():
             mine.copy_(tensors[name])
 
-    @abstractmethod
     def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
         """The bytes that the state will have once it stands: what `check` counts before a first step."""
+        kinds = self.state.values()
+        return sum(kind[name].element_size() * master.numel() for kind in kinds for name, master in masters.items())
+
+
+def zeros_like(masters: Mapping[str, Tensor], dtype: torch.dtype | None = None) -> dict[str, Tensor]:
+    """A state that begins with zeros; dtype: another type than the masters'."""
+    return {name: torch.zeros_like(master, dtype=dtype) for name, master in masters.items()}
 
 
 def in_pieces(*lists: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from mezzotint.recipe.optimizers.lion import Lion
-from mezzotint.training.optimizers.base import OptimizerStep
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, zeros_like
 
 
 class LionStep(OptimizerStep):
@@ -22,40 +22,22 @@ class LionStep(OptimizerStep):
     """
 
     def __init__(self, settings: Lion, masters: Mapping[str, Tensor]) -> None:
-        self._settings = settings
-        self._mean = {name: torch.zeros_like(m) for name, m in masters.items()}
+        super().__init__(mean=zeros_like(masters))
+        self._betas = settings.betas
 
-    def step(
-        self,
-        names: Sequence[str],
-        masters: Sequence[Tensor],
-        grads: list[Tensor],
-        *,
-        lr: float,
-        weight_decay: float,
-        scale: Tensor,
-        found_inf: Tensor,
-    ) -> None:
-        first, second = self._settings.betas
-        torch._foreach_div_(grads, scale)
-        for grad in grads:
-            grad.masked_fill_(found_inf > 0, 0.0)
-        moved = 1.0 - found_inf  # () 0 or 1: multiplies what must not happen in a spoilt step
-        means = [self._mean[name] for name in names]
+    def step(self, inputs: StepInputs) -> None:
+        first, second = self._betas
+        grads = inputs.unscaled()
+        moved = 1.0 - inputs.found_inf  # () 0 or 1: multiplies what must not happen in a spoilt step
+        means = [self.state["mean"][name] for name in inputs.names]
         steps = torch._foreach_mul(means, first)
         torch._foreach_add_(steps, grads, alpha=1.0 - first)
         torch._foreach_sign_(steps)
-        torch._foreach_mul_(steps, moved * lr)
-        torch._foreach_mul_(list(masters), 1.0 - moved * (lr * weight_decay))
-        torch._foreach_sub_(list(masters), steps)
+        torch._foreach_mul_(steps, moved * inputs.lr)
+        torch._foreach_mul_(inputs.masters, 1.0 - moved * (inputs.lr * inputs.weight_decay))
+        torch._foreach_sub_(inputs.masters, steps)
         torch._foreach_mul_(means, 1.0 - moved * (1.0 - second))
         torch._foreach_add_(means, grads, alpha=1.0 - second)
-
-    def tensors(self) -> dict[str, Tensor]:
-        return {f"opt.mean/{name}": tensor for name, tensor in self._mean.items()}
-
-    def state_bytes(self, masters: Mapping[str, Tensor]) -> int:
-        return sum(master.element_size() * master.numel() for master in masters.values())
 
 
 def step_of(settings: Lion, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:

@@ -28,33 +28,23 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm)
 
 def arrange(networks: Sequence[nn.Module], settings: RunSettings, precision: Precision) -> None:
     """Prepares networks for `run.half`, before they are compiled or recomputed. Without effect in float32."""
-    if precision.compute == torch.float32 or settings.half == "autocast":
+    small, level = precision.compute, settings.half
+    if small == torch.float32 or level == "autocast":
         return
-    for network in networks:
-        for module in network.modules():
-            wrap = _wrap(module, settings.half)
-            if wrap is not None:
-                module.forward = wrap(module, module.forward, precision.compute)
+    for module in (module for network in networks for module in network.modules()):
+        is_norm = isinstance(module, _NORMS) or type(module).__name__.endswith("RMSNorm")
+        forward: Callable[..., Tensor] = module.forward
+        if level == "products" and isinstance(module, _PRODUCTS):
+            forward = _widened(forward)
+        elif level == "most" and (is_norm or isinstance(module, nn.SiLU)):
+            forward = _computed(module, forward, torch.float32, small)
+        elif level == "all" and is_norm:
+            forward = _computed(module, forward, small, small)
+        if forward != module.forward:
+            module.forward = forward
 
 
-_Forward = Callable[..., Tensor]
-_Wrap = Callable[[nn.Module, _Forward, torch.dtype], _Forward]
-
-
-def _wrap(module: nn.Module, level: str) -> _Wrap | None:
-    is_norm = isinstance(module, _NORMS) or type(module).__name__.endswith("RMSNorm")
-    match level:
-        case "products":
-            return _widened if isinstance(module, _PRODUCTS) else None
-        case "most":
-            return _in_float32 if is_norm or isinstance(module, nn.SiLU) else None
-        case "all":
-            return _narrow if is_norm else None
-        case _:
-            raise AssertionError(level)
-
-
-def _widened(module: nn.Module, forward: _Forward, dtype: torch.dtype) -> _Forward:
+def _widened(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Autocast computes in the smaller type; the result goes on in float32."""
 
     def run(*inputs: Any, **named: Any) -> Tensor:
@@ -63,35 +53,20 @@ def _widened(module: nn.Module, forward: _Forward, dtype: torch.dtype) -> _Forwa
     return run
 
 
-def _in_float32(module: nn.Module, forward: _Forward, dtype: torch.dtype) -> _Forward:
-    """Within in float32, with weights of whatever type; the result goes on in the smaller one."""
+def _computed(
+    module: nn.Module, forward: Callable[..., Tensor], dtype: torch.dtype, handed_on: torch.dtype
+) -> Callable[..., Tensor]:
+    """A norm or an activation in a type, its weights cast to it; gradients go back to the weights as they are. The
+    result goes on in another."""
 
     def run(x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):
-            return _computed(module, forward, x, torch.float32).to(dtype)
+            x = x.to(dtype)
+            if not isinstance(module, _NORMS):
+                return forward(x).to(dtype).to(handed_on)
+            weight, bias = (None if p is None else p.to(dtype) for p in (module.weight, module.bias))
+            if isinstance(module, nn.GroupNorm):
+                return nn.functional.group_norm(x, module.num_groups, weight, bias, module.eps).to(handed_on)
+            return nn.functional.layer_norm(x, module.normalized_shape, weight, bias, module.eps).to(handed_on)
 
     return run
-
-
-def _narrow(module: nn.Module, forward: _Forward, dtype: torch.dtype) -> _Forward:
-    def run(x: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            return _computed(module, forward, x, dtype)
-
-    return run
-
-
-def _computed(module: nn.Module, forward: _Forward, x: Tensor, dtype: torch.dtype) -> Tensor:
-    """A norm or an activation in a type, its weights cast to it; gradients go back to the weights as they are."""
-    weights = {name: p.to(dtype) for name, p in module.named_parameters(recurse=False)}
-    if not weights:
-        return forward(x.to(dtype))
-    if isinstance(module, nn.GroupNorm):
-        return nn.functional.group_norm(
-            x.to(dtype), module.num_groups, weights.get("weight"), weights.get("bias"), module.eps
-        )
-    if isinstance(module, nn.LayerNorm):
-        return nn.functional.layer_norm(
-            x.to(dtype), module.normalized_shape, weights.get("weight"), weights.get("bias"), module.eps
-        )
-    return forward(x.to(dtype)).to(dtype)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -29,21 +29,13 @@ SLICE = 512 << 20
 """A tensor of more bytes is written in several entries."""
 
 _TYPES: dict[str, tuple[str, torch.dtype]] = {
-    "Float64": ("F64", torch.float64),
-    "Float32": ("F32", torch.float32),
-    "Float16": ("F16", torch.float16),
-    "BFloat16": ("BF16", torch.bfloat16),
-    "Int64": ("I64", torch.int64),
-    "Int32": ("I32", torch.int32),
-    "Int16": ("I16", torch.int16),
-    "Int8": ("I8", torch.int8),
-    "UInt64": ("U64", torch.uint64),
-    "UInt32": ("U32", torch.uint32),
-    "UInt16": ("U16", torch.uint16),
-    "UInt8": ("U8", torch.uint8),
+    "Float64": ("F64", torch.float64), "Float32": ("F32", torch.float32), "Float16": ("F16", torch.float16),
+    "BFloat16": ("BF16", torch.bfloat16), "Int64": ("I64", torch.int64), "Int32": ("I32", torch.int32),
+    "Int16": ("I16", torch.int16), "Int8": ("I8", torch.int8), "UInt64": ("U64", torch.uint64),
+    "UInt32": ("U32", torch.uint32), "UInt16": ("U16", torch.uint16), "UInt8": ("U8", torch.uint8),
     "Bool": ("BOOL", torch.bool),
     "Int4": ("I8", torch.int8),  # two numbers in a byte, kept as they are: the dimensions count bytes
-}
+}  # fmt: skip
 _KINDS = {dtype: kind for kind, (_, dtype) in reversed(_TYPES.items())}
 _TEXT = "str"
 _ENTRY_LIMIT = 1_000_000
@@ -51,17 +43,16 @@ _TEXT_LIMIT = 1 << 20  # bytes
 _BLOCK = 4 << 20
 _ENCRYPTED = (b"\xd8\x5e\x3a\x7f", b"\xd9\x5e\x3a\x7f", b"\xda\x5e\x3a\x7f")
 
-Writable = Tensor | str | bool | int | float
-
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A tensor of a file. dtype: in safetensors' words ("F32"). spans: where its bytes lie, (offset, count)."""
+    """A tensor of a file. dtype: in safetensors' words ("F32"), torch_dtype: in torch's, None for what torch has not.
+    spans: where its bytes lie, (offset, count)."""
 
     dtype: str
     shape: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
-    torch_dtype: torch.dtype
+    torch_dtype: torch.dtype | None
 
 
 def is_mindspore(path: Path) -> bool:
@@ -110,40 +101,43 @@ def read(path: Path, names: Collection[str] | None = None) -> Iterator[tuple[str
                 yield name, _tensor(path, file, name, kept)
 
 
-def blocks(path: Path, kept: Kept) -> Iterator[bytes]:
-    """The bytes of a tensor, a few at a time."""
-    with _opened(path) as file:
-        for start, count in kept.spans:
-            file.seek(start)
-            yield from _blocks(file, count)
+def blocks(file: BinaryIO, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+    """The bytes at places of a file, (offset, count), a few at a time."""
+    for start, count in spans:
+        file.seek(start)
+        while count > 0 and (block := file.read(min(count, _BLOCK))):
+            yield block
+            count -= len(block)
 
 
-def write(
-    path: Path,
-    values: Mapping[str, Writable] | Iterable[tuple[str, Writable]],
-    *,
-    checksum: bool = False,
-    slice_bytes: int = SLICE,
-) -> None:
+def bytes_at(file: BinaryIO, spans: Sequence[tuple[int, int]]) -> Tensor:
+    """The same in one allocation, uint8. Raises EOFError where the file ends before."""
+    raw = torch.empty(sum(count for _, count in spans), dtype=torch.uint8)
+    left = memoryview(raw.numpy().data)
+    for start, count in spans:
+        file.seek(start)
+        while count:
+            read_count = file.readinto(left[:count])  # type: ignore[attr-defined]
+            if not read_count:
+                raise EOFError("it ends before its header says")
+            left, count = left[read_count:], count - read_count
+    return raw
+
+
+def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:
     """Writes a file so that a power cut leaves the old one or the new one, never a part. Only one tensor is looked at
     at a time, so that pairs may be made as they are written.
 
-    A whole number is written as Int64, another one as Float32, both without dimensions, as MindSpore does.
-    checksum: ends the file with one. Raises WeightsError E1420 for a name that comes twice or a type that the format
-    does not have, StorageError E17xx when the disk refuses.
+    Raises WeightsError E1420 for a name that comes twice or a type that the format does not have, StorageError E17xx
+    when the disk refuses.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    pairs = values.items() if isinstance(values, Mapping) else values
-    try:
-        with durable.storage_errors(path):
-            with aside.open("wb") as file:
-                _write_all(path, file, pairs, checksum, slice_bytes)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(aside, path)
-            durable.sync_folder(path.parent)
-    finally:
-        aside.unlink(missing_ok=True)
+    names = set()
+    with durable.replacing(path) as aside, aside.open("wb") as file:
+        for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
+            if name in names or not name:
+                raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
+            names.add(name)
+            file.writelines(_encoded(path, name, tensor))
 
 
 def _opened(path: Path) -> BinaryIO:
@@ -214,24 +208,13 @@ def _decoded(path: Path, file: BinaryIO, value: Value) -> str:
 
 
 def _tensor(path: Path, file: BinaryIO, name: str, kept: Kept) -> Tensor:
-    """One allocation of the tensor's size, filled from the file."""
-    raw = torch.empty(sum(count for _, count in kept.spans), dtype=torch.uint8)
-    place, at = raw.numpy().data, 0
-    for start, count in kept.spans:
-        file.seek(start)
-        while count:
-            got = file.readinto(place[at : at + count])  # type: ignore[attr-defined]
-            if not got:
-                _refuse(path, f"{name!r} ends while it is read; {CUT_SHORT}", start)
-            at, count = at + got, count - got
+    try:
+        raw = bytes_at(file, kept.spans)
+    except EOFError:
+        _refuse(path, f"{name!r} ends while it is read; {CUT_SHORT}", kept.spans[0][0])
+    assert kept.torch_dtype is not None
     flat = raw.ne(0) if kept.torch_dtype == torch.bool else raw.view(kept.torch_dtype)
     return flat.reshape(kept.shape)
-
-
-def _blocks(file: BinaryIO, count: int) -> Iterator[bytes]:
-    while count > 0 and (block := file.read(min(count, _BLOCK))):
-        yield block
-        count -= len(block)
 
 
 @lru_cache(maxsize=64)
@@ -243,53 +226,22 @@ def _require_sum(path: Path, identity: tuple[int, int, int, int]) -> None:
         if begin is None or max((value.end for value in wire.values(handle, size)), default=0) > begin:
             return
         computed = 0
-        for block in _blocks(file, begin):
+        for block in blocks(file, [(0, begin)]):
             computed = zlib.crc32(block, computed)
         written = int.from_bytes(file.read()[len(wire.TRAILER) :], "big")
     if computed != written:
-        _refuse(
-            path, f"its checksum is {written:#010x}, its content gives {computed:#010x}; the copy is damaged", begin
-        )
+        reason = f"its checksum is {written:#010x}, its content gives {computed:#010x}; the copy is damaged"
+        _refuse(path, reason, begin)
 
 
-def _write_all(
-    path: Path, file: BinaryIO, pairs: Iterable[tuple[str, Writable]], checksum: bool, slice_bytes: int
-) -> None:
-    crc, names = 0, set()
-    for name, value in pairs:
-        if name in names or not name:
-            raise WeightsError(f"{path}: {name!r} would be written twice or is no name", code="E1420")
-        names.add(name)
-        for block in _encoded(path, name, value, slice_bytes):
-            file.write(block)
-            crc = zlib.crc32(block, crc) if checksum else 0
-    if checksum:
-        file.write(wire.TRAILER + crc.to_bytes(wire.TRAILER_SIZE - len(wire.TRAILER), "big"))
-
-
-def _encoded(path: Path, name: str, value: Writable, slice_bytes: int) -> Iterator[bytes | memoryview]:
-    if isinstance(value, str):
-        content = value.encode("utf-32-le")
-        yield wire.head_of(name, (0,), _TEXT, len(content)) + content
-        return
-    tensor = value if isinstance(value, Tensor) else _number(value)
+def _encoded(path: Path, name: str, tensor: Tensor) -> Iterator[bytes | memoryview]:
     if tensor.dtype not in _KINDS:
         raise WeightsError(f"{path}: {name} is {tensor.dtype}, which MindSpore's format does not have", code="E1420")
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-    count = max(1, math.ceil(flat.nbytes / slice_bytes))
+    count = max(1, math.ceil(flat.nbytes / SLICE))
     for part in flat.tensor_split(count):
         yield wire.head_of(name, tuple(tensor.shape), _KINDS[tensor.dtype], part.nbytes)
         yield part.view(torch.uint8).numpy().data
-
-
-def _number(value: float) -> Tensor:
-    match value:
-        case bool():
-            return torch.tensor(value)
-        case int():
-            return torch.tensor(value, dtype=torch.int64)
-        case _:
-            return torch.tensor(value, dtype=torch.float32)
 
 
 def _refuse(path: Path, reason: str, offset: int) -> NoReturn:

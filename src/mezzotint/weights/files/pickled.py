@@ -8,40 +8,31 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import fingerprint
-from mezzotint.weights.files.tensor_files import read_header, settle
+from mezzotint.weights.files.tensor_files import PICKLES, read_header, replacing
 
 SUFFIXES = (".ckpt", ".pt", ".pth", ".bin")
 """Endings under which pickled weights are found."""
 
 _CHILD = Path(__file__).with_name("_unpickling.py")
-_MAGIC = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What reading a file may cost. memory: bytes beyond those the process holds when it begins, None makes them of
-    the file's size. seconds: of computing; wall time may be twice that."""
+_SECONDS = 900
+"""Of computing that reading a file may take; wall time may be twice that."""
 
-    memory: int | None = None
-    seconds: int = 900
 
-    def memory_for(self, size: int) -> int:
-        """Bytes for a file of `size` bytes: it is held twice, and some."""
-        return self.memory if self.memory is not None else 3 * size + (1 << 30)
+def _memory_for(size: int) -> int:
+    """Bytes that reading a file of `size` bytes may take beyond those the process begins with: it is held twice, and
+    some."""
+    return 3 * size + (1 << 30)
 
 
 def is_pickled(path: Path) -> bool:
@@ -49,22 +40,25 @@ def is_pickled(path: Path) -> bool:
     .ckpt is none."""
     try:
         with path.open("rb") as file:
-            return file.read(8).startswith(_MAGIC)
+            return file.read(8).startswith(PICKLES)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
 
 
-def convert(source: Path, target: Path, limits: Limits | None = None) -> None:
+def convert(source: Path, target: Path) -> None:
     """Writes the tensors of a pickled file as the safetensors file `target`, which appears whole or not at all.
 
     Raises WeightsError E1411 when the file is no plain weights, or asks for anything that weights do not need; nothing
     of it was run. StorageError E1701 when the disk refuses.
     """
-    with _scratch(target) as scratch:
-        converted = scratch / "weights.safetensors"
-        _run_child(source, converted, limits or Limits())
+    start = f".{target.name}."
+    with replacing(target) as aside, TemporaryDirectory(".partial", start, target.parent) as scratch:
+        aside.touch()  # with the rights that this user's files have
+        converted = Path(scratch, "weights.safetensors")
+        _run_child(source, converted)
         read_header(converted)
-        settle(converted, target)
+        converted.chmod(aside.stat().st_mode)
+        converted.rename(aside)
 
 
 def as_safetensors(source: Path, store: Path) -> Path:
@@ -88,6 +82,11 @@ def as_safetensors(source: Path, store: Path) -> Path:
     return target
 
 
+def readable(path: Path, store: Path | None = None) -> Path:
+    """The file to be read: `path`, or of a pickled one a safetensors file in `store`. Raises as `convert`."""
+    return as_safetensors(path, store or default_store()) if path.suffix in SUFFIXES and is_pickled(path) else path
+
+
 def default_store() -> Path:
     """Where `as_safetensors` keeps files that are loaded directly: ~/.cache/mezzotint/converted."""
     return Path("~/.cache/mezzotint/converted").expanduser()
@@ -100,48 +99,32 @@ def _is_whole(path: Path) -> bool:
         return False
 
 
-@contextmanager
-def _scratch(target: Path) -> Iterator[Path]:
-    """A folder beside the target, so that the finished file needs only a new name."""
-    try:
-        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    except OSError as error:
-        raise StorageError(
-            f"{target}: cannot be written ({error.strerror}); choose another place", code="E1701"
-        ) from error
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _run_child(source: Path, converted: Path, limits: Limits) -> None:
-    size = source.stat().st_size
-    words = [str(source.absolute()), str(converted.absolute()), str(limits.memory_for(size)), str(limits.seconds)]
+def _run_child(source: Path, converted: Path) -> None:
+    places = [str(source.absolute()), str(converted.absolute())]
+    bounds, wall = [str(_memory_for(source.stat().st_size)), str(_SECONDS)], 2 * _SECONDS + 60
     try:
         done = subprocess.run(
-            [sys.executable, "-I", str(_CHILD), *words],
+            [sys.executable, "-I", str(_CHILD), *places, *bounds],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=2 * limits.seconds + 60,
+            timeout=wall,
             cwd=converted.parent,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        _refuse(source, f"reading it took more than {2 * limits.seconds + 60} seconds")
+        _refuse(source, f"reading it took more than {wall} seconds")
     if done.returncode != 0:
         if done.returncode == 3 and re.search(r"No space left|quota exceeded", done.stdout):
             raise StorageError(
                 f"{converted.parent.parent}: the disk is full; make room for {source.name}", code="E1701"
             )
-        _refuse(source, _told(done.stdout) or _death(done.returncode, limits))
+        _refuse(source, _reason_in(done.stdout) or _death(done.returncode))
     if not converted.is_file():
         _refuse(source, "reading it gave nothing")
-    os.chmod(converted, 0o666 & ~_umask())
 
 
-def _told(output: str) -> str:
+def _reason_in(output: str) -> str:
     for line in reversed(output.splitlines()):
         try:
             return str(json.loads(line)["reason"])
@@ -150,16 +133,14 @@ def _told(output: str) -> str:
     return ""
 
 
-def _death(status: int, limits: Limits) -> str:
-    match -status:
-        case signal.SIGXCPU:
-            return f"reading it took more than {limits.seconds} seconds of computing"
-        case signal.SIGKILL:
-            return "the process that read it was killed; it needs too much time or memory"
-        case signal.SIGXFSZ:
-            return "its tensors would take far more bytes than the file has"
-        case _:
-            return f"the process that read it ended with status {status}; it needs too much memory, or is damaged"
+def _death(status: int) -> str:
+    words: dict[int, str] = {
+        signal.SIGXCPU: f"reading it took more than {_SECONDS} seconds of computing",
+        signal.SIGKILL: "the process that read it was killed; it needs too much time or memory",
+        signal.SIGXFSZ: "its tensors would take far more bytes than the file has",
+    }
+    other = f"the process that read it ended with status {status}; it needs too much memory, or is damaged"
+    return words.get(-status, other)
 
 
 def _refuse(source: Path, reason: str) -> None:
@@ -168,10 +149,3 @@ def _refuse(source: Path, reason: str) -> None:
         "place you trust",
         code="E1411",
     )
-
-
-def _umask() -> int:
-    """This user's mask for new files."""
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

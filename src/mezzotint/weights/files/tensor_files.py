@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from io import RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, Protocol
 
@@ -24,24 +23,35 @@ from torch import Tensor
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import mindspore
+from mezzotint.weights.files.mindspore import Kept
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
-SIZES = {
-    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2,
-    "I8": 1, "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1,
+TYPES: Mapping[str, torch.dtype] = {
+    "U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "U32": torch.uint32,
+    "I32": torch.int32, "BF16": torch.bfloat16, "F16": torch.float16, "U16": torch.uint16, "I16": torch.int16,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": torch.int8, "U8": torch.uint8,
+    "BOOL": torch.bool,
 }  # fmt: skip
+"""The type of a number, by its name in a header, in the order in which safetensors writes them."""
+SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
 """Bytes of a number, by the name of its type in a header."""
-_KINDS = {
-    torch.float64: "F64", torch.int64: "I64", torch.uint64: "U64", torch.float32: "F32", torch.int32: "I32",
-    torch.uint32: "U32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int16: "I16", torch.uint16: "U16",
-    torch.int8: "I8", torch.uint8: "U8", torch.bool: "BOOL", torch.float8_e4m3fn: "F8_E4M3",
-    torch.float8_e5m2: "F8_E5M2",
-}  # fmt: skip
-TYPES = {kind: dtype for dtype, kind in _KINDS.items()}
-"""The type of a number, by its name in a header."""
-_IN_FILES = ("U64", "I64", "F64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "F8_E4M3", "F8_E5M2", "I8", "U8",
-             "BOOL")  # fmt: skip
-"""Types in the order in which safetensors writes them."""
+PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""What pickles and torch's archives begin with."""
+_KINDS = {dtype: kind for kind, dtype in TYPES.items()}
+
+
+_LFS, _GGUF = b"version https://git-lfs", b"GGUF"
+_MARKS: tuple[tuple[tuple[bytes, ...], str], ...] = (
+    ((_LFS,), "it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"),
+    (
+        (b"<!doctype", b"<html", b"<?xml", b"<head"),
+        "it is a web page, not a model: the download got a log-in or error page; fetch it again",
+    ),
+    (PICKLES, "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"),
+    ((_GGUF,), "it is a GGUF file; use the safetensors weights of the model"),
+    ((b"{", b"["), "it is a JSON text, not a model"),
+)
+"""What other files begin with, in any case and behind blanks, and what is said of them."""
 
 
 class TensorInfo(NamedTuple):
@@ -113,10 +123,10 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     """
     header: dict[str, TensorInfo] = {}
     for shard in shards(path):
-        for name, info in _read_one_header(shard).items():
+        for name, kept in _tensors_of(shard).items():
             if name in header:
                 raise WeightsError(f"{shard}: has {name!r}, which another shard has too", code="E1404")
-            header[name] = info
+            header[name] = TensorInfo(kept.dtype, kept.shape)
     return header
 
 
@@ -124,7 +134,7 @@ def read_metadata(path: Path) -> dict[str, str]:
     """The free text entries of a file's header."""
     if mindspore.is_mindspore(path):
         return mindspore.texts(path)
-    return {str(k): str(v) for k, v in _header(path).get("__metadata__", {}).items()}
+    return {str(k): str(v) for k, v in _header(path)[0].get("__metadata__", {}).items()}
 
 
 def read(
@@ -138,7 +148,7 @@ def read(
     """
     tensors: dict[str, Tensor] = {}
     for shard in shards(path):
-        present = _read_one_header(shard)
+        present = _tensors_of(shard)
         for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
             if name not in unchecked:
                 _refuse_non_finite(shard, name, tensor)
@@ -154,25 +164,12 @@ def digest(path: Path, names: Collection[str]) -> str:
 
     Raises WeightsError as `read_header`. 64 hexadecimal digits.
     """
-    hasher = hashlib.sha256()
-    if mindspore.is_mindspore(path):
-        kept = mindspore.entries(path)
-        for name in sorted(set(names) & kept.keys()):
-            hasher.update(json.dumps([name, kept[name].dtype, list(kept[name].shape)]).encode())
-            for block in mindspore.blocks(path, kept[name]):
-                hasher.update(block)
-        return hasher.hexdigest()
-    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
+    hasher, tensors = hashlib.sha256(), _tensors_of(path)
     with path.open("rb") as file:
-        for name in sorted(set(names) & entries.keys()):
-            entry = entries[name]
-            hasher.update(json.dumps([name, entry["dtype"], entry["shape"]]).encode())
-            file.seek(start + entry["data_offsets"][0])
-            left = entry["data_offsets"][1] - entry["data_offsets"][0]
-            while left > 0:
-                block = file.read(min(left, 1 << 22))
+        for name in sorted(set(names) & tensors.keys()):
+            hasher.update(json.dumps([name, tensors[name].dtype, list(tensors[name].shape)]).encode())
+            for block in mindspore.blocks(file, tensors[name].spans):
                 hasher.update(block)
-                left -= len(block) or left
     return hasher.hexdigest()
 
 
@@ -195,7 +192,7 @@ def write(
     """
     types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
     header = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
-    ordered = dict(sorted(header.items(), key=lambda item: (_IN_FILES.index(item[1].dtype), item[0])))
+    ordered = dict(sorted(header.items(), key=lambda item: (tuple(TYPES).index(item[1].dtype), item[0])))
     in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in ordered)
     write_in_turn(path, ordered, in_turn, metadata, unchecked=unchecked, seal=seal)
 
@@ -216,10 +213,9 @@ def write_in_turn(
 ) -> None:
     """As `write`, of tensors that are made one after the other, so that one of them at a time is held.
 
-    told: names, types and shapes of all of them, in their order; the widest types first, as readers want them. Raises
+    header: names, types and shapes of all of them, in their order; the widest types first, as readers want them. Raises
     as `write`.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
     for name, info in header.items():
@@ -227,26 +223,30 @@ def write_in_turn(
         entries[name] = {"dtype": info.dtype, "shape": list(info.shape), "data_offsets": [begin, end]}
     text = json.dumps(entries, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
-    try:
+    with replacing(path) as aside:
         with aside.open("wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for (name, info), (given_name, tensor) in zip(header.items(), tensors, strict=True):
-                assert (given_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (
-                    given_name,
-                    name,
-                    info,
-                )
+                assert (given_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given_name, name)
                 if name not in unchecked:
                     _refuse_non_finite(path, name, tensor)
                 flat = tensor.detach().to("cpu").contiguous().reshape(-1)
                 file.write(flat.view(torch.uint8).numpy().data)
         if seal is not None:
             seal(aside)
-        settle(aside, path)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """`durable.swapped_in`. Raises StorageError E1701."""
+    try:
+        with durable.swapped_in(path) as aside:
+            yield aside
     except OSError as error:
-        raise _storage_error(path, error) from error
-    finally:
-        aside.unlink(missing_ok=True)
+        remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"
+        raise StorageError(
+            f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701"
+        ) from error
 
 
 def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Collection[str] = ()) -> None:
@@ -256,22 +256,6 @@ def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Coll
             _refuse_non_finite(path, name, tensor)
 
 
-def settle(aside: Path, path: Path) -> None:
-    """Gives a finished file or folder its name for good: syncs it, renames it, syncs the folder it lies in."""
-    sync(aside)
-    os.replace(aside, path)
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Waits until a file's bytes, or a folder's entries, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
 def listed(names: Collection[str], limit: int = 5) -> str:
     """`3 tensors (a, b, c)`: how many, and the first few."""
     first = ", ".join(list(names)[:limit])
@@ -279,18 +263,34 @@ def listed(names: Collection[str], limit: int = 5) -> str:
     return f"{len(names)} tensor{'s' if len(names) != 1 else ''} ({first}{more})"
 
 
-def _read_one_header(path: Path) -> dict[str, TensorInfo]:
+def _tensors_of(path: Path) -> dict[str, Kept]:
+    """What the header of one file says of each tensor, and where its bytes lie: one after the other, to the end."""
     if mindspore.is_mindspore(path):
-        return {name: TensorInfo(kept.dtype, kept.shape) for name, kept in mindspore.entries(path).items()}
-    entries = _header(path)
-    entries.pop("__metadata__", None)
+        return mindspore.entries(path)
+    entries, at = _header(path)
+    size = path.stat().st_size
+    tensors: dict[str, Kept] = {}
     try:
-        return {n: TensorInfo(e["dtype"], tuple(int(k) for k in e["shape"])) for n, e in entries.items()}
+        for name, entry in entries.items():
+            if name != "__metadata__":
+                kind, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
+                span = (at + int(first), int(last) - int(first))
+                tensors[name] = Kept(kind, tuple(int(side) for side in shape), (span,), TYPES.get(kind))
     except (KeyError, TypeError, ValueError):
         _refuse(path, "its header describes no tensors")
+    for start, count in sorted(span for kept in tensors.values() for span in kept.spans):
+        if start != at or count < 0:
+            _refuse(path, "its tensors overlap or leave holes")
+        at += count
+    if at > size:
+        _refuse(path, f"{at - size} bytes are missing at its end: the copy or download was cut short")
+    if at < size:
+        _refuse(path, f"it has {size - at} bytes too many at its end")
+    return tensors
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _header(path: Path) -> tuple[dict[str, Any], int]:
+    """The entries of a header, and where the bytes of tensors begin."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -306,56 +306,26 @@ def _header(path: Path) -> dict[str, Any]:
         _refuse(path, _reason(start, size))
     if not isinstance(entries, dict):
         _refuse(path, "its header is not a table")
-    _check_extent(path, entries, size - 8 - length)
-    return entries
-
-
-def _check_extent(path: Path, entries: Mapping[str, Any], held: int) -> None:
-    """The tensors must fill the file exactly, one after the other."""
-    try:
-        spans = sorted(tuple(e["data_offsets"]) for n, e in entries.items() if n != "__metadata__")
-        end = 0
-        for first, last in spans:
-            if first != end or last < first:
-                _refuse(path, "its tensors overlap or leave holes")
-            end = last
-    except (KeyError, TypeError, ValueError):
-        _refuse(path, "its header describes no tensors")
-    if end > held:
-        _refuse(path, f"{end - held} bytes are missing at its end: the copy or download was cut short")
-    if end < held:
-        _refuse(path, f"it has {held - end} bytes too many at its end")
-
-
-def _first(path: Path, count: int) -> bytes:
-    with path.open("rb") as file:
-        return file.read(count)
+    return entries, 8 + length
 
 
 def refuse_known(path: Path) -> None:
     """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
-    start = _first(path, 64)
-    if start.startswith((b"GGUF", b"version https://git-lfs")) or not start:
+    with path.open("rb") as file:
+        start = file.read(64)
+    if start.startswith((_GGUF, _LFS)) or not start:
         _refuse(path, _reason(start, path.stat().st_size))
 
 
 def _reason(start: bytes, size: int) -> str:
     """What a file that is no safetensors file seems to be, by its first bytes."""
-    text = start.lstrip().lower()
+    for marks, words in _MARKS:
+        if start.lstrip().lower().startswith(marks) or start.startswith(marks):
+            return words.format(size=size)
     if size == 0:
         return "it is empty (0 bytes); fetch it again"
-    if start.startswith(b"version https://git-lfs"):
-        return f"it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"
-    if text.startswith((b"<!doctype", b"<html", b"<?xml", b"<head")):
-        return "it is a web page, not a model: the download got a log-in or error page; fetch it again"
-    if start.startswith((b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")):
-        return "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"
     if mindspore.is_encrypted(start):
         return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
-    if start.startswith(b"GGUF"):
-        return "it is a GGUF file; use the safetensors weights of the model"
-    if start.startswith((b"{", b"[")) or text.startswith(b"{"):
-        return "it is a JSON text, not a model"
     if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
         return f"its header is cut short: the copy or download stopped at {size} bytes"
     return f"its header is damaged, or it is another kind of file ({size} bytes)"
@@ -368,33 +338,19 @@ def _refuse(path: Path, reason: str) -> NoReturn:
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """Tensors that own their memory. They are read, not mapped: a map would hold the file's pages beside them."""
     if mindspore.is_mindspore(path):
-        yield from ((name, tensor.clone()) for name, tensor in mindspore.read(path, names))
+        yield from mindspore.read(path, names)
         return
-    entries, start = _header(path), 8 + int.from_bytes(_first(path, 8), "little")
+    tensors = _tensors_of(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as sound, path.open("rb", buffering=0) as file:
             for name in names:
-                dtype = TYPES.get(entries[name]["dtype"])
-                if dtype is None:
+                kept = tensors[name]
+                if kept.torch_dtype is None:
                     yield name, sound.get_tensor(name).clone()
-                    continue
-                first, last = entries[name]["data_offsets"]
-                held = torch.empty(last - first, dtype=torch.uint8)
-                _fill(file, start + first, held)
-                yield name, held.view(dtype).reshape(entries[name]["shape"])
-    except (SafetensorError, OSError) as error:
+                else:
+                    yield name, mindspore.bytes_at(file, kept.spans).view(kept.torch_dtype).reshape(kept.shape)
+    except (SafetensorError, OSError, EOFError) as error:
         raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
-
-
-def _fill(file: RawIOBase, place: int, held: Tensor) -> None:
-    """Reads bytes from a place of a file. Raises OSError when it ends before."""
-    file.seek(place)
-    left = memoryview(held.numpy().data)
-    while left:
-        count = file.readinto(left)
-        if not count:
-            raise OSError("it ends before its header says")
-        left = left[count:]
 
 
 def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
@@ -408,8 +364,3 @@ def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
             "take another copy or an earlier save",
             code="E1403",
         )
-
-
-def _storage_error(path: Path, error: OSError) -> StorageError:
-    remedy = "make room on the disk" if error.errno in durable.FULL else "check the folder and its permissions"
-    return StorageError(f"{path}: cannot be written ({error}); {remedy}. What was there is untouched", code="E1701")

@@ -6,10 +6,10 @@ diffusers' and transformers' classes are used, their loaders are not: those fetc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
@@ -38,21 +38,25 @@ _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transfo
 _PREFIX = "text_model."
 _TEXT = ("clip_text", "clip_text_projected")
 _BY_TRANSFORMERS = (*_TEXT, "t5_text")
+_SEEMS = dict.fromkeys(_TEXT, "a text encoder alone") | {"vae": "an autoencoder (VAE) alone"}
+"""What files of the networks look like, see `kinds.of_tensors`."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
 
 
-def load(network: Network, config: Mapping[str, Any], stored: Stored | Path, *, where: Path) -> nn.Module:
+def load(
+    network: Network, config: Mapping[str, Any], stored: Stored | Path, *, where: Path, left_out: Sequence[str] = ()
+) -> nn.Module:
     """A network with stored weights: float32, on the CPU, eval mode.
 
-    stored: a file, or tensors elsewhere under a file's names. where: the configuration's file, for messages. Raises
-    WeightsError E1409 for a configuration that makes no network, E1402, E1403 and E1405 for weights that cannot be
-    read, are spoilt, or do not fit.
+    stored: a file, or tensors elsewhere under a file's names; of these `left_out` are not read. where: the
+    configuration's file, for messages. Raises WeightsError E1409 for a configuration that makes no network, E1402,
+    E1403 and E1405 for weights that cannot be read, are spoilt, or do not fit.
     """
     stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
     module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
     kind = of_tensors(stored.header())
-    guess = f"the file looks like {kind}" if kind != _expected(network) else ""
-    state.load_into(module, stored, rename=_file_names(network), ignorable=("position_ids",), kind=guess)
+    guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
+    state.load_into(module, stored, rename=_file_names(network), ignorable=("position_ids", *left_out), kind=guess)
     if network in _TEXT:  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
@@ -129,20 +133,13 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
     plain = {k: v for k, v in config.items() if not k.startswith("_")}
     match network:
         case "unet":
-            module: nn.Module = UNet2DConditionModel.from_config(plain)
+            return cast(nn.Module, UNet2DConditionModel.from_config(plain))
         case "vae":
-            module = AutoencoderKL.from_config(plain)
-        case "clip_text":
-            module = CLIPTextModel(_text_config(plain))
-        case "clip_text_projected":
-            module = CLIPTextModelWithProjection(_text_config(plain))
-        case _:
-            raise AssertionError(f"{network} is built by its family")
-    return module
-
-
-def _text_config(plain: Mapping[str, Any]) -> CLIPTextConfig:
-    return CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})
+            return cast(nn.Module, AutoencoderKL.from_config(plain))
+        case "clip_text" | "clip_text_projected":
+            kind = CLIPTextModel if network == "clip_text" else CLIPTextModelWithProjection
+            return cast(nn.Module, kind(CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})))
+    raise AssertionError(f"{network} is built by its family")
 
 
 def _described(build: Callable[[], Built], where: Path) -> Built:
@@ -152,21 +149,11 @@ def _described(build: Callable[[], Built], where: Path) -> Built:
         raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
 
 
-def _expected(network: Network) -> str:
-    text = "a text encoder alone"
-    return {"vae": "an autoencoder (VAE) alone", "clip_text": text, "clip_text_projected": text}.get(network, "")
-
-
 def _file_names(network: Network) -> state.Rename:
     """The network's own name of a file's tensor."""
-    match network:
-        case "clip_text":
-            nested = hasattr(CLIPTextModel, "text_model")
-            return lambda name: name if nested else name.removeprefix(_PREFIX)
-        case "vae":
-            return _modern_attention
-        case _:
-            return str
+    if network == "clip_text" and not hasattr(CLIPTextModel, "text_model"):
+        return lambda name: name.removeprefix(_PREFIX)
+    return _modern_attention if network == "vae" else str
 
 
 def _modern_attention(name: str) -> str:

@@ -9,8 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from mezzotint import durable
-from mezzotint.errors import StorageError
 from mezzotint.weights.folder import components, model_folder
 from mezzotint.weights.folder.model_folder import ModelFolder
 
@@ -41,30 +39,16 @@ def write_model(
     tensor's. All other components are copied byte for byte. besides: writes what else belongs into the folder.
     Raises WeightsError E1410 when `target` exists, E1403 for weights that are not finite, StorageError E1701.
     """
-    aside: Path | None = None
-    try:
-        aside = model_folder.begin(target)
+    with model_folder.new_folder(target) as folder:
         for component in source.components():
-            _write_component(aside / component, source.root / component, replaced.get(component), scheduler, dtype)
+            _write_component(folder / component, source.root / component, replaced.get(component), scheduler, dtype)
         if besides is not None:
-            besides(aside)
-        model_folder.write_json(aside / "model_index.json", _index(source, scheduler))
-        model_folder.finish(aside, target)
-    except OSError as error:
-        full = error.errno in durable.FULL
-        remedy = "make room on the disk" if full else "check the folder and its permissions"
-        raise StorageError(f"{target}: the export could not be written ({error}); {remedy}", code="E1701") from error
-    finally:
-        if aside is not None:
-            model_folder.discard(aside)
+            besides(folder)
+        model_folder.write_json(folder / "model_index.json", _index(source, scheduler))
 
 
 def _write_component(
-    target: Path,
-    source: Path,
-    new: Replaced | None,
-    scheduler: Mapping[str, Any],
-    dtype: components.DTypeName | None,
+    target: Path, source: Path, new: Replaced | None, scheduler: Mapping[str, Any], dtype: components.DTypeName | None
 ) -> None:
     if new is not None:
         components.write(new.network, new.tensors, new.config, target, None if new.keep_types else dtype)

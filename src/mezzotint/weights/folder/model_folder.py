@@ -6,10 +6,10 @@ Reading finds files and parses JSON. No class, script or address that a folder n
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from mezzotint import outside
 from mezzotint.assets import ASSETS, MODELS
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files.tensor_files import settle, sync
+from mezzotint.weights.files.tensor_files import replacing
 
 _STEMS = ("diffusion_pytorch_model", "model")
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
@@ -131,14 +131,13 @@ def find_weights(folder: Path) -> FoundWeights | None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes a JSON table, synced, making the folder it lies in."""
+    """Writes a JSON table, making the folder it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    sync(path)
 
 
 def copy_component(source: Path, target: Path) -> None:
-    """Copies a component's files byte for byte, synced.
+    """Copies a component's files byte for byte.
 
     Left out: programs; pickled weights where safetensors are there; hidden files and folders inside it. Weights that
     are there as a variant alone take the plain name, so that readers find them without being told. A configuration
@@ -158,12 +157,9 @@ def copy_component(source: Path, target: Path) -> None:
             alone = weights is not None and weights.variant and path == weights.path and path.suffix == ".safetensors"
             name = path.name.replace(f".{weights.variant}.", ".") if weights is not None and alone else path.name
             shutil.copyfile(path, target / name)
-            sync(target / name)
     for name, path in tokenizer_files(source).items() if source.name.startswith("tokenizer") else ():
         if path.parent != source:
             shutil.copyfile(path, target / name)
-            sync(target / name)
-    sync(target)
 
 
 def complete_tokenizer(folder: Path) -> None:
@@ -174,7 +170,6 @@ def complete_tokenizer(folder: Path) -> None:
     merges = [m if isinstance(m, str) else " ".join(m) for m in model.get("merges", ())]
     write_json(folder / "vocab.json", model.get("vocab", {}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{m}\n" for m in merges), encoding="utf-8")
-    sync(folder / "merges.txt")
 
 
 def require_plain(folder: Path) -> None:
@@ -194,24 +189,17 @@ def tokenizer_files(folder: Path) -> dict[str, Path]:
     return paths
 
 
-def begin(folder: Path) -> Path:
-    """An empty folder beside `folder`, to be filled and then renamed by `finish`. Raises WeightsError E1410 when
-    `folder` is already there."""
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder beside `folder`, to be filled. At the end it gets that name and is complete on the disk; when the block
+    fails it is removed. Raises WeightsError E1410 when `folder` is there, StorageError E1701."""
+    _refuse_there(folder)
+    with replacing(folder) as aside:
+        aside.mkdir(parents=True)
+        yield aside
+        _refuse_there(folder)  # it may have come meanwhile
+
+
+def _refuse_there(folder: Path) -> None:
     if folder.exists():
         raise WeightsError(f"{folder}: is already there; an export does not write over anything", code="E1410")
-    aside = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
-    return aside
-
-
-def finish(aside: Path, folder: Path) -> None:
-    """Gives a filled folder its final name; from then on it is complete on the disk."""
-    for inner in sorted(p for p in aside.iterdir() if p.is_dir()):
-        sync(inner)
-    settle(aside, folder)
-
-
-def discard(aside: Path) -> None:
-    """Removes what `begin` made, where it still is."""
-    shutil.rmtree(aside, ignore_errors=True)

@@ -20,7 +20,7 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import find_weights, read_json
 from mezzotint.weights.keymap import ComponentMap
 from mezzotint.weights.layouts import base
-from mezzotint.weights.single_file.single_file import ComponentInFile
+from mezzotint.weights.single_file.match_tensors import ComponentInFile
 
 _ORIGINAL = ("encoder.", "decoder.", "quant_conv.", "post_quant_conv.")
 

@@ -7,6 +7,7 @@ kill. `model_index.json` goes first and comes last: a reader that finds it finds
 
 from __future__ import annotations
 
+import glob
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,35 +53,28 @@ def publish(export: Path, folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         before = published(folder)
         durable.write_json(folder / LIST, {"from": export.name, "names": sorted({*before, *names})})
-        _remove(folder / INDEX, aside=False)
+        (folder / INDEX).unlink(missing_ok=True)
         for name in names:
             _replace(export / name, folder / name)
             fault_injection.reach("publish.file")
         for name in before.difference(names):
-            _remove(folder / name, aside=True)
+            _remove(folder / name)
         durable.write_json(folder / LIST, {"from": export.name, "names": names})
     return folder
 
 
 def _replace(source: Path, target: Path) -> None:
-    partial = target.with_name(f".partial-{target.name}")
-    _remove(partial, aside=False)
-    if source.is_dir():
-        shutil.copytree(source, partial)
-    else:
-        shutil.copyfile(source, partial)
-    for path in [partial, *partial.rglob("*")]:
-        durable.sync_folder(path) if path.is_dir() else durable.sync_file(path)
-    _remove(target, aside=True)
-    partial.rename(target)
-    durable.sync_folder(target.parent)
+    for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):  # by a call that was killed
+        _remove(left)
+    with durable.swapped_in(target) as aside:
+        if source.is_dir():
+            shutil.copytree(source, aside)
+        else:
+            shutil.copyfile(source, aside)
 
 
-def _remove(path: Path, *, aside: bool) -> None:
-    """aside: out of sight in one step, so that no reader meets half of it."""
-    if not path.is_dir():
-        path.unlink(missing_ok=True)
-    elif aside:
+def _remove(path: Path) -> None:
+    if path.is_dir():
         durable.remove_tree(path)
     else:
-        shutil.rmtree(path)
+        path.unlink(missing_ok=True)

@@ -21,8 +21,7 @@ from transformers.models.t5.tokenization_t5 import T5Tokenizer
 from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import fingerprint, pickled, protobuf, tensor_files
-from mezzotint.weights.files.tensor_files import InFile, Stored, TensorInfo
-from mezzotint.weights.folder import state
+from mezzotint.weights.files.tensor_files import InFile, TensorInfo
 from mezzotint.weights.folder.model_folder import read_json, require_plain
 
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
@@ -89,15 +88,11 @@ def stored_in(folder: Path) -> EncoderOnly:
                 return EncoderOnly(folder / name, tensor_files.shards(folder / name))
     for name in _INDEXES:
         if (folder / name).is_file():
-            return EncoderOnly(folder / name, tuple(map(_opened, _pickled_shards(folder / name))))
+            return EncoderOnly(folder / name, tuple(map(pickled.readable, _pickled_shards(folder / name))))
     single = folder / "pytorch_model.bin"
     if not single.is_file():
         raise WeightsError(f"{folder}: has no file of weights that is known by its name", code="E1407")
-    return EncoderOnly(single, (_opened(single),))
-
-
-def _opened(shard: Path) -> Path:
-    return pickled.as_safetensors(shard, pickled.default_store()) if pickled.is_pickled(shard) else shard
+    return EncoderOnly(single, (pickled.readable(single),))
 
 
 def _pickled_shards(index: Path) -> Iterator[Path]:
@@ -113,20 +108,9 @@ def _pickled_shards(index: Path) -> Iterator[Path]:
         raise WeightsError(f"{index}: not a weights index; it needs a `weight_map` of names to files", code="E1404")
 
 
-def load(config: Mapping[str, Any], stored: Stored, *, where: Path) -> nn.Module:
-    """The encoder with stored weights: float32, on the CPU, eval mode. where: the configuration's file, for messages.
-    Raises WeightsError E1402, E1403, E1405 and E1409."""
-    module = state.on_meta(lambda: _construct(config, where))
-    state.load_into(module, stored)
-    return module
-
-
-def draw(config: Mapping[str, Any], seed: int, part: str, *, where: Path) -> nn.Module:
-    """The encoder with random weights, a function of (configuration, seed, part)."""
-    return state.drawn(lambda: _construct(config, where), seed, part)
-
-
-def _construct(config: Mapping[str, Any], where: Path) -> nn.Module:
+def construct(config: Mapping[str, Any], where: Path) -> nn.Module:
+    """The encoder with values of its own making. where: the configuration's file, for messages. Raises WeightsError
+    E1406, E1409."""
     values = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
     if values.get("model_type", "t5") != "t5" or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(

@@ -6,18 +6,12 @@ is CLIP ViT-L/14, `conditioner.embedders.1.model.` OpenCLIP ViT-bigG/14; the ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-from mezzotint.weights.keymap import ComponentMap, Spell
+from mezzotint.weights.keymap import ComponentMap, KeyMap, Spell
 from mezzotint.weights.layouts import base
 
-Parts = dict[str, tuple[ComponentMap, ...]]
-
-CLIP = "conditioner.embedders.0.transformer."
-OPEN_CLIP, OPEN_CLIP_OF_REFINER = "conditioner.embedders.1.model.", "conditioner.embedders.0.model."
-
-EXTRAS = (
+_EXTRAS = (
     *base.EXTRAS,
     r"conditioner\.embedders\.0\.transformer\.(?:text_model\.)?embeddings\.position_ids",
     r"conditioner\.embedders\.[01]\.model\.(?:logit_scale|attn_mask)",
@@ -26,30 +20,27 @@ EXTRAS = (
 """Patterns of names that such files may have besides."""
 
 
-def base_parts(spell: Spell = str, plain: Spell = str) -> Parts:
-    """The components of SDXL's base model. spell, plain: see ComponentMap."""
-    second = ComponentMap(OPEN_CLIP, base.open_clip, "clip_text_projected", spell, plain)
-    clip = ComponentMap(CLIP, base.clip, "clip_text", spell, plain)
-    return _pictures(spell, plain) | {"text_encoder": (clip,), "text_encoder_2": (second,)}
+def layout(
+    name: str,
+    spell: Spell = str,
+    plain: Spell = str,
+    *,
+    extras: tuple[str, ...] = (),
+    logit_scale: float | None = None,
+    **facts: Any,
+) -> KeyMap:
+    """The layout of the base model, and of the refiner as its variant. spell, plain: see ComponentMap. extras: further
+    patterns. logit_scale: of OpenCLIP, where readers ask for it. facts: see KeyMap."""
 
+    def ways(start: str, describe: Any, network: str) -> tuple[ComponentMap, ...]:
+        return (ComponentMap(start, describe, network, spell, plain),)
 
-def refiner_parts(spell: Spell = str, plain: Spell = str) -> Parts:
-    """The components of SDXL's refiner."""
-    second = ComponentMap(OPEN_CLIP_OF_REFINER, base.open_clip, "clip_text_projected", spell, plain)
-    return _pictures(spell, plain) | {"text_encoder_2": (second,)}
+    def model(name: str, open_clip: str, texts: dict[str, tuple[ComponentMap, ...]], **more: Any) -> KeyMap:
+        parts = {"unet": ways(base.UNET, base.unet, "unet"), "vae": ways(base.VAE, base.vae, "vae"), **texts}
+        parts["text_encoder_2"] = ways(open_clip, base.open_clip, "clip_text_projected")
+        filled = {} if logit_scale is None else {f"{open_clip}logit_scale": logit_scale}
+        return KeyMap(name, "sdxl", parts, (*_EXTRAS, *extras), filled=filled, **facts, **more)
 
-
-def chooser(parts: Parts) -> Callable[[str, Mapping[str, Any]], ComponentMap]:
-    """`KeyMap.choose` where every component is kept in one way."""
-
-    def choose(component: str, config: Mapping[str, Any]) -> ComponentMap:
-        return parts[component][0]
-
-    return choose
-
-
-def _pictures(spell: Spell, plain: Spell) -> Parts:
-    return {
-        "unet": (ComponentMap(base.UNET, base.unet, "unet", spell, plain),),
-        "vae": (ComponentMap(base.VAE, base.vae, "vae", spell, plain),),
-    }
+    clip = {"text_encoder": ways("conditioner.embedders.0.transformer.", base.clip, "clip_text")}
+    refiner = model(f"{name}-refiner", "conditioner.embedders.0.model.", {})
+    return model(name, "conditioner.embedders.1.model.", clip, variants=(refiner,))

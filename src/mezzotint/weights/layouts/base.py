@@ -6,12 +6,14 @@ Names come without the start that a file gives them (`model.diffusion_model.` an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from mezzotint.weights.keymap import Entry
 
 UNET, VAE = "model.diffusion_model.", "first_stage_model."
-AVERAGE = "model_ema."
+AVERAGES: Mapping[str, Any] = {"average_start": "model_ema.", "average_without_dots": True}
+"""How averaged copies of the denoiser's tensors are named; see KeyMap."""
 
 _UNET_RESNET = {
     "norm1": "in_layers.0",
@@ -150,11 +152,6 @@ def open_clip(names: Sequence[str]) -> Iterator[Entry]:
             yield Entry(f"transformer.resblocks.{match[1]}.attn.in_proj_{match[3]}", joined)
         elif match[2] not in ("self_attn.k_proj", "self_attn.v_proj"):
             yield Entry(f"transformer.resblocks.{match[1]}.{_OPEN_CLIP[match[2]]}.{match[3]}", (name,))
-
-
-def average(name: str) -> str:
-    """The averaged copy of a tensor of the denoiser."""
-    return AVERAGE + name.removeprefix("model.").replace(".", "")
 
 
 def _count(names: Sequence[str], pattern: str) -> int:

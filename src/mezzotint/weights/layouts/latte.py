@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,23 +128,10 @@ def of_autoencoder(stored: Stored, shapes: Mapping[str, tuple[int, ...]]) -> Ren
     return Renamed(stored, LAYOUT.parts["vae"][0].table(list(shapes)), {})
 
 
-def average(name: str) -> str:
-    """The averaged copy of a tensor."""
-    return f"ema.{name}"
-
-
-def _choose(component: str, config: Mapping[str, Any]) -> ComponentMap:
-    """There is one way."""
-    return LAYOUT.parts[component][0]
-
-
 LAYOUT = KeyMap(
     name="latte",
     family="latte",
     parts={"denoiser": (ComponentMap("", denoiser, "latte"),), "vae": (ComponentMap("", autoencoder, "causal_vae"),)},
-    choose=_choose,
     extras=_EXTRAS,
-    average=average,
-    average_start="ema.",
 )
 """Files of LatteT2V and of CausalVAEModel."""

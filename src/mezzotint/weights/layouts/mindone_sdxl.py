@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mezzotint.weights.keymap import Entry, KeyMap
+from mezzotint.weights.keymap import Entry
 from mezzotint.weights.layouts import _sdxl
 
 _NORM = r"norm|norm\d|norm_out|layer_norm\d|final_layer_norm|ln_\d|ln_final"
@@ -63,7 +63,7 @@ def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterat
     written = {name if name.startswith(_LEVELS) else level + name: name for name in names}
     if known not in written:
         raise KeyError(known)
-    parts = _REFINER if refiner else _BASE
+    parts = (LAYOUT.variants[0] if refiner else LAYOUT).parts
     for entry in parts[component][0].table(list(written)).entries:
         yield replace(entry, ours=tuple(written[name] for name in entry.ours))
 
@@ -84,41 +84,12 @@ _COMPONENTS = {
 """Of a part that may be trained: its component, a tensor that every such network has, and the level of its names."""
 
 
-def _average(name: str) -> str:
-    return f"ema.{name}"
-
-
-_EXTRAS = (
-    *_sdxl.EXTRAS,
-    r"(?:updates|epoch_num|step_num)",  # of the average and of MindSpore's own trainer
+LAYOUT = _sdxl.layout(
+    "mindone-sdxl",
+    mindspore_name,
+    plain_name,
+    extras=(r"(?:updates|epoch_num|step_num)",),  # of the average and of MindSpore's own trainer
+    logit_scale=_LOGIT_SCALE,
+    sign=r"\.(?:gamma|beta|embedding_table)$",
 )
-_BASE = _sdxl.base_parts(mindspore_name, plain_name)
-_REFINER = _sdxl.refiner_parts(mindspore_name, plain_name)
-_SIGN = r"\.(?:gamma|beta|embedding_table)$"
-
-REFINER = KeyMap(
-    name="mindone-sdxl-refiner",
-    family="sdxl",
-    parts=_REFINER,
-    choose=_sdxl.chooser(_REFINER),
-    extras=_EXTRAS,
-    average=_average,
-    average_start="ema.",
-    sign=_SIGN,
-    filled={f"{_sdxl.OPEN_CLIP_OF_REFINER}logit_scale": _LOGIT_SCALE},
-)
-"""Checkpoints of the refiner: 1858 tensors."""
-
-LAYOUT = KeyMap(
-    name="mindone-sdxl",
-    family="sdxl",
-    parts=_BASE,
-    choose=_sdxl.chooser(_BASE),
-    extras=_EXTRAS,
-    average=_average,
-    average_start="ema.",
-    sign=_SIGN,
-    filled={f"{_sdxl.OPEN_CLIP}logit_scale": _LOGIT_SCALE},
-    variants=(REFINER,),
-)
-"""Checkpoints of the base model: 2514 tensors."""
+"""Checkpoints of the base model, 2514 tensors; its variant is the refiner's, 1858 tensors."""

@@ -7,9 +7,6 @@ query, key and value in one tensor. Averaged weights lie below `model_ema.` unde
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from mezzotint.weights.keymap import ComponentMap, KeyMap
 from mezzotint.weights.layouts import base
 
@@ -23,12 +20,6 @@ _EXTRAS = (
 )
 
 
-def _choose(component: str, config: Mapping[str, Any]) -> ComponentMap:
-    """The way a component is written. OpenCLIP computes the exact gelu, CLIP an approximation."""
-    ways = LAYOUT.parts[component]
-    return ways[1] if component == "text_encoder" and config.get("hidden_act") == "gelu" else ways[0]
-
-
 LAYOUT = KeyMap(
     name="sd",
     family="sd",
@@ -37,12 +28,11 @@ LAYOUT = KeyMap(
         "vae": (ComponentMap(base.VAE, base.vae, "vae"),),
         "text_encoder": (
             ComponentMap(CLIP, base.clip, "clip_text"),
-            ComponentMap(OPEN_CLIP, base.open_clip, "clip_text"),
+            # OpenCLIP computes the exact gelu, CLIP an approximation
+            ComponentMap(OPEN_CLIP, base.open_clip, "clip_text", activation="gelu"),
         ),
     },
-    choose=_choose,
     extras=_EXTRAS,
-    average=base.average,
-    average_start=base.AVERAGE,
+    **base.AVERAGES,
 )
 """Single files of SD 1.x and 2.x."""

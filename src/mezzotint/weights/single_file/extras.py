@@ -35,7 +35,7 @@ class Extras:
     layout: str = ""
 
     def write(self, root: Path) -> None:
-        """Writes them into a model folder, synced; nothing when there is nothing to keep."""
+        """Writes them into a model folder; nothing when there is nothing to keep."""
         words = {k: v for k, v in self.metadata.items() if k != "format"}
         if not (self.rest or self.averages or self.spellings or words):
             return

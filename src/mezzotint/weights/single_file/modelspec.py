@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -25,36 +26,40 @@ Prediction = Literal["epsilon", "v", "edm", "v-edm", "epsilon-unscaled"]
 Version = Literal["1", "2", "xl-base", "xl-refiner"]
 
 
-def architecture(version: Version, prediction: str) -> str:
-    """The identifier of Stable Diffusion's versions. Version 2 has one for the noise at 512 pixels and one for the
-    velocity at 768."""
-    match version:
-        case "1":
-            return "stable-diffusion-v1"
-        case "2":
-            return "stable-diffusion-v2-768-v" if prediction == "v" else "stable-diffusion-v2-512"
-        case "xl-base" | "xl-refiner":
-            return f"stable-diffusion-xl-v1-{version.removeprefix('xl-')}"
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a file's header says of its model. version: of Stable Diffusion. prediction: of `Prediction`. resolution:
+    side of the pictures, in pixels."""
 
+    version: Version
+    prediction: str
+    resolution: int
+    title: str
 
-def describe(
-    *, architecture: str, prediction: str, resolution: int, title: str, source: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """The header's entries. prediction: of `Prediction`. resolution: side of the pictures, in pixels. source: the
-    header of the file that the model came from, whose words about author, licence and so on are kept.
+    @property
+    def architecture(self) -> str:
+        """The specification's word. Version 2 has one for the noise at 512 pixels and one for the velocity at 768."""
+        if self.version == "2":
+            return "stable-diffusion-v2-768-v" if self.prediction == "v" else "stable-diffusion-v2-512"
+        return "stable-diffusion-v1" if self.version == "1" else f"stable-diffusion-xl-v1-{self.version[3:]}"
 
-    The hash is still open: `seal` puts it in when the file is written.
-    """
-    before = {k.removeprefix(_START): v for k, v in (source or {}).items() if k.startswith(_START)}
-    words = {"title": title} | {name: before[name] for name in _KEPT if name in before}
-    words |= {
-        "sai_model_spec": VERSION,
-        "architecture": architecture,
-        "implementation": IMPLEMENTATION,
-        "resolution": f"{resolution}x{resolution}",
-        "prediction_type": prediction,
-    }
-    return {"format": "pt", _HASH: _OPEN} | {_START + name: value for name, value in words.items()}
+    def metadata(self, before: Mapping[str, str]) -> dict[str, str]:
+        """The header's entries. before: the header of the file that the model came from, whose words about author,
+        licence and so on are kept, and those that are not of the specification.
+
+        The hash is still open: `seal` puts it in when the file is written.
+        """
+        others = {k: v for k, v in before.items() if not k.startswith(_START) and k != "format"}
+        kept = {_START + name: before[_START + name] for name in _KEPT if _START + name in before}
+        words = {
+            "sai_model_spec": VERSION,
+            "architecture": self.architecture,
+            "implementation": IMPLEMENTATION,
+            "resolution": f"{self.resolution}x{self.resolution}",
+            "prediction_type": self.prediction,
+        }
+        start = others | {"format": "pt", _HASH: _OPEN, f"{_START}title": self.title} | kept
+        return start | {_START + name: value for name, value in words.items()}
 
 
 def prediction_of(metadata: Mapping[str, str]) -> Prediction | None:

@@ -14,7 +14,7 @@ from torch import Tensor
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.merge import Merge, open_base, open_other
-from mezzotint.weights.single_file.match_tensors import TensorMatch
+from mezzotint.weights.single_file.match_tensors import ModelTensors
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Overlay:
 
     def touches(self, component: str) -> bool:
         """Whether the files hold anything of a component."""
-        return bool(self._matches(component))
+        return bool(self._having(component))
 
     def component(self, name: str) -> OverlaidComponent:
         """A component as it comes out."""
@@ -46,7 +46,7 @@ class Overlay:
 
     def digests(self, component: str) -> list[str]:
         """Of the files that hold some of a component, in their order."""
-        return [fingerprint.of_file(match.path) for match in self._matches(component)]
+        return [fingerprint.of_file(source.held[component].file) for source in self._having(component)]
 
     def notes(self) -> Iterator[str]:
         """How much each file puts in the place of the model's own."""
@@ -56,8 +56,8 @@ class Overlay:
             counted = ", ".join(f"{count} of {len(origin[c])} tensors of {c}" for c, count in counts.items() if count)
             yield f"model.over: {counted or 'nothing'} from {source.path}"
 
-    def _matches(self, component: str) -> list[TensorMatch]:
-        return [match for source in self.merge.others for match in source.matches if component in match.held]
+    def _having(self, component: str) -> list[ModelTensors]:
+        return [source for source in self.merge.others if component in source.held]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +70,11 @@ class OverlaidComponent:
     @property
     def place(self) -> Path:
         """The last file that holds some of it: what messages call it."""
-        merge = self.overlay.merge
-        having = (source.path for source in reversed(merge.others) if any(self.name in c.held for c in source.matches))
-        return next(having, merge.base.source.path)
+        return self.overlay._having(self.name)[-1].path
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
-        merge = self.overlay.merge
-        shapes = merge.base.shapes[self.name]
-        return {name: TensorInfo(merge.kind(self.name, name), shape) for name, shape in shapes.items()}
+        return self.overlay.merge.header(self.name)
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
@@ -86,4 +82,4 @@ class OverlaidComponent:
 
     def everything(self) -> dict[str, Tensor]:
         """All of them."""
-        return self.read(list(self.overlay.merge.base.shapes[self.name]))
+        return self.read(list(self.header()))

@@ -6,13 +6,11 @@ from a folder that the user names. What the file has besides the model is told, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.families.base import family_spec, specs
@@ -22,8 +20,9 @@ from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components, scheduler_file
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder, shipped
-from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Table
+from mezzotint.weights.keymap import ComponentMap, KeyMap, Table
 from mezzotint.weights.single_file import known_layouts, modelspec
+from mezzotint.weights.single_file.match_tensors import ComponentInFile
 
 Prediction = modelspec.Prediction
 _ENDINGS = (".safetensors", *pickled.SUFFIXES)
@@ -81,19 +80,17 @@ class SingleFile:
     def component(self, component: str) -> ComponentInFile:
         """The tensors of a component under our names."""
         table = self.tables[component]
-        places = {name: (name, entry) for name, entry in table.present(self.header).items()}
+        places = table.present(self.header)
         if component == "unet" and self.averaged:
-            copies = {self.layout.average(entry.foreign): (name, entry) for name, (_, entry) in places.items()}
-            places = {copy: place for copy, place in copies.items() if copy in self.header}
+            copies = {self.layout.average(entry.foreign): entry for entry in places.values()}
+            places = {copy: entry for copy, entry in copies.items() if copy in self.header}
         strange = [n for n in self.besides.unknown if n.startswith(self._part(component).start)]
-        return ComponentInFile(
-            self.path, self.file, self.header, {n: entry for n, (_, entry) in places.items()}, strange
-        )
+        return ComponentInFile(self.path, self.file, self.header, places, strange)
 
     def scheduler(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The scheduler's configuration of its folder, made true where the file says otherwise."""
         predicts = self.prediction or scheduler_file.prediction_of(config) or "epsilon"
-        zero = marks_zero_terminal(self.header) or bool(config.get("rescale_betas_zero_snr"))
+        zero = "ztsnr" in self.header or bool(config.get("rescale_betas_zero_snr"))
         return scheduler_file.corrected(config, prediction=predicts, zero_terminal=zero)
 
     def notes(self) -> Iterator[str]:
@@ -129,56 +126,6 @@ class SingleFile:
         return components.shapes(self.layout.networks[component], self.folder.config(component), where=where)
 
 
-@dataclass(frozen=True, slots=True)
-class ComponentInFile:
-    """A network's tensors in a single file: `files.Stored`. places: entries by the name that is read. strange: names
-    that seem to be of this network, and that it does not have."""
-
-    place: Path
-    file: Path
-    _all: Mapping[str, TensorInfo]
-    places: Mapping[str, Entry]
-    strange: Collection[str]
-
-    def header(self) -> dict[str, TensorInfo]:
-        """Our names with types and shapes; strange ones as they are, so that they are refused."""
-        known = {
-            ours: TensorInfo(self._all[name].dtype, shape)
-            for name, entry in self.places.items()
-            for ours, shape in entry.shapes(self._all[name].shape).items()
-        }
-        return known | {name: self._all[name] for name in self.strange}
-
-    def read(self, names: Collection[str]) -> dict[str, Tensor]:
-        """See Stored. Values and types are the file's."""
-        names_set = set(names)
-        chosen = {name: entry for name, entry in self.places.items() if names_set.intersection(entry.ours)}
-        tensors = tensor_files.read(self.file, chosen)
-        ours_read: dict[str, Tensor] = {}
-        for name, entry in chosen.items():
-            ours_read |= {ours: t for ours, t in entry.to_ours(tensors.pop(name)).items() if ours in names_set}
-        return ours_read
-
-    def require_known(self) -> None:
-        """Raises WeightsError E1405 when the file has strange tensors."""
-        if self.strange:
-            raise WeightsError(
-                f"{self.place}: has {tensor_files.listed(self.strange)} that the network of its configuration does not "
-                "have; give the folder of its configurations",
-                code="E1405",
-            )
-
-    def everything(self) -> dict[str, Tensor]:
-        """All tensors. Raises WeightsError E1405 when the file has strange ones."""
-        self.require_known()
-        return self.read(tuple(self.header()))
-
-    def digest(self) -> str:
-        """A name for the weights: of these tensors alone, so that another denoiser in the file changes nothing of its
-        autoencoder's."""
-        return tensor_files.digest(self.file, self.places)
-
-
 def open_single(
     path: Path,
     layout: KeyMap | None,
@@ -200,8 +147,13 @@ def open_single(
     file = _readable(path, store)
     header = tensor_files.read_header(file)
     layout = _layout(path, header, layout)
-    said = prediction or modelspec.prediction_of(tensor_files.read_metadata(file)) or _marked(header) or _beside(path)
-    root = config if config is not None else _shipped(path, header, said)
+    said = (
+        prediction
+        or modelspec.prediction_of(tensor_files.read_metadata(file))
+        or ("v" if "v_pred" in header else None)
+        or _beside(path)
+    )
+    root = config if config is not None else _shipped(path, header, layout, said)
     if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
         raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
     return SingleFile(path, file, open_folder(root), layout, averaged, said)
@@ -217,17 +169,6 @@ def family_at(path: Path) -> str | None:
     return kinds.family_of(tensor_files.read_header(_readable(path, None)).keys())
 
 
-def marks_zero_terminal(header: Collection[str]) -> bool:
-    """Whether a file is marked as trained to zero terminal SNR."""
-    return "ztsnr" in header
-
-
-def text_width(header: Mapping[str, TensorInfo]) -> int:
-    """The width of the text that the denoiser in a file is told; 0 when nothing says it."""
-    widths = (i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2)
-    return next(widths, 0)
-
-
 def _readable(path: Path, store: Path | None) -> Path:
     if not path.is_file():
         looked = "" if path.is_absolute() else f" (looked in {Path.cwd()})"
@@ -235,9 +176,7 @@ def _readable(path: Path, store: Path | None) -> Path:
     if path.suffix not in _ENDINGS:
         tensor_files.refuse_known(path)
         raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
-    if path.suffix != ".safetensors" and pickled.is_pickled(path):
-        return pickled.as_safetensors(path, store or pickled.default_store())
-    return path
+    return pickled.readable(path, store)
 
 
 def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap | None) -> KeyMap:
@@ -249,10 +188,6 @@ def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap |
     if fitting is None:
         raise WeightsError(f"{path}: lacks a part of {kinds.of_tensors(header)}; give the whole model", code="E1406")
     return fitting
-
-
-def _marked(header: Collection[str]) -> Prediction | None:
-    return "v" if "v_pred" in header else None
 
 
 def _beside(path: Path) -> Prediction | None:
@@ -280,11 +215,12 @@ def _beside(path: Path) -> Prediction | None:
             )
 
 
-def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Prediction | None) -> Path:
+def _shipped(path: Path, header: Mapping[str, TensorInfo], layout: KeyMap, prediction: Prediction | None) -> Path:
     """The shipped configurations that fit a file."""
     first = header.get("model.diffusion_model.input_blocks.0.0.weight")
     channels = first.shape[0] if first is not None and first.shape else 0
-    width = text_width(header)
+    widths = (i.shape[1] for n, i in header.items() if n.endswith("attn2.to_k.weight") and len(i.shape) == 2)
+    width = next(widths, 0)
     known = [one for spec in specs() for one in spec.shipped if (one.width, one.channels) == (width, channels)]
     fitting = [one for one in known if one.prediction in ("", prediction)] or (known[:1] if prediction else [])
     if fitting:
@@ -296,9 +232,8 @@ def _shipped(path: Path, header: Mapping[str, TensorInfo], prediction: Predictio
             "or model.prediction=epsilon (convert: --prediction=v)",
             code="E1413",
         )
-    layout = family_spec(kinds.family_of(header.keys()) or "sd").called
     raise WeightsError(
-        f"{path}: has the layout of {layout} in another size ({channels} channels, text of width "
-        f"{width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
+        f"{path}: has the layout of {family_spec(layout.family).called} in another size ({channels} channels, text "
+        f"of width {width}); write model.config=FOLDER with its configurations (convert: --config=FOLDER)",
         code="E1414",
     )

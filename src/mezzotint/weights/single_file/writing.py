@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -18,30 +17,9 @@ from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.extras import Extras
+from mezzotint.weights.single_file.modelspec import Description
 
 _MODEL = ("model.", "model_ema.", "cond_stage_model.", "conditioner.", "first_stage_model.")
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What the header says. version: of Stable Diffusion. prediction: "epsilon" or "v". resolution: in pixels."""
-
-    version: modelspec.Version
-    prediction: str
-    resolution: int
-    title: str
-
-    def metadata(self, before: Mapping[str, str]) -> dict[str, str]:
-        """The header's entries, with those that were there before and are not of the specification."""
-        others = {k: v for k, v in before.items() if not k.startswith("modelspec.") and k != "format"}
-        kind = modelspec.architecture(self.version, self.prediction)
-        return others | modelspec.describe(
-            architecture=kind,
-            prediction=self.prediction,
-            resolution=self.resolution,
-            title=self.title,
-            source=before,
-        )
 
 
 def described(folder: ModelFolder, prediction: str, title: str) -> Description:
@@ -61,10 +39,7 @@ def _version(folder: ModelFolder) -> modelspec.Version:
 
 
 def assemble(
-    layout: KeyMap,
-    folder: ModelFolder,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    extras: Extras,
+    layout: KeyMap, folder: ModelFolder, tensors: Mapping[str, Mapping[str, Tensor]], extras: Extras
 ) -> dict[str, Tensor]:
     """All tensors of a single file. tensors: by component, under our names. Values are laid out, never changed.
 
@@ -106,10 +81,14 @@ def write(target: Path, tensors: Mapping[str, Tensor], description: Description,
     """
     lenient = tuple(name for name in tensors if not name.startswith(_MODEL[2:]) and "diffusion_model" not in name)
     if target.suffix == mindspore.SUFFIX:
-        tensor_files.require_finite(target, tensors, unchecked=lenient)
-        mindspore.write(target, tensors)
-        return
-    tensor_files.write(tensors, target, description.metadata(before), unchecked=lenient, seal=modelspec.seal)
+        _write_mindspore(target, tensors, lenient)
+    else:
+        tensor_files.write(tensors, target, description.metadata(before), unchecked=lenient, seal=modelspec.seal)
+
+
+def _write_mindspore(target: Path, tensors: Mapping[str, Tensor], unchecked: Collection[str] = ()) -> None:
+    tensor_files.require_finite(target, tensors, unchecked=unchecked)
+    mindspore.write(target, tensors)
 
 
 def cast(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
@@ -144,8 +123,7 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
             tensors[entry.foreign] = entry.to_foreign(ours)
     tensors = cast(target, tensors, dtype)
     if target.suffix == mindspore.SUFFIX:
-        tensor_files.require_finite(target, tensors)
-        mindspore.write(target, tensors)
+        _write_mindspore(target, tensors)
     else:
         tensor_files.write(tensors, target)
 

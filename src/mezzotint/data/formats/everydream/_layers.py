@@ -1,19 +1,26 @@
 """The layers of the format `everydream`: what one file says of the pictures it holds for, and how layers become one.
 
-A layer is read from a mapping (yaml, an entry of a manifest), a caption text, or a file's name. Stronger layers lie
-over weaker ones: a folder's globals, its local file, a picture's own files.
+A layer is read from a mapping (yaml, an entry of a manifest), a caption text, a number, or a file's name. Stronger
+layers lie over weaker ones: a folder's globals, its local file, a picture's own files. What is malformed is gathered
+with file and line, and said together.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from mezzotint.errors import did_you_mean
+from mezzotint import outside
+from mezzotint.data.formats.base import Noted
+from mezzotint.errors import DatasetError, RecipeError, did_you_mean
+from mezzotint.recipe.counting import listed
+from mezzotint.recipe.reading import yaml_rules
 
 Place = tuple[str | int, ...]
 """Where a value lies in its mapping: ("tags", 0, "weight")."""
@@ -21,6 +28,9 @@ Place = tuple[str | int, ...]
 NAMELESS = "default_batch"
 """What EveryDream2 calls the batch of pictures that have no name for theirs."""
 
+MAX_BYTES = 1_000_000
+CAPTIONS = (".txt", ".caption")
+_SHOWN = 10
 _WORDS = {"yes": True, "on": True, "no": False, "off": False}
 
 
@@ -190,3 +200,110 @@ _READ: Mapping[str, Callable[[Any, Place], Any]] = {
 def _unknown(key: str, also: tuple[str, ...]) -> str:
     known = ["main_prompt", "caption", *_READ, *also]
     return f"unknown key; {did_you_mean(key, known, 'there are ' + ', '.join(known))}"
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class LayerFiles:
+    """The files below a root, read once each. find: the caption file that another file (its name first) names, None
+    where there is none. problems: `name:line: what`. notes: what else should be known."""
+
+    root: Path
+    find: Callable[[str, str], str | None]
+    problems: list[str] = field(default_factory=list)
+    notes: list[Noted] = field(default_factory=list)
+
+    def text(self, name: str) -> Layer:
+        """A caption file."""
+        return of_text(self._read(name) or "")
+
+    def yaml(self, name: str) -> Layer:
+        """A mapping in yaml; an empty file says nothing."""
+        text = self._read(name)
+        if text is None or all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+            return Layer()
+        try:
+            document = yaml_rules.load(text, name)
+        except RecipeError as error:
+            self._keep(name, error)
+            return Layer()
+        if document.problems:
+            self._keep(name, RecipeError(name, problems=document.problems))
+            return Layer()
+        return self.mapping(document.tree, name, where=functools.partial(_line, document.lines))
+
+    def mapping(
+        self, values: Mapping[str, Any], name: str, *, where: Callable[[Place], str], also: tuple[str, ...] = ()
+    ) -> Layer:
+        """A mapping that is read already. where: what is put behind the file's name for a place in it, `:12`."""
+
+        def caption(text: str) -> str:
+            return self._caption(text, name)
+
+        try:
+            return of_mapping(values, caption=caption, also=also)
+        except Malformed as error:
+            dotted = ".".join(map(str, error.place))
+            self.problems.append(f"{name}{where(error.place)}: {f'{dotted}: ' if dotted else ''}{error}")
+            return Layer()
+
+    def number(self, name: str, key: str) -> Layer:
+        """A text file that holds one number, the value of `key`."""
+        text = self._read(name)
+        try:
+            return Layer() if text is None else checked(key, number(text))
+        except Malformed as error:
+            self.problems.append(f"{name}:1: {error}")
+            return Layer()
+
+    def name(self, name: str) -> Layer:
+        """A text file that holds a name for batches."""
+        return Layer(batch_id=(self._read(name) or "").strip() or None)
+
+    def require(self) -> None:
+        """Raises E1217 for everything that was malformed."""
+        if self.problems:
+            what = "it, or take the file away" if len(self.problems) == 1 else "them, or take the files away"
+            shown = listed(self.problems, _SHOWN, separator="; ")
+            raise DatasetError(f"{self.root}: {shown}; mend {what}", code="E1217")
+
+    def _caption(self, text: str, name: str) -> str:
+        """A caption as a mapping gives it: the text itself, or the file that it names."""
+        if "\n" in text or not text.endswith(CAPTIONS):
+            return text
+        path = self.find(name, text)
+        if path is None:
+            raise Malformed(f"there is no file {text!r} below the data set's folder", ("caption",))
+        return self._read(path) or ""
+
+    def _read(self, name: str) -> str | None:
+        """The text of a file, None (and a problem) where it holds none."""
+        try:
+            data = outside.read_bytes(self.root / name, limit=MAX_BYTES)
+        except OSError as error:
+            self.problems.append(f"{name}: {error.strerror}")
+            return None
+        if b"\0" in data:
+            self.problems.append(f"{name}: holds NUL, so it is not text; save it as UTF-8")
+            return None
+        try:
+            return data.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            self.notes.append(Noted(name, "not UTF-8; read as ISO-8859-1"))
+            return data.decode("latin-1")
+
+    def _keep(self, name: str, error: RecipeError) -> None:
+        for problem in error.problems:
+            line = f":{problem.line}" if problem.line else ""
+            what = problem.what
+            if what.startswith("the top of a recipe is"):
+                what = "holds no keys such as main_prompt and tags"
+            hint = f" ({problem.remedy})" if problem.remedy else ""
+            self.problems.append(f"{name}{line}: {re.sub('recipes?', 'this file', what)}{hint}")
+
+
+def _line(lines: Mapping[Place, int], place: Place) -> str:
+    """The line of a place, or of what is around it."""
+    return f":{next((lines[place[:end]] for end in range(len(place), -1, -1) if place[:end] in lines), 1)}"

@@ -10,19 +10,19 @@ from __future__ import annotations
 import functools
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-
+from mezzotint import outside
 from mezzotint.data.files.listing import Listing, walk
 from mezzotint.data.files.tags import NO_LIMIT, Tags
-from mezzotint.data.formats.base import Format, Noted, Skipped, Source
-from mezzotint.data.formats.everydream._files import CAPTIONS, Files, manifest
-from mezzotint.data.formats.everydream._layers import NAMELESS, Layer, Place
+from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
+from mezzotint.data.formats.everydream._layers import CAPTIONS, NAMELESS, Layer, LayerFiles, Place
+from mezzotint.data.formats.shared.captions import with_captions
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.counting import listed
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -34,6 +34,7 @@ NUMBERS = ("multiply", "cond_dropout", "flip_p", "loss_scale")
 GLOBALS, LOCALS = ("global.yml", "global.yaml"), ("local.yml", "local.yaml")
 MANIFESTS = frozenset((*GLOBALS, *LOCALS, *(f"{key}.txt" for key in NUMBERS), "batch_id.txt", "shuffle_tags.txt"))
 
+MAX_MANIFEST_BYTES = 2_000_000_000
 _SHOWN = 5
 
 
@@ -45,56 +46,90 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     real = path.expanduser().resolve()
     names = {real.name}
     refused: dict[str, str] = {}
-    for entry in manifest(real):
+    for entry in read_manifest(real):
         caption = entry.get("caption")
         for text in (entry["image"], caption if isinstance(caption, str) and caption.endswith(CAPTIONS) else None):
             if text is None:
                 continue
-            path_found = _find(real.parent, text)
-            if path_found is not None:
-                names.add(_below(real.parent, path_found))
+            place = _find(real.parent, text)
+            if place is not None:
+                names.add(_below(real.parent, place))
             elif text == entry["image"]:
                 refused[text] = "no such file, neither beside the manifest nor in the current folder"
-    ordered = sorted(names, key=os.fsencode)
-    stats = [(real.parent / name).stat() for name in ordered]
-    numbers = [(path_found.st_size, path_found.st_mtime_ns, path_found.st_ctime_ns) for path_found in stats]
-    return Listing(real.parent, ordered, np.array(numbers, dtype=np.int64), tuple(sorted(refused.items())), {})
+    return Listing.of_files(real.parent, sorted(names, key=os.fsencode), refused.items())
 
 
-def read_samples(source: Source) -> Iterator[Sample | Skipped | Noted]:
+def read_manifest(path: Path) -> list[dict[str, Any]]:
+    """The entries of a manifest. Raises DatasetError E1217 with the line where it is not a list of objects."""
+    try:
+        data = outside.read_bytes(path, limit=MAX_MANIFEST_BYTES)
+        entries = outside.parse_json(data.decode("utf-8-sig"))
+    except outside.NoPlainFile as error:
+        raise DatasetError(f"{path}: {error.strerror}; give several manifests in data.path", code="E1217") from error
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}; data.path names the manifest", code="E1201") from error
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise DatasetError(f"{path}:{line}: not UTF-8; save the manifest as UTF-8", code="E1217") from error
+    except ValueError as error:
+        line = getattr(error, "lineno", 1)
+        what = f"{path}:{line}: not JSON ({error}); mend this line or the one above"
+        raise DatasetError(what, code="E1217") from None
+    if not isinstance(entries, list):
+        raise DatasetError(f"{path}:1: a manifest is a list of objects with `image`, got {entries!r:.40}", code="E1217")
+    for count, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict) or not isinstance(entry.get("image"), str) or not entry["image"].strip():
+            raise DatasetError(
+                f"{path}: entry {count} is to be an object with `image`, the path of a picture, got {entry!r:.60}",
+                code="E1217",
+            )
+    return entries
+
+
+def read_samples(source: Source) -> Iterator[Item]:
     """One sample for each picture of a folder, or for each entry of a manifest, in order, or why there is none.
 
     A manifest's samples have the path as it is written there for their key, with `#2`, `#3`, … where an entry names the
     picture of an earlier one. Raises DatasetError, after all files were looked at: E1217 with everything that is
-    malformed, and E1203 when captions are missing and `captions.missing=error`.
+    malformed, and E1203 (`captions.with_captions`).
     """
-    names = source.listing.names
-    listed = next((name for name in names if name.lower().endswith(".json")), None)
-    reading = _Reading(source, Files(source.root, functools.partial(_caption_file, source.root, frozenset(names))))
-    yield from (Skipped(source.prefix + path, reason) for path, reason in source.listing.refused)
-    if listed is not None:
-        yield from reading.manifest(listed)
-    else:
-        yield from reading.folder()
-    reading.files.require()
-    reading.require_captions()
-    yield from reading.notes()
+    return with_captions(_LayeredReader(source).items(), source, _without_captions)
 
 
-@dataclass(slots=True)
-class _Reading:
-    """What is known of a source so far. inherited, whole: layers of folders, for what lies below and for what lies in
+def _without_captions(names: Sequence[str]) -> str:
+    return (
+        f"{len(names)} picture{'s have' if len(names) > 1 else ' has'} no caption: {listed(names, _SHOWN)}; a name "
+        "that begins with an underscore says nothing: add a .txt file beside each, or set data.captions.missing=empty "
+        "(or skip)"
+    )
+
+
+class _LayeredReader:
+    """Reads a source, and remembers the layers of its folders: those for what lies below, those for what lies in
     them."""
 
-    source: Source
-    files: Files
-    inherited: dict[str, Layer] = field(default_factory=dict)
-    whole: dict[str, Layer] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)
-    many_prompts: list[str] = field(default_factory=list)
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        names = frozenset(source.listing.names)
+        self.files = LayerFiles(source.root, functools.partial(_caption_file, source.root, names))
+        self.inherited: dict[str, Layer] = {}
+        self.whole: dict[str, Layer] = {}
+        self.many_prompts: list[str] = []
 
-    def folder(self) -> Iterator[Sample | Skipped]:
-        """The pictures of a folder and below it."""
+    def items(self) -> Iterator[Item]:
+        source = self.source
+        yield from (Skipped(source.prefix + path, reason) for path, reason in source.listing.refused)
+        manifest = next((name for name in source.listing.names if name.lower().endswith(".json")), None)
+        yield from self.folder() if manifest is None else self.manifest(manifest)
+        self.files.require()
+        for note in self.files.notes:
+            yield Noted(source.prefix + note.path, note.reason)
+        if self.many_prompts:
+            reason = f"{len(self.many_prompts)} pictures have several main prompts, of which the strongest file's first"
+            shown = listed(self.many_prompts, _SHOWN)
+            yield Noted(source.prefix + self.many_prompts[0], f"{reason} is used: {shown}")
+
+    def folder(self) -> Iterator[Item]:
         there = set(self.source.listing.names)
         for name in self.source.listing.names:
             stem, suffix = os.path.splitext(name)
@@ -106,14 +141,13 @@ class _Reading:
                     if sidecar in there and sidecar.rpartition("/")[2] not in MANIFESTS:
                         read = self.files.text if end in CAPTIONS else self.files.yaml
                         layer = read(sidecar).over(layer)
-            yield from self._sample(name, name, self.source.root / name, layer)
+            yield self._sample(name, name, self.source.root / name, layer)
 
-    def manifest(self, listed: str) -> Iterator[Sample | Skipped]:
-        """The entries of a manifest."""
+    def manifest(self, manifest: str) -> Iterator[Item]:
         root, seen = self.source.root, Counter[str]()
-        for count, entry in enumerate(manifest(root / listed), start=1):
+        for count, entry in enumerate(read_manifest(root / manifest), start=1):
             where = functools.partial(_entry, count)
-            layer = self.files.mapping(entry, listed, where=where, also=("image",))
+            layer = self.files.mapping(entry, manifest, where=where, also=("image",))
             written = entry["image"]
             picture = _find(root, written)
             if picture is None:
@@ -123,29 +157,9 @@ class _Reading:
                 continue
             seen[written] += 1
             key = written if seen[written] == 1 else f"{written}#{seen[written]}"
-            yield from self._sample(key, written, picture, layer)
-
-    def require_captions(self) -> None:
-        """Raises E1203 for pictures without a main prompt."""
-        if self.missing:
-            count, root = len(self.missing), self.source.root
-            raise DatasetError(
-                f"{root}: {count} picture{'s have' if count > 1 else ' has'} no caption: {_some(self.missing)}; a name "
-                "that begins with an underscore says nothing: add a .txt file beside each, or set "
-                "data.captions.missing=empty (or skip)",
-                code="E1203",
-            )
-
-    def notes(self) -> Iterator[Noted]:
-        """What the report should tell."""
-        for note in self.files.notes:
-            yield Noted(self.source.prefix + note.path, note.reason)
-        if self.many_prompts:
-            reason = f"{len(self.many_prompts)} pictures have several main prompts, of which the strongest file's first"
-            yield Noted(self.source.prefix + self.many_prompts[0], f"{reason} is used: {_some(self.many_prompts)}")
+            yield self._sample(key, written, picture, layer)
 
     def _of_folder(self, folder: str, there: set[str]) -> Layer:
-        """What holds for the pictures of a folder."""
         if folder in self.whole:
             return self.whole[folder]
         inside = f"{folder}/" if folder else ""
@@ -154,40 +168,31 @@ class _Reading:
             above = folder.rpartition("/")[0]
             self._of_folder(above, there)
             below = self.inherited[above]
+        files = self.files
         for name in (inside + one for one in GLOBALS if inside + one in there):
-            below = self.files.yaml(name).over(below)
+            below = files.yaml(name).over(below)
         self.inherited[folder] = here = below
         # a number in a txt file gives way to local.yaml; the names of batches and the scale of the loss do not
-        for key in ("multiply", "cond_dropout", "flip_p"):
-            if f"{inside}{key}.txt" in there:
-                here = self.files.number(f"{inside}{key}.txt", key).over(here)
-        for name in (inside + one for one in LOCALS if inside + one in there):
-            here = self.files.yaml(name).over(here)
-        if f"{inside}batch_id.txt" in there:
-            here = self.files.name(f"{inside}batch_id.txt").over(here)
-        if f"{inside}loss_scale.txt" in there:
-            here = self.files.number(f"{inside}loss_scale.txt", "loss_scale").over(here)
-        if f"{inside}shuffle_tags.txt" in there:
-            here = Layer(shuffle_tags=True).over(here)
+        of_folder: list[tuple[str, Callable[[str], Layer]]] = [
+            *(
+                (f"{key}.txt", functools.partial(files.number, key=key))
+                for key in ("multiply", "cond_dropout", "flip_p")
+            ),
+            *((one, files.yaml) for one in LOCALS),
+            ("batch_id.txt", files.name),
+            ("loss_scale.txt", functools.partial(files.number, key="loss_scale")),
+            ("shuffle_tags.txt", lambda name: Layer(shuffle_tags=True)),
+        ]
+        for name, read in of_folder:
+            if inside + name in there:
+                here = read(inside + name).over(here)
         self.whole[folder] = here
         return here
 
-    def _sample(self, key: str, name: str, path: Path, layer: Layer) -> Iterator[Sample | Skipped]:
+    def _sample(self, key: str, name: str, path: Path, layer: Layer) -> Sample:
         layer = layer.with_name(name)
         if len(layer.prompts) > 1:
             self.many_prompts.append(key)
-        if not layer.prompts:
-            match self.source.settings.captions.missing:
-                case "skip":
-                    yield Skipped(self.source.prefix + key, "no caption", is_wanted=True)
-                    return
-                case "error":
-                    self.missing.append(key)
-                    return
-                case "empty":
-                    pass
-                case _:
-                    raise AssertionError(self.source.settings.captions.missing)
         tags = sorted(layer.tags, key=lambda tag: -tag[1])
         caption = Tags(
             layer.prompts[0] if layer.prompts else "",
@@ -195,10 +200,10 @@ class _Reading:
             tuple(weight for _, weight in tags),
             layer.max_caption_length or NO_LIMIT,
         )
-        yield Sample(
+        return Sample(
             self.source.prefix + key,
             path,
-            (caption.text,),
+            (caption.text,) if layer.prompts or self.source.settings.captions.missing == "empty" else (),
             repeats=self.source.repeats * (layer.multiply or 1.0),
             weight=1.0 if layer.loss_scale is None else layer.loss_scale,
             group="" if layer.batch_id in (None, NAMELESS) else layer.batch_id,
@@ -207,14 +212,11 @@ class _Reading:
 
 
 def _overrides(layer: Layer, caption: Tags) -> Iterator[tuple[str, str]]:
-    if layer.flip_p is not None:
-        yield "flip", repr(layer.flip_p)
-    if layer.cond_dropout is not None:
-        yield "caption_dropout", repr(layer.cond_dropout)
+    for name, value in (("flip", layer.flip_p), ("caption_dropout", layer.cond_dropout), ("rating", layer.rating)):
+        if value is not None:
+            yield name, repr(value)
     if layer.shuffle_tags:
         yield "shuffle_tags", "true"
-    if layer.rating is not None:
-        yield "rating", repr(layer.rating)
     if not caption.is_plain:
         yield "tags", caption.encoded()
 
@@ -247,10 +249,6 @@ def _caption_file(root: Path, listed: Collection[str], name: str, text: str) -> 
 
 def _entry(count: int, _place: Place) -> str:
     return f": entry {count}"
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
 
 
 FORMAT = Format(

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mezzotint.data.formats.shared.tables import ColumnNames, Row, require_columns, require_data
+from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, require_columns, require_data
 from mezzotint.errors import DatasetError
 
 _ROWS = 64  # at a time, since each may hold a picture
 
 
-def rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of a parquet file, or of an arrow file (stream or file layout), counted from 0.
 
     A picture is a text (a path), bytes, or a struct of `bytes` and `path`, as a dict. Raises DatasetError E1211 for a
@@ -26,7 +26,7 @@ def rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
         number = 0
         for batch in _parquet(path, columns) if path.suffix.lower() == ".parquet" else _arrow(path, columns):
             for picture, caption in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                yield Row(number, picture, caption)
+                yield TableRow(number, picture, caption)
                 number += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         words = " ".join(str(error).split())[:200]

@@ -3,31 +3,28 @@ it has, why it makes no sample."""
 
 from __future__ import annotations
 
-import math
 import os
 import posixpath
 import re
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mezzotint.data.files.listing import Unusable
-from mezzotint.data.formats.base import Noted, Skipped, Source
-from mezzotint.data.formats.shared.sidecars import of_lines
+from mezzotint.data.formats.base import Item, Noted, Skipped, Source
+from mezzotint.data.formats.shared.captions import captions_in, is_absent, kind_of
 from mezzotint.data.formats.shared.table_files import is_manifest, is_table
-from mezzotint.data.formats.shared.tables import ColumnNames, Row, csv_rows, jsonl, kind_of
+from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, csv_rows, jsonl
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import CaptionSettings
+from mezzotint.recipe.counting import listed
 from mezzotint.stages import Sample
 
-MAX_CAPTION_BYTES = 1_000_000
 _OUTSIDE = re.compile(r"/|\\|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]*://|(file|data):", re.IGNORECASE)
 _SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowKind:
     """What the rows name. endings: of the files. word: what they are called, in sentences. column: the column that
     `data.columns.image` means where it says `image`. fixed: the columns of tables that are all .csv, whatever
     `data.columns` says, and in which an empty caption is one. has_doubles: whether a row that says what an earlier one
@@ -40,7 +37,7 @@ class Kind:
     has_doubles: bool = False
 
 
-def samples(source: Source, kind: Kind) -> Iterator[Sample | Skipped | Noted]:
+def samples(source: Source, kind: RowKind) -> Iterator[Item]:
     """One sample for each row, in the order of tables and rows, or why there is none.
 
     Rows are named `table:number`: of its first line, from 1, in .jsonl and .csv; from 0 in .parquet and .arrow. A
@@ -52,79 +49,61 @@ def samples(source: Source, kind: Kind) -> Iterator[Sample | Skipped | Noted]:
     Raises DatasetError, after all rows were looked at: E1213 when rows name files outside the table's folder, E1203
     when captions are missing and `captions.missing=error`. E1211, E1212 and E1214 for a table that cannot be read.
     """
-    reading = _Reading(source, kind)
+    reader = _RowReader(source, kind)
     for name in source.listing.names:
         if is_table(name):
-            yield from reading.table(name)
-    reading.require()
-    yield from reading.rest()
+            yield from reader.table(name)
+    reader.require()
+    yield from reader.rest()
 
 
 class _Outside(Exception):
-    """A row that names a file outside its table's folder."""
+    pass
 
 
-@dataclass(slots=True)
-class _Some:
-    """A number of rows, of which the first few are shown."""
-
-    shown: list[str] = field(default_factory=list)
-    count: int = 0
-
-    def add(self, text: str) -> None:
-        self.count += 1
-        if len(self.shown) < _SHOWN:
-            self.shown.append(text)
-
-    def __str__(self) -> str:
-        more = f" and {self.count - len(self.shown)} more" if self.count > len(self.shown) else ""
-        return ", ".join(self.shown) + more
-
-
-class _Reading:
+class _RowReader:
     """What is known of the rows read so far."""
 
-    def __init__(self, source: Source, kind: Kind) -> None:
+    def __init__(self, source: Source, kind: RowKind) -> None:
         self._source = source
         self._kind = kind
         self._pictures = {name for name in source.listing.names if not is_table(name)}
         self._refused = dict(source.listing.refused)
         self._named: dict[str, dict[tuple[str, ...], str]] = {}  # picture → captions → the row that has them
         self._times: dict[str, int] = {}
-        self._missing, self._outside = _Some(), _Some()
+        self._missing: list[str] = []
+        self._outside: list[str] = []
 
-    def table(self, name: str) -> Iterator[Sample | Skipped | Noted]:
-        """What the rows of a table become."""
-        repeated = _Some()
+    def table(self, name: str) -> Iterator[Item]:
+        repeated: list[str] = []
         for row in _rows(self._source, name, self._kind):
             item = self._item(name, row, repeated)
             if item is not None:
                 yield item
-        if repeated.count:
+        if repeated:
             word, other = self._kind.word, "" if self._kind.has_doubles else " with other captions"
-            many = f"rows name {word}s" if repeated.count > 1 else f"row names a {word}"
-            reason = f"{repeated.count} {many} of an earlier row{other}: a sample each: {repeated}"
+            many = f"rows name {word}s" if len(repeated) > 1 else f"row names a {word}"
+            reason = f"{len(repeated)} {many} of an earlier row{other}: a sample each: {listed(repeated, _SHOWN)}"
             yield Noted(self._source.prefix + name, reason)
 
     def require(self) -> None:
         """Raises E1213 and E1203 for what the rows of all tables have in common."""
         root = self._source.root
-        if self._outside.count:
+        if self._outside:
             raise DatasetError(
                 f"{root}: {_rows_are(self._outside, 'names', 'name')} a file outside the folder of the table: "
-                f"{self._outside}; write names relative to that folder, without .., and put the {self._kind.word}s "
-                "below it",
+                f"{listed(self._outside, _SHOWN)}; write names relative to that folder, without .., and put the "
+                f"{self._kind.word}s below it",
                 code="E1213",
             )
-        if self._missing.count:
+        if self._missing:
             raise DatasetError(
-                f"{root}: {_rows_are(self._missing, 'has', 'have')} no caption: {self._missing}; add them, or set "
-                "data.captions.missing=empty (or skip)",
+                f"{root}: {_rows_are(self._missing, 'has', 'have')} no caption: {listed(self._missing, _SHOWN)}; add "
+                "them, or set data.captions.missing=empty (or skip)",
                 code="E1203",
             )
 
     def rest(self) -> Iterator[Skipped]:
-        """What no row has named."""
         prefix = self._source.prefix
         for path, reason in self._refused.items():
             if path not in self._named:
@@ -133,7 +112,7 @@ class _Reading:
             if name in self._pictures and name not in self._named:
                 yield Skipped(prefix + name, "no row of a table names it", is_wanted=True)
 
-    def _item(self, table: str, row: Row, repeated: _Some) -> Sample | Skipped | None:
+    def _item(self, table: str, row: TableRow, repeated: list[str]) -> Sample | Skipped | None:
         place = f"{table}:{row.number}"
         where = self._source.prefix + place
         try:
@@ -141,11 +120,11 @@ class _Reading:
                 raise Unusable(row.fault)
             name, path = self._picture(table, row)
             captions = captions_in(row.caption, self._source.settings.captions)
-            if captions is None:
+            if not captions:
                 return self._without_caption(name or place, path, place)
             return self._sample(name or place, path, captions, place, repeated if name else None)
         except _Outside as error:
-            self._outside.add(f"{place} ({error})")
+            self._outside.append(f"{place} ({error})")
         except Unusable as error:
             return Skipped(where, str(error))
         return None
@@ -157,13 +136,13 @@ class _Reading:
             case "empty":
                 return self._sample(name, path, ("",), place, None)
             case "error":
-                self._missing.add(place)
+                self._missing.append(place)
                 return None
             case _:
                 raise AssertionError(self._source.settings.captions.missing)
 
     def _sample(
-        self, name: str, path: Path, captions: tuple[str, ...], place: str, repeated: _Some | None
+        self, name: str, path: Path, captions: tuple[str, ...], place: str, repeated: list[str] | None
     ) -> Sample | Skipped:
         before = self._named.setdefault(name, {})
         if captions in before and not self._kind.has_doubles:
@@ -175,28 +154,28 @@ class _Reading:
         if number > 1:
             key = f"{name}#{number}"
             if repeated is not None:
-                repeated.add(f"{place} ({key})")
+                repeated.append(f"{place} ({key})")
         return Sample(self._source.prefix + key, path, captions, repeats=self._source.repeats)
 
-    def _picture(self, table: str, row: Row) -> tuple[str, Path]:
+    def _picture(self, table: str, row: TableRow) -> tuple[str, Path]:
         """The name below the root and the path of a row's picture; the name is empty for one inside the table."""
         value = row.picture
         if isinstance(value, dict):
             value = value.get("bytes") or value.get("path")
         if isinstance(value, (bytes, bytearray)):
-            return "", self._kept(bytes(value))
-        if _is_absent(value):
+            return "", self._put(bytes(value))
+        if is_absent(value):
             raise Unusable(f"no {self._kind.word}")
         if not isinstance(value, str):
             raise Unusable(f"its {self._kind.word} is {kind_of(value)}, not the name of a file")
         if isinstance(row.picture, dict) and value.startswith("/"):
-            kept = _of_library_cache(value, self._source)
-            if kept is not None:
-                return "", self._kept(kept)
+            cached = _of_library_cache(value, self._source)
+            if cached is not None:
+                return "", self._put(cached)
         name = self._inside(value, table)
         return name, self._source.root / name
 
-    def _kept(self, data: bytes) -> Path:
+    def _put(self, data: bytes) -> Path:
         assert self._source.pictures is not None, "a source that is read has a place for pictures"
         return self._source.pictures.put(data)
 
@@ -219,11 +198,10 @@ class _Reading:
         raise Unusable(f"{shown}: no such file below the folder of the table{hint}")
 
 
-def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
+def _rows(source: Source, name: str, kind: RowKind) -> Iterator[TableRow]:
     path, columns = source.root / name, source.settings.columns
     if kind.fixed is not None:
-        rows = csv_rows(path, kind.fixed)
-        return (row if row.fault else replace(row, caption=row.caption or "") for row in rows)
+        return (row if row.fault else replace(row, caption=row.caption or "") for row in csv_rows(path, kind.fixed))
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
     names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
@@ -238,7 +216,7 @@ def _rows(source: Source, name: str, kind: Kind) -> Iterator[Row]:
             return _arrow_rows(path, names)
 
 
-def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def _arrow_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     try:
         from mezzotint.data.formats.shared import _arrow
     except ImportError as error:
@@ -257,36 +235,5 @@ def _of_library_cache(path: str, source: Source) -> bytes | None:
     return _hub.cached_file(path, source.root, source.settings.hub_cache)
 
 
-def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...] | None:
-    """The captions of a row, None when it has none. Raises Unusable."""
-    if _is_absent(value):
-        return None
-    texts = [text for text in value if not _is_absent(text)] if isinstance(value, list) else [value]
-    captions: list[str] = []
-    for text in texts:
-        if not isinstance(text, str):
-            among = "among its captions is" if isinstance(value, list) else "its caption is"
-            raise Unusable(f"{among} {kind_of(text)}, not a text")
-        _require_text(text)
-        lines = [line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line]
-        captions += of_lines(lines, settings)
-    return tuple(captions) or None
-
-
-def _require_text(text: str) -> None:
-    try:
-        size = len(text.encode("utf-8"))
-    except UnicodeEncodeError as error:
-        raise Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
-    if size > MAX_CAPTION_BYTES:
-        raise Unusable(f"its caption has more than {MAX_CAPTION_BYTES:,} bytes")
-    if "\0" in text:
-        raise Unusable("its caption holds NUL")
-
-
-def _is_absent(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and math.isnan(value))
-
-
-def _rows_are(rows: _Some, one: str, many: str) -> str:
-    return f"{rows.count} rows {many}" if rows.count > 1 else f"a row {one}"
+def _rows_are(rows: Sequence[str], one: str, many: str) -> str:
+    return f"{len(rows)} rows {many}" if len(rows) > 1 else f"a row {one}"

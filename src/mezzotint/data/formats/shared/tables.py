@@ -15,7 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
+from mezzotint.data.formats.shared.captions import kind_of, unique_keys
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.counting import counted, listed
 
 MAX_LINE = 16 << 20
 """Characters of the longest line of metadata.jsonl."""
@@ -34,7 +36,7 @@ class ColumnNames:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption: as they stand
     there, None when absent. fault: why the row cannot be read, or "" when it can."""
 
@@ -44,7 +46,7 @@ class Row:
     fault: str = ""
 
 
-def jsonl(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def jsonl(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of JSON lines, UTF-8; empty lines are left out. Raises DatasetError E1211 for what is no such file, and
     E1212, after the last line, when no line has a column that is wanted."""
     seen: set[str] = set()
@@ -62,7 +64,7 @@ def jsonl(path: Path, columns: ColumnNames) -> Iterator[Row]:
         require_columns(path, columns, sorted(seen))
 
 
-def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
+def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of a CSV table, UTF-8, with a header line: comma, semicolon or tab between fields, whichever makes a
     header with the picture's column; quotes doubled inside quotes; line ends inside quotes. An empty field is None.
     Raises DatasetError E1211 for what is no such file, E1212 for a column that is missing or stands twice."""
@@ -77,13 +79,10 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
-                    yield Row(begin, fields[picture] or None, fields[caption] or None)
+                    yield TableRow(begin, fields[picture] or None, fields[caption] or None)
                 elif fields:
-                    many = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
-                    fault = (
-                        f"{many}, but the header has {len(header)}; a text that holds the separator stands in quotes"
-                    )
-                    yield Row(begin, fault=fault)
+                    many = f"{counted(len(fields), 'field')}, but the header has {len(header)}"
+                    yield TableRow(begin, fault=f"{many}; a text that holds the separator stands in quotes")
                 begin = reader.line_num + 1
         except csv.Error as error:
             raise DatasetError(f"{path}: the record that begins in line {begin}: {error}", code="E1211") from error
@@ -91,21 +90,16 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[Row]:
 
 def require_columns(path: Path, columns: ColumnNames, there: Sequence[str]) -> tuple[int, int]:
     """Where the picture's and the caption's column are among `there`. Raises DatasetError E1212, which lists them."""
-    shown = ", ".join(repr(name[:80]) for name in there[:_SHOWN_COLUMNS])
-    listing = f"its columns are {shown}{' …' if len(there) > _SHOWN_COLUMNS else ''}" if there else "it is empty"
+    shown = listed([repr(name[:80]) for name in there], _SHOWN_COLUMNS)
+    listing = f"its columns are {shown}" if there else "it is empty"
     picture = next((name for name in columns.pictures if name in there), None)
-    if picture is None:
-        raise DatasetError(
-            f"{path}: no column {' or '.join(map(repr, columns.pictures))} for the picture; {listing}; "
-            f"{columns.remedy or 'set data.columns.image'}",
-            code="E1212",
-        )
-    if columns.caption not in there:
-        raise DatasetError(
-            f"{path}: no column {columns.caption!r} for the caption; {listing}; "
-            f"{columns.remedy or 'set data.columns.caption'}",
-            code="E1212",
-        )
+    for name, names, word in ((picture, columns.pictures, "picture"), (columns.caption, [columns.caption], "caption")):
+        if name not in there:
+            remedy = columns.remedy or f"set data.columns.{'image' if word == 'picture' else word}"
+            raise DatasetError(
+                f"{path}: no column {' or '.join(map(repr, names))} for the {word}; {listing}; {remedy}", code="E1212"
+            )
+    assert picture is not None
     for name in (picture, columns.caption):
         if list(there).count(name) > 1:
             raise DatasetError(f"{path}: the column {name!r} stands twice; {listing}", code="E1212")
@@ -136,26 +130,17 @@ def _text(path: Path) -> Iterator[TextIO]:
         yield f
 
 
-def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Row:
+def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> TableRow:
     try:
-        value = json.loads(line, object_pairs_hook=_object)
+        value = json.loads(line, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         what = "nested too deep" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
-        return Row(number, fault=f"not JSON: {what}")
+        return TableRow(number, fault=f"not JSON: {what}")
     if not isinstance(value, dict):
-        return Row(number, fault=f"{kind_of(value)}, not an object")
+        return TableRow(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)
     picture = next((value[name] for name in columns.pictures if value.get(name) is not None), None)
-    return Row(number, picture, value.get(columns.caption))
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice")
-    return value
+    return TableRow(number, picture, value.get(columns.caption))
 
 
 def _delimiter(header: str, columns: ColumnNames) -> str:
@@ -164,22 +149,3 @@ def _delimiter(header: str, columns: ColumnNames) -> str:
         if names & set(columns.pictures):
             return delimiter
     return ","
-
-
-def kind_of(value: object) -> str:
-    """A value's kind, for a sentence."""
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true or false"
-        case int() | float():
-            return f"a number ({value!r:.40})"
-        case str():
-            return "a text"
-        case list() | tuple():
-            return "a list"
-        case bytes():
-            return "bytes"
-        case _:
-            return "an object"

@@ -1,0 +1,133 @@
+"""Captions as formats meet them: texts of files and rows, lines of a text, and what becomes of samples without one."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from mezzotint import outside
+from mezzotint.data.files.listing import Unusable
+from mezzotint.data.formats.base import Item, Skipped, Source
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.data import CaptionSettings
+from mezzotint.stages import Sample
+
+MAX_BYTES = 1_000_000
+"""Of a caption."""
+
+
+def read_text(path: Path) -> str:
+    """The text of a caption file: UTF-8, with or without byte order mark. Raises Unusable."""
+    try:
+        data = outside.read_bytes(path, limit=MAX_BYTES)
+    except outside.NoPlainFile as error:
+        raise Unusable(f"caption {path.name}: more than {MAX_BYTES:,} bytes, or no plain file") from error
+    except OSError as error:
+        raise Unusable(f"caption {path.name}: {error.strerror}") from error
+    if b"\0" in data:
+        raise Unusable(f"caption {path.name}: holds NUL, so it is not text; save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unusable(f"caption {path.name}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+
+
+def lines_of(text: str) -> tuple[str, ...]:
+    """The lines of a text, ended by LF, CRLF or CR: stripped, and empty ones left out."""
+    return tuple(line for line in map(str.strip, re.split(r"\r\n|\r|\n", text)) if line)
+
+
+def captions_of(lines: Sequence[str], settings: CaptionSettings) -> tuple[str, ...]:
+    """The captions that the lines of one text make, by `captions.lines`; without a line, the empty one."""
+    match settings.lines:
+        case "join":
+            return (" ".join(lines),)
+        case "first":
+            return (lines[0] if lines else "",)
+        case "choose":
+            return tuple(lines) or ("",)
+        case _:
+            raise AssertionError(settings.lines)
+
+
+def captions_in(value: Any, settings: CaptionSettings) -> tuple[str, ...]:
+    """The captions of a value of JSON or of a table: a text, or texts to choose from; none at all where it is absent.
+    Raises Unusable."""
+    if is_absent(value):
+        return ()
+    captions: list[str] = []
+    for text in [text for text in value if not is_absent(text)] if isinstance(value, list) else [value]:
+        if not isinstance(text, str):
+            among = "among its captions is" if isinstance(value, list) else "its caption is"
+            raise Unusable(f"{among} {kind_of(text)}, not a text")
+        _require_text(text)
+        captions += captions_of(lines_of(text), settings)
+    return tuple(captions)
+
+
+def _require_text(text: str) -> None:
+    try:
+        size = len(text.encode("utf-8"))
+    except UnicodeEncodeError as error:
+        raise Unusable("its caption is not UTF-8, or holds half a surrogate pair") from error
+    if size > MAX_BYTES:
+        raise Unusable(f"its caption has more than {MAX_BYTES:,} bytes")
+    if "\0" in text:
+        raise Unusable("its caption holds NUL")
+
+
+def with_captions(items: Iterator[Item], source: Source, sentence: Callable[[Sequence[str]], str]) -> Iterator[Item]:
+    """The items of a source, of which samples without a caption become what `captions.missing` says.
+
+    sentence: what to say of those without one, by their keys. Raises DatasetError E1203 with it, after all samples, if
+    there are such and `captions.missing=error`.
+    """
+    missing = []
+    for item in items:
+        if not isinstance(item, Sample) or item.captions:
+            yield item
+            continue
+        match source.settings.captions.missing:
+            case "skip":
+                yield Skipped(item.key, "no caption", is_wanted=True)
+            case "empty":
+                yield replace(item, captions=("",))
+            case "error":
+                missing.append(item.key.removeprefix(source.prefix))
+            case _:
+                raise AssertionError(source.settings.captions.missing)
+    if missing:
+        raise DatasetError(f"{source.root}: {sentence(missing)}", code="E1203")
+
+
+def is_absent(value: Any) -> bool:
+    """Whether a value of a table is none: None and NaN are."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def kind_of(value: object) -> str:
+    """A value's kind, for a sentence."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"a number ({value!r:.40})"
+    kinds = {
+        type(None): "nothing",
+        bool: "true or false",
+        str: "a text",
+        list: "a list",
+        tuple: "a list",
+        bytes: "bytes",
+    }
+    return kinds.get(type(value), "an object")
+
+
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError where a key stands twice."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return value

@@ -1,0 +1,254 @@
+"""The format `webdataset`: pictures and captions in tar shards, grouped by key, read where they lie."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from mezzotint.data.files.listing import Listing, Unusable, walk
+from mezzotint.data.files.tar_members import Member
+from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
+from mezzotint.data.formats.shared.captions import MAX_BYTES, captions_in, with_captions
+from mezzotint.data.media import decoding
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.counting import listed
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.stages import Sample
+
+SUFFIXES = frozenset({".tar"})
+
+_PICTURES = frozenset(ending.removeprefix(".") for ending in decoding.SUFFIXES)
+_TEXTS = ("txt", "caption", "cls")
+_USUAL = "text"
+_MAX_JSON = 16 << 20
+_RANGE = re.compile(r"\{([^{}]*)\}")
+_SPAN = re.compile(r"(\d+)\.\.(\d+)")
+_COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
+_MOST_SHARDS = 1_000_000
+
+
+# --- which shards -----------------------------------------------------------------------------------------------------
+
+
+def list_files(path: Path, _settings: DataSettings) -> Listing:
+    """The shards below a folder, or those that a path names: one, or many with braces. Raises DatasetError E1201,
+    E1210 without a shard, E1281 for addresses of the network and braces that are none."""
+    if re.match(r"[a-z0-9+]+:/|pipe:", str(path), re.IGNORECASE):
+        raise DatasetError(f"{path}: shards are read from this machine's disks; fetch them first", code="E1281")
+    if path.suffix == ".tar" or "{" in str(path):
+        return _named_shards(path)
+    listing = walk(path, SUFFIXES)
+    if not listing.names:
+        packed = sum(count for ending, count in listing.unknown.items() if ending in (".gz", ".tgz", ".zst", ".xz"))
+        hint = f"; {packed} compressed files lie there, which have to be unpacked to .tar" if packed else ""
+        raise DatasetError(f"{listing.root}: no .tar file at any depth{hint}; put shards there", code="E1210")
+    return listing
+
+
+def _named_shards(path: Path) -> Listing:
+    paths = [Path(name).expanduser().absolute() for name in expanded(os.fspath(path))]
+    lost = [str(one) for one in paths if not one.is_file()]
+    if lost:
+        raise DatasetError(
+            f"{path}: no such file: {listed(lost, 5)}; data.path names shards that lie on this machine's disks",
+            code="E1201",
+        )
+    root = Path(os.path.commonpath([one.parent for one in paths])).resolve()
+    names = {os.fspath(one.parent.resolve().relative_to(root) / one.name) for one in paths}
+    return Listing.of_files(root, sorted(names, key=os.fsencode))
+
+
+def expanded(text: str) -> list[str]:
+    """`a{00..02}b` → a00b, a01b, a02b; `{x,y}` → x, y; several braces in all combinations. Raises DatasetError
+    E1281."""
+    parts = _RANGE.split(text)
+    choices = [[part] if number % 2 == 0 else _choices(part, text) for number, part in enumerate(parts)]
+    if any(sign in part for part in parts[::2] for sign in "{}") or prod(map(len, choices)) > _MOST_SHARDS:
+        raise _no_range(text)
+    return ["".join(choice) for choice in product(*choices)]
+
+
+def _choices(inside: str, text: str) -> list[str]:
+    span = _SPAN.fullmatch(inside)
+    if span is None and "," in inside:
+        return inside.split(",")
+    if span is None or not (first := int(span[1])) <= (last := int(span[2])) < first + _MOST_SHARDS:
+        raise _no_range(text)
+    width = len(span[1]) if span[1].startswith("0") or len(span[1]) == len(span[2]) else 0
+    return [f"{number:0{width}d}" for number in range(first, last + 1)]
+
+
+def _no_range(text: str) -> DatasetError:
+    how = "a range of shards is written {000..011}, from the smaller number, or {train,extra}"
+    return DatasetError(f"{text}: {how}", code="E1281")
+
+
+# --- what is in a shard -----------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class MembersOfKey:
+    """Members of one key. fields: by ending, lower case, without its first dot. fault: why they make no sample."""
+
+    fields: dict[str, Member] = field(default_factory=dict)
+    fault: str = ""
+
+
+def grouped(path: Path) -> tuple[dict[str, MembersOfKey], int]:
+    """The members of a shard by key, in the order of their first, and how many have no key: a name that begins with a
+    dot or has none. A key is a member's path up to the first dot of its last part. Raises DatasetError E1280 for what
+    is no tar archive, is compressed, damaged or cut off."""
+    groups: dict[str, MembersOfKey] = {}
+    others = 0
+    for name, member in _members(path):
+        folder, slash, last = name.removeprefix("./").rpartition("/")
+        stem, _, ending = last.partition(".")
+        if not stem or not ending:
+            others += 1
+            continue
+        group, ending = groups.setdefault(folder + slash + stem, MembersOfKey()), ending.lower()
+        if member is None:
+            group.fault = f"{last!a} is a link or a device, not a file"
+        elif ending in group.fields:
+            group.fault = f"{last!a} stands twice in the shard, and nobody can tell which is meant"
+        else:
+            group.fields[ending] = member
+    return groups, others
+
+
+def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
+    """The name of every member and where it lies, None for what is no plain file. Headers alone are read."""
+    last = ""
+    try:
+        with open(path, "rb") as file, tarfile.open(
+            fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
+        ) as archive:  # fmt: skip
+            for info in archive:
+                last = info.name
+                if not info.isdir():
+                    is_plain = info.isreg() and not info.issparse()
+                    yield last, Member(path, last, info.offset_data, info.size) if is_plain else None
+            file.seek(archive.offset)
+            rest = file.read(tarfile.BLOCKSIZE)
+            if rest.strip(b"\0") or 0 < len(rest) < tarfile.BLOCKSIZE:
+                raise tarfile.ReadError(f"byte {archive.offset:,} is no header")
+    except tarfile.TarError as error:
+        raise DatasetError(f"{path}: {_why_none(path, last, error)}", code="E1280") from error
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror or error}", code="E1280") from error
+
+
+def _why_none(path: Path, last: str, error: Exception) -> str:
+    with open(path, "rb") as file:
+        head = file.read(2)
+    if not head:
+        return "is empty; fetch the shard again, or take it away"
+    if head in _COMPRESSED:
+        return f"is compressed ({_COMPRESSED[head]}), so that nothing in it can be read by its place; unpack it to .tar"
+    after = f" after its member {last!a}" if last else ""
+    return f"is no whole tar archive: it ends or is damaged{after} ({error}); fetch the shard again, or take it away"
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def read_samples(source: Source) -> Iterator[Item]:
+    """One sample for each key of each shard that has a picture, in their order, or why there is none.
+
+    A sample's key is `SHARD/PICTURE`. Its caption is the column `columns.caption` of its .json, or else its .txt,
+    .caption or .cls. Raises DatasetError E1280 for a shard that cannot be read, E1203 (`captions.with_captions`), E1212
+    when no .json has the column.
+    """
+    reader = _ShardReader(source)
+    return with_captions(reader.items(), source, reader.without_captions)
+
+
+class _ShardReader:
+    """Reads the shards of a source, and remembers which columns their .json have."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._column = source.settings.columns.caption
+        self._has_column = False
+        self._columns: set[str] = set()
+
+    def items(self) -> Iterator[Item]:
+        prefix = self._source.prefix
+        for path, reason in self._source.listing.refused:
+            yield Skipped(prefix + path, reason)
+        for name in self._source.listing.names:
+            groups, others = grouped(self._source.root / name)
+            if others:
+                yield Noted(prefix + name, f"{others} members have no key and were not looked at")
+            for key, group in groups.items():
+                try:
+                    yield self._of_group(f"{prefix}{name}/", group)
+                except Unusable as error:
+                    yield Skipped(f"{prefix}{name}/{key}", str(error))
+        if self._columns and not self._has_column and self._column != _USUAL:
+            shown = ", ".join(sorted(map(repr, self._columns))[:30])
+            raise DatasetError(
+                f"{self._source.root}: no .json has {self._column!r}; they have {shown}; set data.columns.caption",
+                code="E1212",
+            )
+
+    def without_captions(self, names: Sequence[str]) -> str:
+        return (
+            f"no caption for {listed(names, 10)}: a .txt of the same key, or a .json with {self._column!r} "
+            "(data.columns.caption); or set data.captions.missing=empty (or skip)"
+        )
+
+    def _of_group(self, prefix: str, group: MembersOfKey) -> Item:
+        if group.fault:
+            raise Unusable(group.fault)
+        pictures = [member for ending, member in group.fields.items() if ending in _PICTURES]
+        if not pictures:
+            first = next(iter(group.fields.values()))
+            return Skipped(prefix + first.name, "no picture of its key", is_wanted=True)
+        if len(pictures) > 1:
+            names = " and ".join(ascii(member.name) for member in pictures)
+            raise Unusable(f"{names} are pictures of one key, and nobody can tell which is meant")
+        captions, picture = self._captions(group), pictures[0]
+        return Sample(prefix + picture.name, picture.path, captions, repeats=self._source.repeats)
+
+    def _captions(self, group: MembersOfKey) -> tuple[str, ...]:
+        settings = self._source.settings.captions
+        if "json" in group.fields:
+            value = _object(group.fields["json"])
+            self._columns.update(list(value)[:100] if len(self._columns) < 100 else ())
+            if value.get(self._column) is not None:
+                self._has_column = True
+                return captions_in(value[self._column], settings)
+        text = next((group.fields[ending] for ending in _TEXTS if ending in group.fields), None)
+        return () if text is None else captions_in(_text(text, MAX_BYTES), settings)
+
+
+def _object(member: Member) -> dict[str, Any]:
+    try:
+        value = json.loads(_text(member, _MAX_JSON))
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"{member.name!a}: not JSON: {getattr(error, 'msg', 'nested too deep')}") from error
+    if not isinstance(value, dict):
+        raise Unusable(f"{member.name!a}: no JSON object")
+    return value
+
+
+def _text(member: Member, most: int) -> str:
+    if member.size > most:
+        raise Unusable(f"{member.name!a}: more than {most:,} bytes")
+    try:
+        with member.opened() as file:
+            return file.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Unusable(f"{member.name!a}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
+
+
+FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files)

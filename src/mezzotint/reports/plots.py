@@ -1,0 +1,129 @@
+"""The pictures of a run's loss and of a benchmark: two curves above each other, PNG of 1650 × 1050 pixels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from mezzotint.reports.curves import Column, Curves
+
+_INK, _PAPER_INK, _RAW, _SMOOTH, _HELD, _EMA = "#222222", "#777777", "#b9c6d8", "#1f4e8c", "#c4462d", "#e08e2b"
+_RATES = ("#3d7a5f", "#7a5fa0", "#a07a3d", "#5f8fa0")
+_RUNS = (_SMOOTH, _HELD, "#3d7a5f", "#7a5fa0")
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """A row of a benchmark. loss, seconds: of each step, in order."""
+
+    name: str
+    loss: Sequence[float]
+    seconds: Sequence[float]
+
+
+def plot_loss(curves: Curves, *, title: str) -> bytes:
+    """Logged steps, the smoothed curve, held-out measurements, the learning rate below. Needs at least one step."""
+    # room at the sides: a run of one step has an axis, too
+    first = min(curves.steps[0], *curves.held_out_steps.tolist(), np.inf)
+    room = max(0.5, 0.01 * (curves.steps[-1] - first))
+    figure, above, below = _panels(title, (3, 1), (first - room, curves.steps[-1] + room))
+    # fixed margins and little compression: working out a layout takes as long as the rest of the drawing
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.94, bottom=0.07, hspace=0.06)
+    _draw_loss(above, curves)
+    _draw_rates(below, curves.rates, curves.steps)
+    return _png(figure, pil_kwargs={"compress_level": 1})
+
+
+def plot_bench(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> bytes:
+    """The loss of each step, and below it the seconds each step took. runs: at least one, of at least one step.
+    warm_up: steps that the numbers leave out, shaded."""
+    figure, above, below = _panels(title, (1, 1), (0.5, max(len(run.loss) for run in runs) + 0.5))
+    figure.set_layout_engine("constrained")
+    for number, run in enumerate(runs):
+        colour, label = _RUNS[number % len(_RUNS)], _plain(run.name)
+        steps = np.arange(1, len(run.loss) + 1)
+        above.plot(steps, run.loss, color=colour, lw=1.2, marker=".", ms=4, label=label)
+        median = float(np.median(run.seconds[min(warm_up, len(run.seconds) - 1) :]))
+        below.plot(steps, run.seconds, color=colour, lw=1.2, marker=".", ms=4, label=f"{label}, median {median:.3g} s")
+        below.axhline(median, color=colour, lw=0.8, ls="--")
+    above.set_ylabel("loss of the update", color=_PAPER_INK)
+    below.set_ylabel("seconds a step", color=_PAPER_INK)
+    below.set_ylim(bottom=0.0)
+    for axes in (above, below):
+        if warm_up:
+            axes.axvspan(0.5, warm_up + 0.5, color="#f2f2f2", zorder=0)
+        axes.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=9)
+    return _png(figure)
+
+
+def _panels(title: str, heights: tuple[int, int], steps: tuple[float, float]) -> tuple[Figure, Any, Any]:
+    """A figure with two empty axes above each other. steps: where the common axis of steps begins and ends."""
+    figure = Figure(figsize=(11, 7), dpi=150, facecolor="white")
+    FigureCanvasAgg(figure)
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+    above.set_title(_plain(title), loc="left", fontsize=13, color=_INK, fontweight="bold", pad=12)
+    below.set_xlabel("step", color=_PAPER_INK)
+    below.xaxis.set_major_locator(MaxNLocator(integer=True))
+    below.set_xlim(*steps)
+    for axes in (above, below):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+        axes.tick_params(colors=_PAPER_INK, labelsize=9)
+        axes.grid(axis="y", color="#eeeeee", lw=0.8)
+        axes.set_axisbelow(True)
+    return figure, above, below
+
+
+def _png(figure: Figure, **options: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", metadata={"Software": None}, **options)
+    return file.getvalue()
+
+
+def _draw_loss(axes: Any, curves: Curves) -> None:
+    few = len(curves.steps) <= 60
+    shown = "each step" if curves.is_every_step else "logged steps"
+    axes.plot(curves.steps, curves.loss, color=_RAW, lw=0.9, marker="." if few else None, ms=5, label=shown)
+    axes.plot(curves.steps, curves.smoothed, color=_SMOOTH, lw=2.2, label="smoothed over all steps")
+    for values, colour, marker, label in (
+        (curves.held_out, _HELD, "o", "held out"),
+        (curves.held_out_ema, _EMA, "D", "held out, averaged weights"),
+    ):
+        if np.isfinite(values).any():
+            axes.plot(curves.held_out_steps, values, color=colour, lw=1.4, marker=marker, ms=4.5, label=label)
+    curve = np.concatenate([c[np.isfinite(c)] for c in (curves.smoothed, curves.held_out, curves.held_out_ema)])
+    raw = curves.loss[np.isfinite(curves.loss)]
+    if len(raw):
+        # single steps scatter widely: the highest percent of them may leave the picture, a curve never does
+        top = max(np.quantile(raw, 0.99), curve.max())
+        low = min(raw.min(), curve.min())
+        room = 0.08 * (top - low) or 0.1 * abs(top) or 0.1
+        axes.set_ylim(max(0.0, low - room) if low >= 0 else low - room, top + room)
+    axes.set_ylabel("loss", color=_PAPER_INK)
+    axes.legend(loc="upper right", frameon=False, labelcolor=_INK, fontsize=10)
+
+
+def _draw_rates(axes: Any, rates: Mapping[str, Column], steps: Column) -> None:
+    by_curve: dict[bytes, list[str]] = {}
+    for name, values in rates.items():
+        by_curve.setdefault(values.tobytes(), []).append(name)
+    for place, names in enumerate(by_curve.values()):
+        label = _plain(", ".join(names))
+        axes.plot(steps, rates[names[0]], color=_RATES[place % len(_RATES)], lw=1.6, label=label)
+    axes.set_ylabel("learning rate", color=_PAPER_INK)
+    axes.set_ylim(bottom=0.0)
+    axes.yaxis.set_major_locator(MaxNLocator(4))
+    axes.yaxis.set_major_formatter(lambda x, _: f"{x:.3g}")
+    if by_curve:
+        axes.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=9)
+
+
+def _plain(text: str) -> str:
+    return text.replace("$", r"\$")

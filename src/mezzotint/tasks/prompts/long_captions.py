@@ -1,0 +1,81 @@
+"""Captions that a text encoder cuts because they are too long: counted by its own tokenizer before a run begins.
+
+A token is a byte at least, so most captions need no look; of very many long ones some thousands are looked at, and the
+rest is estimated, which is said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.counting import counted
+
+_LOOKED_AT = 2000  # captions; some tenths of a second
+_MANY = 500
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LostWords:
+    """tokens: how many the longest caption of a row loses, by row. cut: captions that lose some, among those looked at.
+    looked_at: captions that were. long: captions that may be too long. all: captions there are."""
+
+    tokens: Mapping[int, int]
+    cut: int
+    looked_at: int
+    long: int
+    all: int
+
+
+def lost_words(family: ModelFamily, catalogue: Catalogue) -> LostWords | None:
+    """Counts over all samples. None where the model's tokenizer is not there: embeddings come from elsewhere then."""
+    try:
+        rows, numbers = catalogue.long_captions(_room(family))
+        chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
+        tokens: dict[int, int] = {}
+        cut = 0
+        for some in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
+            lost = family.lost_tokens([catalogue.caption(number) for number in numbers[some].tolist()])
+            for row, count in zip(rows[some].tolist(), lost, strict=True):
+                if count:
+                    cut += 1
+                    tokens[row] = max(count, tokens.get(row, 0))
+    except WeightsError:
+        return None
+    return LostWords(tokens, cut, len(chosen), len(numbers), catalogue.num_captions)
+
+
+def notes(family: ModelFamily, catalogue: Catalogue) -> list[str]:
+    """What `note` says of a model and a data set."""
+    return note(lost_words(family, catalogue), catalogue)
+
+
+def note(lost: LostWords | None, catalogue: Catalogue) -> list[str]:
+    """A sentence that counts and names them, where there are any."""
+    if lost is None or not lost.cut:
+        return []
+    if lost.looked_at == lost.long:
+        many = f"{counted(lost.cut, 'caption')} of {lost.all:,} {'is' if lost.cut == 1 else 'are'}"
+    else:
+        estimate = round(lost.cut * lost.long / lost.looked_at)
+        many = f"about {estimate:,} captions of {lost.all:,} (told from {lost.looked_at:,} of the longer ones) are"
+    worst = sorted(lost.tokens, key=lambda row: (-lost.tokens[row], row))[:_SHOWN]
+    named = ", ".join(f"{readable(catalogue.key(row))} ({lost.tokens[row]:,} tokens)" for row in worst)
+    more = f" and {len(lost.tokens) - len(worst):,} more" if len(lost.tokens) > len(worst) else ""
+    return [
+        f"{many} longer than the text encoder reads, and the end is never seen: {named}{more}; a run's "
+        "data_report.jsonl names each (lost_tokens)"
+    ]
+
+
+def _room(family: ModelFamily) -> int:
+    """Bytes below which a caption always fits: the tokens that the encoder reads, told by what it cuts off a very long
+    text of one-token words."""
+    half, whole = family.lost_tokens(["a " * 2000, "a " * 4000])
+    each = (whole - half) // 2000
+    return 4000 * each - whole if whole else 8000

@@ -1,0 +1,97 @@
+"""What a start writes into the run folder for its reader: the effective recipe, the machine, the data's report."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import yaml
+
+import mezzotint
+from mezzotint import durable, outside, startup
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports import batch_report, data_report
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks import held_out
+from mezzotint.tasks.assemble import Dataset, effective
+from mezzotint.tasks.prompts.long_captions import LostWords
+
+_WRITTEN = "# written by mezzotint"
+FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file goes on with the run beside it\n"
+_PACKAGES = ("torch", "diffusers", "transformers", "safetensors", "numpy", "pillow")
+
+
+def refuse_foreign_recipe(folder: RunFolder) -> None:
+    """Raises RecipeError E1162 where a new run would write over a recipe that no run has put there."""
+    is_run = folder.history.exists() or any(folder.checkpoints.glob("step-*"))
+    if is_run or not folder.recipe.is_file():
+        return
+    with outside.open_plain(folder.recipe) as file:
+        is_ours = file.read(len(_WRITTEN)) == _WRITTEN.encode()
+    if not is_ours:
+        raise RecipeError(
+            f"{folder.recipe}: lies there already and no run has written it; choose another run.folder or run.name",
+            code="E1162",
+        )
+
+
+def write(
+    recipe: Recipe, folder: RunFolder, dataset: Dataset, lost: LostWords | None, runtime: Runtime, launch: Launch
+) -> None:
+    """Writes environment.json, recipe.yaml, data_report.jsonl and the lists that the data call for. lost: captions that
+    the text encoder cuts. Raises StorageError."""
+    durable.write_json(folder.path / "environment.json", environment(runtime, launch))
+    # whatever this start was told, the next one goes on from the newest checkpoint
+    again = with_values(recipe, {"run.resume": "auto"})
+    text = yaml.safe_dump(effective(again), sort_keys=False, allow_unicode=True, width=100)
+    durable.write_file(folder.recipe, FIRST_LINE + text)
+    data_report.write(dataset.catalogue, folder.path, recipe.data, lost.tokens if lost is not None else {})
+    held_out.write_list(folder, dataset)
+    if recipe.data.buckets.shape == "table":
+        batch_report.write_undersized(dataset.catalogue, dataset.rows, recipe.data, folder.path)
+
+
+def link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
+    """Another name for the folder of exports. What lies there stays; a file system without links is told of."""
+    place = folder.path / name
+    if place.is_symlink() or place.exists():
+        return
+    try:
+        place.symlink_to(folder.exports.name)
+    except OSError as error:
+        say(f"warning: {place} could not be made a link to {folder.exports.name}/ ({error.strerror}); models lie there")
+
+
+def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
+    """What a run ran on, as JSON: versions, device, processes, threads; no names of people or paths."""
+    facts: dict[str, Any] = {
+        "mezzotint": mezzotint.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "device": str(runtime.device),
+        "processes": runtime.world_size,
+        "launcher": launch.launcher,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "threads_wait": startup.waiting(os.environ),
+        "openmp": startup.settings(os.environ),
+    }
+    if runtime.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(runtime.device)
+        facts["gpu"] = {"name": properties.name, "bytes": properties.total_memory, "cuda": torch.version.cuda}
+    return facts
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

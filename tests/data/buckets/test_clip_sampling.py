@@ -1,0 +1,94 @@
+"""Which frames a visit sees: within the clip, everywhere in it, and by address alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint import draws
+from mezzotint.data.buckets.clip_sampling import (
+    drawn,
+    num_starts,
+    stills_of_clip,
+    times_at_rate,
+    times_of,
+    unusable,
+    window,
+)
+from mezzotint.recipe.sections.clips import ClipsSettings
+
+
+@given(
+    available=st.integers(1, 400),
+    num_frames=st.integers(1, 65),
+    stride=st.integers(1, 4),
+    begin=st.sampled_from(["anywhere", "open-sora-plan"]),
+    address=st.integers(0, 2**64 - 1),
+)
+def test_frames_lie_in_the_clip_and_in_one_window(
+    available: int, num_frames: int, stride: int, begin: str, address: int
+) -> None:
+    clips = ClipsSettings(interval=stride, begin=begin, short="repeat")  # type: ignore[arg-type]
+    numbers = drawn(available, num_frames, clips, address=address)
+    assert len(numbers) == num_frames
+    assert numbers.min() >= 0
+    assert numbers.max() < available
+    assert (np.diff(numbers) >= 0).all()
+    assert numbers[-1] - numbers[0] < window(num_frames, clips)
+    assert numbers.tolist() == drawn(available, num_frames, clips, address=address).tolist()
+
+
+ANYWHERE, REFERENCE = ClipsSettings(begin="anywhere"), ClipsSettings(begin="open-sora-plan")
+
+
+def test_every_place_is_drawn_and_the_reference_leaves_out_the_last() -> None:
+    begins = [
+        {int(drawn(12, 5, clips, address=draws.key(0, "frames", n))[0]) for n in range(400)}
+        for clips in (ANYWHERE, REFERENCE)
+    ]
+    assert begins == [set(range(8)), set(range(7))]
+    assert num_starts(5, 5, ANYWHERE) == num_starts(5, 5, REFERENCE) == 1
+
+
+def test_too_short_a_clip_is_refused_in_words() -> None:
+    every_second = ClipsSettings(interval=2)
+    assert unusable(17, 17, ANYWHERE) is None
+    assert unusable(16, 17, ANYWHERE) == "too short: 16 frames, and 17 are needed"
+    assert unusable(1, 17, ANYWHERE) == "too short: 1 frame, and 17 are needed"
+    assert unusable(32, 17, every_second) == "too short: 32 frames, and 33 are needed (17 at a stride of 2)"
+    assert unusable(33, 17, every_second) is None
+    assert unusable(33, 17, ClipsSettings(interval=2, begin="open-sora-plan")) is not None
+    assert unusable(16, 17, ClipsSettings(short="repeat")) is None
+    assert unusable(40, 17, ANYWHERE, start=23) is None
+    assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed and it has 40"
+
+
+def test_pictures_of_a_clip_begin_with_its_first_and_end_with_its_last_frame() -> None:
+    for num in range(2, 18):
+        numbers = stills_of_clip(17, num)
+        assert (numbers[0], numbers[-1]) == (0, 16)
+        assert len(set(numbers.tolist())) == num
+
+
+def test_a_frame_is_asked_for_in_its_middle() -> None:
+    assert times_of([0, 1, 29], begin=2.0, rate=10).tolist() == pytest.approx([2.05, 2.15, 4.95])
+
+
+@given(
+    rate=st.sampled_from([10.0, 24.0, 30000 / 1001, 60.0]),
+    new_rate=st.sampled_from([4.0, 8.0, 24.0, 30.0]),
+    frames=st.integers(1, 300),
+    address=st.integers(0, 2**64 - 1),
+)
+def test_frames_at_a_rate_are_evenly_spaced_and_lie_in_the_clip(
+    rate: float, new_rate: float, frames: int, address: int
+) -> None:
+    seconds = frames / rate
+    numbers = times_at_rate(seconds, num_frames=9, new_rate=new_rate, begin=1.5, rate=rate, address=address)
+    if numbers is None:
+        assert 8 / new_rate + 1 / rate > seconds
+        return
+    assert np.diff(numbers) == pytest.approx(1 / new_rate)
+    assert 1.5 < numbers[0] <= numbers[-1] < 1.5 + seconds

@@ -1,0 +1,194 @@
+"""The catalogue: made once, found again, mended when damaged, refused when the data set is not usable."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from catalogues import Looks, error_of, indexes_in
+from data_sets import small_of as settings_of
+from PIL import Image
+
+from mezzotint import draws
+from mezzotint.data.catalogue.catalogue import Catalogue, build, readable
+from mezzotint.data.media import decoding
+from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+
+
+def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
+    Image.new("RGBA", (40, 90), (0, 0, 0, 0)).save(painted / "100.png")
+    (painted / "100.txt").write_text("one\ntwo\n")
+    data_set = build(settings_of(painted, captions={"lines": "choose"}, repeats=2.5), index)
+    assert len(data_set) == 7
+    assert data_set.key(6) == "100.png"
+    assert data_set.path(6) == painted / "100.png"
+    assert data_set.captions(6) == ("one", "two")
+    assert [data_set.captions(row) for row in (0, 6)] == [("picture 0",), ("one", "two")]
+    assert (int(data_set.width[6]), int(data_set.height[6])) == (40, 90)
+    assert data_set.digest[6].tobytes() == decoding.probe(painted / "100.png", 10**6).digest
+    assert int(data_set.key_hash[6]) == draws.text_key("100.png")
+    assert set(data_set.repeats.tolist()) == {2.5}
+    assert set(data_set.weight.tolist()) == {1.0}
+    assert data_set.report.converted == (("transparency laid on the background colour", 1),)
+    assert data_set.report.upscaled == 1
+    assert [data_set.key(row) for row in range(7)] == sorted(data_set.key(row) for row in range(7))
+
+
+def test_columns_are_memory_maps_and_travel_as_an_address(painted: Path, index: Path) -> None:
+    data_set = build(settings_of(painted), index)
+    assert isinstance(data_set.digest, np.memmap) or data_set.digest.nbytes < 256
+    with pytest.raises(ValueError, match="read-only"):
+        data_set.key_hash[0] = 1
+    sent = pickle.dumps(data_set)
+    assert len(sent) < 1000
+    there = pickle.loads(sent)
+    assert there.fingerprint == data_set.fingerprint
+    assert there.path(3) == data_set.path(3)
+
+
+def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) -> None:
+    first = build(settings_of(painted), index)
+    assert len(looks.taken()) == 6
+    calls: list[tuple[int, int]] = []
+    second = build(settings_of(painted), index, progress=lambda done, total: calls.append((done, total)))
+    assert looks.taken() == []
+    assert calls == []
+    assert second.fingerprint == first.fingerprint
+    assert len(indexes_in(index)) == 1
+
+
+def test_same_size_and_time_but_other_bytes_is_noticed(painted: Path, index: Path) -> None:
+    path = painted / "001.png"
+    data_set = build(settings_of(painted), index)
+    assert data_set.verify(1)
+    before = path.stat()
+    data = bytearray(path.read_bytes())
+    data[-15] ^= 1
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert not data_set.verify(1)
+    again = build(settings_of(painted), index)  # the time of change cannot be set back
+    assert again.report.skipped[0][0] == "001.png"
+    path.unlink()
+    assert not data_set.verify(1)
+
+
+def test_two_processes_at_once_make_one_index(painted: Path, index: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; from mezzotint.data.catalogue.catalogue import build; "
+        "from mezzotint.recipe.sections.data import DataSettings; "
+        "s = DataSettings(path=[Path(sys.argv[1])], resolution=64, buckets={'step': 8}); "
+        "print(build(s, Path(sys.argv[2])).fingerprint)"
+    )
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code, painted, index], stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    answers = {run.communicate()[0] for run in runs}
+    assert [run.returncode for run in runs] == [0, 0]
+    assert answers == {build(settings_of(painted), index).fingerprint + "\n"}
+    assert len(indexes_in(index)) == 1
+    assert not list(index.glob("*/.*"))
+
+
+def test_old_indexes_are_removed(painted: Path, index: Path) -> None:
+    for times in range(1, 7):
+        build(settings_of(painted, repeats=times), index)
+    assert len(indexes_in(index)) == 4
+    assert build(settings_of(painted, repeats=6), index).folder in indexes_in(index)
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ((), "holds no pictures"),
+        (("a.heic", "b.heic", "c"), "only files with other endings: no ending (1), .heic (2)"),
+        (("a.png",), "none of 1 files can be used: a.png (not a picture of a known format)"),
+    ],
+)
+def test_nothing_usable_is_an_error(tmp_path: Path, index: Path, names: tuple[str, ...], sentence: str) -> None:
+    painted = tmp_path / "r"
+    painted.mkdir()
+    for name in names:
+        (painted / name).write_text("not a picture at all")
+    error = error_of(settings_of(painted, captions={"source": "filename"}), index)
+    assert error.code == "E1202"
+    assert sentence in error.message
+
+
+def test_a_few_broken_files_pass_and_many_do_not(painted: Path, index: Path) -> None:
+    def break_files(count: int) -> DataSettings:
+        for i in range(count):
+            (painted / f"broken{i:02}.png").write_bytes(b"\x89PNG\r\n\x1a\nnothing")
+        return settings_of(painted, captions={"missing": "empty"})
+
+    settings = break_files(20)
+    data_set = build(settings, index)
+    assert len(data_set) == 6
+    assert len(data_set.report.skipped) == 20
+    assert data_set.report.skipped[0] == ("broken00.png", "truncated")
+    error = error_of(break_files(21), index)
+    assert error.code == "E1205"
+    assert "21 of 27 files cannot be used" in error.message
+    assert "broken09.png" in error.message
+    assert "broken10.png" not in error.message
+    generous = settings.model_copy(update={"max_skipped": 0.9})
+    assert len(build(generous, index)) == 6
+
+
+def test_names_on_one_line() -> None:
+    assert readable("a\nb\x1b[31m\udcff ü") == "a\\nb\\x1b[31m\\udcff ü"
+
+
+def spread(painted: Path, index: Path, n: int) -> Catalogue:
+    """A catalogue of n samples that have no files."""
+    data_set = build(settings_of(painted), index)
+    keys = np.asarray([draws.text_key(f"{i}.png") for i in range(n)], np.uint64)
+    return replace(data_set, key_hash=keys, width=np.zeros(n, np.int32))
+
+
+def test_holdout_by_chance_is_drawn_by_key_alone(painted: Path, index: Path) -> None:
+    many = spread(painted, index, 2000)
+    holdout = HoldoutSettings(share=0.1, max_samples=500, rule="chance")
+    train, held = many.split(holdout, 3)
+    assert 150 < len(held) < 250
+    assert sorted([*train.tolist(), *held.tolist()]) == list(range(2000))
+    assert [str(part.dtype) for part in (train, held)] == ["int32", "int32"]
+    fewer = replace(many, key_hash=many.key_hash[:1000], width=many.width[:1000])
+    assert fewer.split(holdout, 3)[1].tolist() == [row for row in held.tolist() if row < 1000]
+    assert many.split(holdout, 4)[1].tolist() != held.tolist()
+
+
+def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, index: Path) -> None:
+    few = spread(painted, index, 40)
+
+    def held(share: float, rule: Any = "exact", seed: int = 3) -> list[int]:
+        train, held_rows = few.split(HoldoutSettings(share=share, rule=rule), seed)
+        assert sorted([*train.tolist(), *held_rows.tolist()]) == list(range(40))
+        return held_rows.tolist()
+
+    for share, count in ((0.001, 1), (0.05, 2), (0.1, 4), (0.15, 6), (0.151, 7), (0.3, 12), (0.7, 28), (0.999, 39)):
+        assert len(held(share)) == count, share
+    # as it is written: 0.07 · 100 is 7, and 7.000000000000001 in floating point
+    assert len(spread(painted, index, 100).split(HoldoutSettings(share=0.07), 3)[1]) == 7
+    assert set(held(0.1)) < set(held(0.3)) != set(held(0.3, seed=4))
+    by_chance = held(0.3, "chance")
+    assert set(by_chance) <= set(held(0.3)) or set(held(0.3)) <= set(by_chance), "of the same draws"
+
+
+def test_holdout_is_bounded(painted: Path, index: Path) -> None:
+    many = spread(painted, index, 2000)
+    most = many.split(HoldoutSettings(share=0.5, max_samples=10), 3)[1]
+    assert len(most) == 10
+    assert set(most.tolist()) <= set(many.split(HoldoutSettings(share=0.5, max_samples=2000), 3)[1].tolist())
+    assert [len(part) for part in many.split(HoldoutSettings(), 3)] == [2000, 0]
+    two = spread(painted, index, 2)
+    for share in (0.0001, 0.99):
+        assert [len(part) for part in two.split(HoldoutSettings(share=share), 0)] == [1, 1]

@@ -1,0 +1,53 @@
+"""What an index is made of, and what is left out of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from catalogues import error_of, paint
+from data_sets import small_of as settings_of
+from PIL import Image
+
+from mezzotint.data.catalogue.catalogue import build
+
+
+def test_fingerprint_is_the_content_not_the_place(painted: Path, index: Path, tmp_path: Path) -> None:
+    first = build(settings_of(painted), index)
+    moved = painted.rename(tmp_path / "moved")
+    assert build(settings_of(moved), index).fingerprint == first.fingerprint
+    (moved / "000.txt").write_text("other")
+    assert build(settings_of(moved), index).fingerprint != first.fingerprint
+    (moved / "000.txt").write_text("picture 0")
+    assert build(settings_of(moved), index).fingerprint == first.fingerprint
+    assert build(settings_of(moved, repeats=2), index).fingerprint != first.fingerprint
+
+
+def test_several_folders_have_keys_and_repeats_of_their_own(tmp_path: Path, index: Path) -> None:
+    paint(tmp_path / "a", 2)
+    paint(tmp_path / "b", 2)
+    data_set = build(settings_of(tmp_path / "a", tmp_path / "b", repeats=[1, 0.5]), index)
+    assert [data_set.key(row) for row in range(4)] == ["0/000.png", "0/001.png", "1/000.png", "1/001.png"]
+    assert data_set.path(3) == tmp_path / "b" / "001.png"
+    assert data_set.repeats.tolist() == [1, 1, 0.5, 0.5]
+
+
+def test_no_path_is_an_error(index: Path) -> None:
+    assert error_of(settings_of(), index).code == "E1201"
+
+
+def test_what_the_recipe_leaves_out_is_no_fault(painted: Path, index: Path) -> None:
+    for i in range(30):
+        Image.new("RGB", (80, 80)).save(painted / f"mute{i:02}.png")
+    paint(painted, 1, start=90, size=(20, 20))
+    data_set = build(settings_of(painted, small="skip", captions={"missing": "skip"}), index)
+    assert len(data_set) == 6
+    assert data_set.report.skipped == ()
+    assert len(data_set.report.left_out) == 31
+    assert data_set.report.left_out[0] == ("090.png", "20×20 is smaller than its bucket, and data.small=skip")
+
+
+def test_captions_are_counted(painted: Path, index: Path) -> None:
+    (painted / "000.txt").write_text("")
+    (painted / "001.txt").write_text("word " * 61)
+    report = build(settings_of(painted), index).report
+    assert (report.empty_captions, report.long_captions) == (1, 1)

@@ -1,0 +1,93 @@
+"""What the tests of data share: places of indexes, and small data sets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from catalogues import Looks, paint
+from loaded import SIZES, data
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Path:
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def painted(tmp_path: Path) -> Path:
+    """Six pictures with captions."""
+    paint(tmp_path / "pictures", 6)
+    return tmp_path / "pictures"
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    return Looks(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Nine pictures of several shapes with three-line captions."""
+    folder = tmp_path_factory.mktemp("pictures")
+    for i, (width, height) in enumerate(SIZES):
+        rng = np.random.Generator(np.random.Philox(key=i))
+        Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(folder / f"{i}.png")
+        (folder / f"{i}.txt").write_text(f"picture {i}\nnumber {i}\n{i} it is\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def catalogue(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogues.build(data(folder), tmp_path_factory.mktemp("index"), workers=1)
+
+
+ClipWriter = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> Path:
+    """Two lists: nine clips of several lengths and shapes, some that are none, and seven pictures."""
+    folder = tmp_path_factory.mktemp("films")
+    entries: list[dict[str, Any]] = []
+    for n, (num, size) in enumerate([(14, (48, 32)), (7, (48, 32)), (6, (32, 48)), (9, (64, 32)), (20, (40, 40))]):
+        write_clip(folder / f"media/{n}.mp4", num, size=size)
+        entries += [{"path": f"{n}.mp4", "cap": f"clip {n}"}, {"path": f"{n}.mp4", "cap": f"clip {n} once more"}]
+    entries[3]["frame_idx"] = "2:7"
+    whole = (folder / "media/4.mp4").read_bytes()
+    (folder / "media/cut.mp4").write_bytes(whole[: len(whole) // 2])
+    (folder / "media/list.mp4").write_text("#EXTM3U\nhttp://127.0.0.1/a.mp4\n")
+    write_clip(folder / "media/sound.mp4", 0, sound=True)
+    write_clip(folder / "media/short.mp4", 3)
+    entries += [{"path": f"{name}.mp4", "cap": name} for name in ("cut", "list", "sound", "short", "gone")]
+    (folder / "clips.json").write_text(json.dumps(entries))
+    (folder / "clips.txt").write_text("media,clips.json\n")
+    (folder / "pictures").mkdir()
+    for n in range(7):
+        rng = np.random.Generator(np.random.Philox(key=n))
+        Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"pictures/{n}.png")
+    listed = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(7)]
+    (folder / "pictures.json").write_text(json.dumps(listed))
+    (folder / "pictures.txt").write_text("pictures,pictures.json\n")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _disks_that_need_no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That pictures lie on the disk before the index that names them, `test_extracted` shows; nobody else waits."""
+    monkeypatch.setattr(durable, "sync_file", lambda path: None)
+    monkeypatch.setattr(durable, "sync_folder", lambda path: None)

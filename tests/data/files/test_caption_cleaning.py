@@ -1,0 +1,35 @@
+"""Captions are cleaned without a word to the terminal, and only where the packages are there."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+from bs4.exceptions import ParserRejectedMarkup
+from refusals import refused
+
+from mezzotint.data.files.caption_cleaning import clean, cleaner
+
+
+@pytest.mark.parametrize("caption", ["cats.html", "videos/cat.xml", "http://example.com"])
+def test_a_caption_that_looks_like_a_file_is_cleaned_without_a_warning(caption: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clean(caption)
+
+
+def test_markup_that_the_parser_rejects_is_kept_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reject(*_: object, **__: object) -> None:
+        raise ParserRejectedMarkup("expected name token")
+
+    monkeypatch.setattr("bs4.BeautifulSoup", reject)
+    assert clean("a cat <![x> on a mat") == "a cat <! x> on a mat"
+
+
+@pytest.mark.parametrize("package", ["ftfy", "bs4"])
+def test_a_package_that_is_not_installed_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cleaner() is clean
+    monkeypatch.setitem(sys.modules, package, None)
+    with refused("E1466", f"needs the package {package}.*install mezzotint"):
+        cleaner()

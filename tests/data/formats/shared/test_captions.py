@@ -1,0 +1,54 @@
+"""Texts of captions: lines, bytes that are none, samples without one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from data_sets import captions_of, put, read, skipped_of
+
+from mezzotint.data.formats.base import Skipped
+
+
+@pytest.mark.parametrize(
+    ("data", "joined", "chosen"),
+    [
+        (b"one", ("one",), ("one",)),
+        (b"\xef\xbb\xbfmarked\n", ("marked",), ("marked",)),
+        (b"  a \r\n\r\n b\rc\n", ("a b c",), ("a", "b", "c")),
+        (b"", ("",), ("",)),
+        (b"\n \n", ("",), ("",)),
+        ("\u2028 <lora:x> {a|b} \x1b[0m".encode(), ("<lora:x> {a|b} \x1b[0m",), ("<lora:x> {a|b} \x1b[0m",)),
+    ],
+)
+def test_lines_of_a_caption_file(tmp_path: Path, data: bytes, joined: tuple[str, ...], chosen: tuple[str, ...]) -> None:
+    put(tmp_path, "a.png")
+    put(tmp_path, "a.txt", text=data)
+    assert captions_of(read(tmp_path, captions={"lines": "join"})) == {"a.png": joined}
+    assert captions_of(read(tmp_path, captions={"lines": "choose"})) == {"a.png": chosen}
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"caf\xe9", "not UTF-8 at byte 3"),
+        (b"a\0b", "holds NUL"),
+        ("a b".encode("utf-16"), "holds NUL"),
+        (b"\xed\xa0\x80", "not UTF-8"),
+        (b"x" * 1_000_001, "more than 1,000,000 bytes"),
+    ],
+)
+def test_unreadable_captions_leave_their_picture_out(tmp_path: Path, data: bytes, reason: str) -> None:
+    put(tmp_path, "a.png", "b.png")
+    put(tmp_path, "a.txt", text=data)
+    put(tmp_path, "b.txt", text="fine")
+    assert captions_of(read(tmp_path)) == {"b.png": ("fine",)}
+    assert reason in skipped_of(read(tmp_path))["a.png"]
+
+
+def test_missing_captions_may_be_skipped_or_empty(tmp_path: Path) -> None:
+    put(tmp_path, "a.png", "b.png")
+    put(tmp_path, "a.txt", text="here")
+    assert captions_of(read(tmp_path, captions={"missing": "empty"})) == {"a.png": ("here",), "b.png": ("",)}
+    left = [item for item in read(tmp_path, captions={"missing": "skip"}) if isinstance(item, Skipped)]
+    assert left == [Skipped("b.png", "no caption", is_wanted=True)]

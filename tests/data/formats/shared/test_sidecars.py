@@ -1,0 +1,53 @@
+"""Captions in files beside pictures, and in names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from data_sets import captions_of, put, read, skipped_of
+from refusals import refused
+
+from mezzotint.errors import DatasetError
+
+
+def test_two_equal_sidecars_are_fine_and_two_that_differ_an_error(tmp_path: Path) -> None:
+    put(tmp_path, "a.png")
+    put(tmp_path, "a.txt", text="same\n")
+    put(tmp_path, "a.caption", text="same")
+    assert captions_of(read(tmp_path)) == {"a.png": ("same",)}
+    put(tmp_path, "a.caption", text="other")
+    with refused("E1204") as caught:
+        read(tmp_path)
+    assert "a.txt" in caught.value.message
+    assert "a.caption" in caught.value.message
+
+
+def test_missing_captions_name_the_first_ten(tmp_path: Path) -> None:
+    put(tmp_path, *(f"{i:02}.png" for i in range(13)))
+    put(tmp_path, "00.txt", text="here")
+    with refused("E1203") as caught:
+        read(tmp_path)
+    assert "12 pictures have no caption: 01.png, 02.png" in caught.value.message
+    assert "10.png and 2 more; add 01.txt" in caught.value.message
+    assert "11.png" not in caught.value.message
+
+
+def test_a_table_among_pictures_without_captions_is_pointed_at(tmp_path: Path) -> None:
+    put(tmp_path, "a.png")
+    with pytest.raises(DatasetError) as caught:
+        read(tmp_path)
+    assert "data.format" not in caught.value.message
+    put(tmp_path, "metadata.csv", text="file_name,text")
+    with pytest.raises(
+        DatasetError, match=r"metadata\.csv lies there, which data\.format=metadata reads; otherwise add"
+    ):
+        read(tmp_path)
+
+
+def test_captions_from_names(tmp_path: Path) -> None:
+    put(tmp_path, "a_red__house.v2.png", "\udcff.png")
+    put(tmp_path, "a_red__house.v2.txt", text="sidecar")
+    assert captions_of(read(tmp_path, captions={"source": "filename"})) == {"a_red__house.v2.png": ("a red house.v2",)}
+    assert "its name is not UTF-8" in skipped_of(read(tmp_path, captions={"source": "filename"}))["\udcff.png"]
+    assert captions_of(read(tmp_path, captions={"source": "either"})) == {"a_red__house.v2.png": ("sidecar",)}

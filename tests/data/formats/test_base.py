@@ -1,0 +1,25 @@
+"""What every dataset format is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from refusals import refused
+
+from mezzotint import registry
+from mezzotint.data.formats.base import FOLDER, format_of
+from mezzotint.recipe.sections.data import DataSettings
+
+
+@pytest.mark.parametrize("name", registry.names(FOLDER))
+def test_a_format_is_known_by_its_name_and_names_a_folder_that_is_not_there(name: str, tmp_path: Path) -> None:
+    chosen = format_of(name)
+    assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in chosen.suffixes)
+    with refused("E1231" if name == "clip-list" else "E1201", str(tmp_path / "gone")):
+        chosen.files_at(tmp_path / "gone", DataSettings(format=name))
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with refused("E1010", "did you mean kohya"):
+        format_of("koya")

@@ -1,0 +1,103 @@
+"""The format mindone: tables with the columns dir and text."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import data_sets
+import pytest
+from data_sets import captions_of, notes_of, settings_of, skipped_of
+from PIL import Image
+from refusals import refused
+
+from mezzotint.data.catalogue.catalogue import build
+from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.recipe.reading.read import read_text
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "pictures"
+    for name in ("a.png", "b.jpg", "deep/c.webp", "deep/d.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 30), (len(name), 9, 9)).save(folder / name)
+    return folder
+
+
+def table(root: Path, text: str, name: str = "img_txt.csv") -> None:
+    (root / name).write_text(text, encoding="utf-8")
+
+
+read = partial(data_sets.read, format="mindone")
+
+
+def test_tables_of_the_folder_are_read_in_order_and_captions_stay_as_they_are(root: Path) -> None:
+    table(root, 'dir,text\ndeep/c.webp,"a cat, asleep"\nb.jpg,NA\n', "2.csv")
+    table(root, "\ufeffid,text,dir\n1,nan,a.png\n2,,deep/d.png\n", "1.csv")
+    assert list(captions_of(read(root)).items()) == [
+        ("a.png", ("nan",)), ("deep/d.png", ("",)), ("deep/c.webp", ("a cat, asleep",)), ("b.jpg", ("NA",)),
+    ]  # fmt: skip
+
+
+def test_a_row_that_stands_twice_is_two_samples(root: Path) -> None:
+    table(root, "dir,text\na.png,one\na.png,one\na.png,two\n")
+    items = read(root)
+    assert captions_of(items) == {"a.png": ("one",), "a.png#2": ("one",), "a.png#3": ("two",)}
+    reason = "2 rows name pictures of an earlier row: a sample each: img_txt.csv:3 (a.png#2), img_txt.csv:4 (a.png#3)"
+    assert notes_of(items) == [("img_txt.csv", reason)]
+
+
+def test_rows_without_their_picture_are_left_out_and_pictures_without_a_row(root: Path) -> None:
+    table(root, "dir,text\na.png,one\nlost.png,two\nb.jpg\n")
+    table(root, "dir,text\nx.png,of another folder\n", "deep/img_txt.csv")
+    items = read(root)
+    assert skipped_of(items, is_wanted=False) == {
+        "img_txt.csv:3": "'lost.png': no such file below the folder of the table",
+        "img_txt.csv:4": "1 field, but the header has 2; a text that holds the separator stands in quotes",
+    }
+    assert list(skipped_of(items, is_wanted=True)) == ["b.jpg", "deep/c.webp", "deep/d.png"]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "said"),
+    [
+        ("dir,caption\na.png,x\n", "E1212", "no column 'text' for the caption; its columns are 'dir', 'caption'; "
+         "the first line of the table reads dir,text"),
+        ("file,text\na.png,x\n", "E1212", "no column 'dir' for the picture"),
+        ("", "E1212", "it is empty"),
+        ("dir,text\n../a.png,x\n", "E1213", "names a file outside the folder"),
+        ("dir,text\n/etc/passwd,x\n", "E1213", "img_txt.csv:2"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_table_is_a_sentence(root: Path, text: str, code: str, said: str) -> None:
+    table(root, text)
+    with pytest.raises(DatasetError) as error:
+        read(root)
+    assert error.value.code == code
+    assert said in error.value.message
+
+
+def test_a_folder_without_a_table_says_where_one_lies(root: Path) -> None:
+    with refused("E1210", "put one there"):
+        read(root)
+    table(root, "dir,text\nc.webp,x\n", "deep/img_txt.csv")
+    with pytest.raises(DatasetError, match=r"deep/img_txt\.csv lies deeper"):
+        read(root)
+
+
+def test_an_edit_of_a_table_makes_another_data_set(root: Path, tmp_path: Path) -> None:
+    table(root, "dir,text\na.png,one\nb.jpg,two\n")
+    settings = settings_of(root, format="mindone")
+    before = build(settings, tmp_path / "index", workers=1)
+    table(root, "dir,text\na.png,one\nb.jpg,too\n")
+    after = build(settings, tmp_path / "index", workers=1)
+    assert (before.captions(1), after.captions(1)) == (("two",), ("too",))
+    assert before.fingerprint != after.fingerprint
+    assert after.report.decoded == 0
+
+
+def test_settings_of_other_formats_are_refused() -> None:
+    for words in (["data.columns.caption=prompt"], ["data.captions.source=filename"]):
+        with pytest.raises(RecipeError, match=r"no effect with data\.format=mindone"):
+            read_text("schema: 1", overrides=["data.format=mindone", *words])

@@ -1,0 +1,161 @@
+"""The format webdataset: shards, keys, captions, what is damaged; members read where they lie."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import tarfile
+from functools import partial
+from pathlib import Path
+
+import data_sets
+import pytest
+from data_sets import captions_of, notes_of, skipped_of
+from refusals import refused
+from shards import opened, picture, shard
+
+from mezzotint.data.formats.webdataset import expanded
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.tasks.reading.arguments import parse
+
+read = partial(data_sets.read, format="webdataset")
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT])
+def test_members_of_one_key_are_a_sample_wherever_they_stand(tmp_path: Path, form: int) -> None:
+    shard(tmp_path / "0.tar", ("./a.jpg", picture(1, kind="JPEG")), ("a.txt", "a cat\n asleep"), ("deep/b.c.txt", "no"),
+          ("deep/b.png", picture(2)), ("deep/b.txt", "a dog"), format=form)  # fmt: skip
+    long = "a/" * 40 + "x" * 60 if form != tarfile.USTAR_FORMAT else "x"
+    shard(tmp_path / "more" / "1.tar", (f"{long}.cls", "7"), (f"{long}.webp", picture(3, kind="WEBP")), format=form)
+    assert captions_of(read(tmp_path)) == {
+        "0.tar/./a.jpg": ("a cat asleep",), "0.tar/deep/b.png": ("a dog",), f"more/1.tar/{long}.webp": ("7",),
+    }  # fmt: skip
+
+
+def test_a_caption_is_the_column_of_the_json_or_else_a_text(tmp_path: Path) -> None:
+    columns = {"text": ["one", "two"], "caption": "three"}
+    shard(tmp_path / "0.tar", ("a.png", picture(1)), ("a.txt", "beside"), ("a.json", columns),
+          ("b.png", picture(2)), ("b.txt", "beside"), ("b.json", {"caption": "four"}))  # fmt: skip
+    assert captions_of(read(tmp_path)) == {"0.tar/a.png": ("one", "two"), "0.tar/b.png": ("beside",)}
+    of_caption = read(tmp_path, columns={"caption": "caption"})
+    assert captions_of(of_caption) == {"0.tar/a.png": ("three",), "0.tar/b.png": ("four",)}
+    with refused("E1212", r"no \.json has 'prompt'; they have 'caption', 'text'"):
+        read(tmp_path, columns={"caption": "prompt"})
+
+
+def test_what_makes_no_sample_is_told(tmp_path: Path) -> None:
+    path = shard(
+        tmp_path / "0.tar", ("a.png", picture(1)), ("a.jpg", picture(2, kind="JPEG")), ("a.txt", "x"),
+        ("b.png", picture(1)), ("b.txt", "x"), ("b.png", picture(2)),
+        ("c.png", picture(1)), ("c.txt", b"\xff\xfe"), ("d.png", picture(1)), ("d.json", "[1]"),
+        ("e.txt", "no picture"), (".hidden.png", b""), ("f.png", picture(1)), ("f.json", {"text": 4}),
+        ("g.png", b"no picture"), ("g.txt", "x"),
+    )  # fmt: skip
+    with tarfile.open(path, "a") as archive:
+        link = tarfile.TarInfo("h.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    items = read(tmp_path)
+    assert skipped_of(items) == {
+        "0.tar/a": "'a.png' and 'a.jpg' are pictures of one key, and nobody can tell which is meant",
+        "0.tar/b": "'b.png' stands twice in the shard, and nobody can tell which is meant",
+        "0.tar/c": "'c.txt': not UTF-8 at byte 0; save it as UTF-8",
+        "0.tar/d": "'d.json': no JSON object",
+        "0.tar/e.txt": "no picture of its key",
+        "0.tar/f": "its caption is a number (4), not a text",
+        "0.tar/h": "'h.png' is a link or a device, not a file",
+    }
+    assert list(captions_of(items)) == ["0.tar/g.png"], "what a picture is, decoding tells"
+    assert notes_of(items) == [("0.tar", "1 members have no key and were not looked at")]
+
+
+@pytest.mark.parametrize("missing", ["error", "skip", "empty"])
+def test_a_picture_without_caption(tmp_path: Path, missing: str) -> None:
+    shard(tmp_path / "0.tar", ("a.png", picture(1)), ("b.png", picture(2)), ("b.txt", ""))
+    if missing == "error":
+        with refused("E1203", r"no caption for 0\.tar/a\.png: a \.txt of the same key"):
+            read(tmp_path)
+    else:
+        captions = captions_of(read(tmp_path, captions={"missing": missing}))
+        assert captions == {"0.tar/b.png": ("",)} | ({"0.tar/a.png": ("",)} if missing == "empty" else {})
+
+
+def test_shards_are_a_folder_one_file_or_a_range(tmp_path: Path) -> None:
+    for number in range(12):
+        shard(tmp_path / f"t-{number:03d}.tar", ("a.png", picture(number)), ("a.txt", str(number)))
+    assert len(captions_of(read(tmp_path))) == 12
+    assert list(captions_of(read(tmp_path / "t-004.tar")).values()) == [("4",)]
+    assert [c for (c,) in captions_of(read(tmp_path / "t-{003..005}.tar")).values()] == ["3", "4", "5"]
+    assert [c for (c,) in captions_of(read(tmp_path / "t-{001,011}.tar")).values()] == ["1", "11"]
+    with refused("E1201", r"no such file: .*t-012\.tar, .*t-013\.tar"):
+        read(tmp_path / "t-{010..013}.tar")
+
+
+def test_ranges_are_expanded_as_a_shell_does() -> None:
+    assert expanded("a{8..11}b") == ["a8b", "a9b", "a10b", "a11b"]
+    assert expanded("{08..10}") == ["08", "09", "10"]
+    assert expanded("{x,y}{0..1}") == ["x0", "x1", "y0", "y1"]
+    for wrong in ("{5..2}", "{a..c}", "{}", "{0..1", "{x}", "{0..9999999}"):
+        with refused("E1281", "a range of shards is written"):
+            expanded(wrong)
+
+
+def test_a_range_is_looked_for_beside_the_recipe(tmp_path: Path) -> None:
+    shard(tmp_path / "shards" / "0.tar", ("a.png", picture(1)), ("a.txt", "x"))
+    (tmp_path / "recipe.yaml").write_text("data: {path: 'shards/{0..0}.tar', format: webdataset}")
+    recipe = located(parse([str(tmp_path / "recipe.yaml")], "check"))
+    assert recipe.data.path == (tmp_path / "shards" / "{0..0}.tar",)
+
+
+@pytest.mark.parametrize("address", ["https://host/0.tar", "s3://bucket/{0..3}.tar", "pipe:curl -s host"])
+def test_the_network_is_not_read(address: str) -> None:
+    with refused("E1281", "fetch them first"):
+        read(Path(address))
+
+
+def test_a_shard_that_is_no_whole_tar_stops_the_start(tmp_path: Path) -> None:
+    fields = [(f"{i}.{end}", picture(i) if end == "png" else "x") for i in range(6) for end in ("png", "txt")]
+    whole = shard(tmp_path / "whole.tar", *fields).read_bytes()
+
+    def said(content: bytes) -> str:
+        (tmp_path / "x" / "0.tar").parent.mkdir(exist_ok=True)
+        (tmp_path / "x" / "0.tar").write_bytes(content)
+        with refused("E1280") as error:
+            read(tmp_path / "x")
+        return error.value.message
+
+    place = whole.index(b"3.png")  # the header of a member
+    assert "after its member '2.txt'" in said(whole[:place] + b"\xff" * 512 + whole[place + 512 :])
+    assert "after its member '3.png'" in said(whole[: place + 600])
+    assert "after its member '2.txt'" in said(whole[: place + 100])
+    assert "is compressed (gzip)" in said(gzip.compress(whole))
+    assert "is empty" in said(b"")
+    assert "no whole tar archive" in said(b"x" * 4096)
+    (tmp_path / "x" / "0.tar").write_bytes(whole[: whole.rindex(b"x") + 512])  # some writers leave out the end mark
+    assert len(captions_of(read(tmp_path / "x"))) == 6
+
+
+def test_a_folder_without_shards_says_so(tmp_path: Path) -> None:
+    (tmp_path / "0.tar.gz").write_bytes(b"")
+    with refused("E1210", r"no \.tar file at any depth; 1 compressed files lie there"):
+        read(tmp_path)
+
+
+def test_settings_of_tables_are_refused() -> None:
+    for words in ("data.split=test", "data.columns.image=x", "data.captions.source=filename"):
+        with pytest.raises(RecipeError, match="no effect with data"):
+            read_text("schema: 1", overrides=["data.format=webdataset", words])
+
+
+def test_an_index_goes_by_the_shards_and_looks_only_at_those_that_changed(tmp_path: Path) -> None:
+    for number in range(2):
+        shard(tmp_path / "s" / f"{number}.tar", ("a.png", picture(number)), ("a.txt", "x"))
+    before = opened(tmp_path / "s", tmp_path / "index")
+    shard(tmp_path / "s" / "1.tar", ("a.png", picture(200)), ("a.txt", "x"))
+    after = opened(tmp_path / "s", tmp_path / "index")
+    assert after.report.decoded == 1
+    assert after.fingerprint != before.fingerprint
+    moved = tmp_path / "elsewhere"
+    os.rename(tmp_path / "s", moved)
+    assert opened(moved, tmp_path / "index").fingerprint == after.fingerprint

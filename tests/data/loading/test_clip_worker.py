@@ -1,0 +1,178 @@
+"""Batches of clips: the same ones whatever decodes them, with the pixels of the rules and the pictures beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from films import SIZES, ClipWriter, settings_of
+from loading import open_loader
+from PIL import Image
+from refusals import refused
+
+from mezzotint.data.buckets.clip_sampling import times_of
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading.loader import held_out
+from mezzotint.data.loading.worker import to_pixels
+from mezzotint.data.media import _clips
+from mezzotint.data.media.clip_transforms import port_square, project_square, to_bytes
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.reports import data_report
+from mezzotint.stages import Batch
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def catalogue(films: Path, tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
+    return catalogues.build(settings_of(films), tmp_path_factory.mktemp("index"), workers=2)
+
+
+def batches(catalogue: Catalogue, settings: DataSettings, first: int, last: int, **options: Any) -> list[Batch]:
+    rows = np.arange(len(catalogue), dtype=np.int32)
+    loader = open_loader(
+        catalogue, rows, settings, **{"accumulation": 1, "seed": 3} | options, start_step=first, last_step=last
+    )
+    with loader:
+        return [batch for step in loader for batch in step.batches]
+
+
+def same(one: Batch, other: Batch) -> bool:
+    """Whether two batches agree to the bit, stills included."""
+    for field in fields(Batch):
+        a, b = getattr(one, field.name), getattr(other, field.name)
+        if isinstance(a, Batch):
+            assert isinstance(b, Batch)
+            equal = same(a, b)
+        else:
+            equal = torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+        if not equal:
+            return False
+    return True
+
+
+def joined(parts: Sequence[Batch]) -> dict[str, Any]:
+    """Keys, captions, pixels and positions of the samples of several batches of one size, with those of their
+    stills."""
+    samples: dict[str, Any] = {}
+    for part in parts:
+        for number, key in enumerate(part.keys):
+            beside = slice(2 * number, 2 * number + 2)
+            samples[f"{key} {int(part.positions[number])}"] = (
+                part.captions[number], part.pixels[number].tolist(), part.stills.keys[beside],
+                part.stills.captions[beside], part.stills.pixels[beside].tolist(),
+                part.stills.posterior_keys[beside].tolist(),
+            )  # fmt: skip
+    return samples
+
+
+def test_batches_are_the_same_whatever_workers_and_wherever_one_goes_on(catalogue: Catalogue, films: Path) -> None:
+    alone = batches(catalogue, settings_of(films), 0, 6)
+    assert {tuple(batch.pixels.shape[2:]) for batch in alone if batch.pixels is not None} == {tuple(s) for s in SIZES}
+    assert all(batch.stills is not None and batch.stills.size == 2 * batch.size for batch in alone)
+    with_workers = batches(catalogue, settings_of(films, workers=2), 0, 6)
+    later = batches(catalogue, settings_of(films), 2, 6)
+    assert all(same(a, b) for a, b in zip(alone, with_workers, strict=True))
+    assert all(same(a, b) for a, b in zip(alone[2:], later, strict=True))
+    other = batches(catalogue, settings_of(films), 0, 6, seed=4)
+    assert not any(same(a, b) for a, b in zip(alone, other, strict=True))
+
+
+def test_two_processes_share_each_batch_and_its_stills(catalogue: Catalogue, films: Path) -> None:
+    alone = batches(catalogue, settings_of(films), 0, 4)
+    ranks = [batches(catalogue, settings_of(films), 0, 4, rank=rank, world_size=2) for rank in (0, 1)]
+    for whole, *parts in zip(alone, *ranks, strict=True):
+        assert len({tuple(part.pixels.shape[2:]) for part in parts if part.pixels is not None}) == 1
+        assert joined(parts) == joined([whole])
+
+
+def test_visits_of_one_clip_see_other_frames_and_other_pictures(catalogue: Catalogue, films: Path) -> None:
+    seen = [batch for batch in batches(catalogue, settings_of(films), 0, 12) if batch.pixels is not None]
+    of_last = [
+        (batch.pixels[n].numpy().tobytes(), batch.stills.keys[2 * n : 2 * n + 2])
+        for batch in seen
+        for n, key in enumerate(batch.keys)
+        if key == "4.mp4" and batch.stills is not None and batch.pixels is not None
+    ]
+    assert len({pixels for pixels, _ in of_last}) > 2
+    assert len({keys for _, keys in of_last}) > 1
+
+
+def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalogue: Catalogue, tmp_path: Path) -> None:
+    reasons = dict(catalogue.report.skipped)
+    assert set(reasons) == {"cut.mp4", "list.mp4", "sound.mp4"}
+    assert reasons["list.mp4"] == "a playlist, not a clip; put the clips that it names there"
+    assert reasons["sound.mp4"] == "holds sound and no moving picture"
+    assert "damaged" in reasons["cut.mp4"]
+    left_out = dict(catalogue.report.left_out)
+    assert left_out["short.mp4"] == "too short: 3 frames, and 5 are needed"
+    assert left_out["gone.mp4"].endswith("gone.mp4 is not there")
+    lines = [
+        json.loads(line) for line in data_report.write(catalogue, tmp_path, settings_of(films)).read_text().splitlines()
+    ]
+    assert {line["id"]: line["reason"] for line in lines if line["class"] == "skipped"} == reasons | left_out
+    assert sum(line.get("set") == "stills" for line in lines) == 7
+    summary = data_report.summary(catalogue)
+    assert "3 skipped:" in summary
+    assert "7 samples" in summary.partition("beside them:")[2]
+
+
+def test_a_second_start_decodes_nothing_and_another_choice_of_frames_neither(films: Path, tmp_path: Path) -> None:
+    settings = settings_of(films, clips={"stills": 0, "stills_from": "none", "stills_path": ()})
+    first = catalogues.build(settings, tmp_path, workers=1)
+    assert first.report.decoded == 9  # five clips, each named twice, a short one and three that are none
+    assert catalogues.build(settings, tmp_path, workers=1).folder == first.folder
+    alone = {"stills": 0, "stills_from": "none", "stills_path": (), "frames": 5, "buckets": []}
+    fewer = settings_of(films, clips=alone, resolution=32, buckets={"step": 8})
+    again = catalogues.build(fewer, tmp_path, workers=1)
+    assert again.folder != first.folder
+    assert again.report.decoded == 4  # what cannot be used is looked at again
+    assert again.frames.tolist() == first.frames.tolist() == [14, 14, 7, 7, 6, 6, 9, 9, 20, 20]
+    assert again.rate.tolist() == [10.0] * 10
+
+
+@pytest.mark.parametrize("rule", ["open-sora-plan", "open-sora-plan-port"])
+def test_both_rules_of_open_sora_plan_give_their_pixels(rule: str, films: Path, tmp_path: Path) -> None:
+    more = {"begin": "first", "buckets": [], "frames": 5}
+    settings = settings_of(
+        films, clips=more, resize=rule, resolution=32, buckets={"shape": "square", "step": 8}, flip=1.0, crop="center"
+    )
+    data_set = catalogues.build(settings, tmp_path, workers=1)
+    (batch, *_) = batches(data_set, settings, 0, 1)
+    for number, key in enumerate(batch.keys):
+        name, _, start = key.partition("@")
+        stored = _clips.frames(films / "media" / name.partition("#")[0], times_of(range(5), begin=0.0, rate=10.0))
+        if start:
+            continue
+        frames = torch.from_numpy(stored).to(torch.uint8)
+        squares = port_square(frames, 32) if "port" in rule else to_bytes(project_square(frames, 32))
+        assert torch.equal(batch.pixels[number].transpose(0, 1), to_pixels(squares.flip(-1), CPU))
+    picture = torch.from_numpy(np.array(Image.open(films / "pictures" / batch.stills.keys[0]))).permute(2, 0, 1)[None]
+    squares = port_square(picture, 32) if "port" in rule else to_bytes(project_square(picture, 32))
+    assert torch.equal(batch.stills.pixels[:1], to_pixels(squares.flip(-1), CPU))
+
+
+def test_held_out_clips_are_always_the_same(catalogue: Catalogue, films: Path) -> None:
+    rows = np.asarray([0, 4, 9], dtype=np.int32)
+    first, again = (held_out(catalogue, rows, settings_of(films), seed=3) for _ in range(2))
+    assert sum(batch.size for batch in first) == 3
+    assert all(same(a, b) for a, b in zip(first, again, strict=True))
+    assert all("" not in batch.captions for batch in first)
+
+
+def test_a_clip_that_is_gone_in_a_run_is_named(tmp_path: Path, write_clip: ClipWriter) -> None:
+    write_clip(tmp_path / "a.mp4", 8)
+    (tmp_path / "a.txt").write_text("a clip")
+    plain = {"path": tmp_path, "format": "videofolder", "resolution": 32, "buckets": {"step": 8}, "workers": 0}
+    settings = DataSettings(**plain, clips={"frames": 5})
+    data_set = catalogues.build(settings, tmp_path / "index", workers=1)
+    (tmp_path / "a.mp4").unlink()
+    with refused("E1250", r"sample 'a\.mp4' could be read .* cannot be now"):
+        batches(data_set, settings, 0, 1)

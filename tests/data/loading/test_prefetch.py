@@ -1,0 +1,98 @@
+"""Batches made ahead: in order, never more than were asked for, and what goes wrong arrives."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from mezzotint.data.loading.prefetch import Prefetched
+from mezzotint.errors import DatasetError
+from mezzotint.stages import Batch, StepBatches
+
+CPU = torch.device("cpu")
+
+
+class Made:
+    """Micro-batches that are made when they are asked for, and counted while they live."""
+
+    def __init__(self, world: World, step: int, count: int) -> None:
+        self.world, self.step, self.count = world, step, count
+
+    def __iter__(self) -> Iterator[Batch]:
+        for index in range(self.count):
+            yield self.world.make(self.step, index)
+
+
+class World:
+    def __init__(self, steps: int, *, fails_at: int = -1) -> None:
+        self.steps, self.fails_at = steps, fails_at
+        self.alive = self.most = 0
+        self.made: list[tuple[int, int]] = []
+        self.threads: set[str] = set()
+
+    def make(self, step: int, index: int) -> Batch:
+        if step == self.fails_at:
+            raise DatasetError("gone", code="E1250")
+        numbers = torch.full((1, 2), step * 10 + index)
+        weakref.finalize(numbers, self._gone)
+        self.alive += 1
+        self.most = max(self.most, self.alive)
+        self.made.append((step, index))
+        self.threads.add(threading.current_thread().name)
+        key = f"{step}.{index}"
+        return Batch((key,), (key,), numbers[:, 0], numbers[:, 0], numbers, numbers, numbers, torch.ones(1))
+
+    def _gone(self) -> None:
+        self.alive -= 1
+
+    def __iter__(self) -> Iterator[StepBatches]:
+        for step in range(self.steps):
+            count = 1 + step % 3
+            yield StepBatches(step, 0, count, Made(self, step, count), sizes=(1,) * count)
+
+
+@pytest.mark.parametrize("ahead", [1, 5])
+def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
+    world = World(12)
+    prefetched = Prefetched(world, ahead=ahead, device=CPU)
+    keys = []
+    for step in prefetched:
+        assert (step.count, len(step.sizes)) == (1 + step.step % 3,) * 2
+        for batch in step.batches:
+            keys.append(batch.keys[0])
+            time.sleep(0.002)  # the thread runs ahead as far as it may
+            assert world.alive <= ahead + 1, "those that wait, and the one in use"
+            del batch
+    prefetched.close()
+    assert keys == [f"{step}.{index}" for step in range(12) for index in range(1 + step % 3)]
+    assert world.most <= ahead + 2, "one is counted while it is being made and another has not gone yet"
+    assert world.threads == {"prefetch"}
+
+
+def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:
+    world = World(5, fails_at=2)
+    prefetched = Prefetched(world, ahead=3, device=CPU)
+    steps = iter(prefetched)
+    for _ in range(2):
+        step = next(steps)
+        assert [batch.keys[0] for batch in step.batches]
+    with pytest.raises(DatasetError, match="gone"):
+        [batch.keys for batch in next(steps).batches]
+    prefetched.close()
+
+
+def test_a_run_that_stops_early_leaves_no_thread() -> None:
+    begun: list[str] = []
+    prefetched = Prefetched(
+        World(100), ahead=2, device=CPU, begin=lambda: begun.append(threading.current_thread().name)
+    )
+    next(iter(prefetched))
+    prefetched.close()
+    prefetched.close()
+    assert begun == [threading.current_thread().name], "workers belong to the thread that ends last"
+    assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]

@@ -1,0 +1,109 @@
+"""Worker processes of the loader: killed, interrupted, left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import multiprocessing
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from loaded import data, rows_of
+from loading import open_loader
+from refusals import refused
+
+from mezzotint.data.catalogue.catalogue import Catalogue
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("waits_for_its_end", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_worker_that_is_killed_is_named(catalogue: Catalogue, folder: Path, waits_for_its_end: bool) -> None:
+    settings = data(folder, workers=2, prefetch=1)
+    before = signal.getsignal(signal.SIGCHLD)
+    loader = open_loader(
+        catalogue, rows_of(catalogue), settings, accumulation=1, seed=1, start_step=0, last_step=10_000
+    )  # fmt: skip
+    batches = iter(loader)
+    next(batches)
+    assert signal.getsignal(signal.SIGCHLD) == before  # nothing interrupts the training from outside
+    victim = loader.processes[0]
+    os.kill(victim.pid, signal.SIGKILL)
+    if waits_for_its_end:
+        victim.join()
+    with refused("E1810", rf"process {victim.pid}\) was killed by SIGKILL") as caught:
+        for _ in batches:
+            pass
+    assert caught.value.exit_status == 6
+    workers = loader.processes
+    loader.close()
+    assert not any(worker.is_alive() for worker in workers)
+
+
+@pytest.mark.faults
+def test_workers_leave_interrupts_to_the_parent(catalogue: Catalogue, folder: Path) -> None:
+    with open_loader(
+        catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=60
+    ) as loader:  # fmt: skip
+        batches = iter(loader)
+        next(batches)
+        for worker in loader.processes:
+            os.kill(worker.pid, signal.SIGINT)
+            os.kill(worker.pid, signal.SIGTERM)
+        assert len(list(batches)) == 59
+        workers = loader.processes
+    assert len(workers) == 2
+    assert not any(worker.is_alive() for worker in workers)
+
+
+def _hold_a_lock_and_load(catalogue: Catalogue, folder: Path, lock: Path, ready: Any) -> None:
+    torch.set_num_threads(1)
+    torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 600  # the library's own watch, of every five seconds
+    with open(lock, "wb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        settings = data(folder, workers=2)
+        loader = open_loader(
+            catalogue, rows_of(catalogue), settings, accumulation=1, seed=1, start_step=0, last_step=9999
+        )
+        next(iter(loader))
+        ready.put([worker.pid for worker in loader.processes])
+        time.sleep(60)
+
+
+@pytest.mark.faults
+def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ready = context.SimpleQueue()
+    run = context.Process(target=_hold_a_lock_and_load, args=(catalogue, folder, tmp_path / "lock", ready))
+    run.start()
+    workers = ready.get()
+    with open(tmp_path / "lock", "rb") as file:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert run.pid is not None
+        os.kill(run.pid, signal.SIGKILL)
+        run.join()
+        began = time.monotonic()
+        while time.monotonic() - began < 300:  # far below when the library would look
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            time.sleep(0.01)
+        else:
+            pytest.fail("the workers of a run that was killed keep its lock")
+    assert len(workers) == 2
+
+
+def test_closing_in_the_middle_ends_the_workers_and_may_be_repeated(catalogue: Catalogue, folder: Path) -> None:
+    loader = open_loader(
+        catalogue, rows_of(catalogue), data(folder, workers=2), accumulation=1, seed=1, start_step=0, last_step=99
+    )  # fmt: skip
+    next(iter(loader))
+    workers = loader.processes
+    loader.close()
+    loader.close()
+    assert not any(worker.is_alive() for worker in workers)

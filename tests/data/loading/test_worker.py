@@ -1,0 +1,89 @@
+"""What a loader worker answers."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from loaded import _caches, data, rows_of, seen, steps, stream
+from loading import open_loader
+
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading import worker as worker_module
+from mezzotint.stages import StepBatches
+
+
+def test_pixels_travel_as_bytes_and_arrive_in_minus_one_to_one(catalogue: Catalogue, folder: Path) -> None:
+    loader = open_loader(catalogue, rows_of(catalogue), data(folder), accumulation=1, seed=1, start_step=0, last_step=1)
+    piece = loader._worker[next(loader.requests())]
+    assert piece.pixels.dtype == torch.uint8
+    batch = worker_module.to_batch(piece, torch.device("cpu"))
+    assert batch.pixels.dtype == torch.float32
+    assert torch.equal(batch.pixels, piece.pixels.float() / 127.5 - 1)
+    assert batch.pixels.min() >= -1
+    assert batch.pixels.max() <= 1
+
+
+def test_weights_follow_the_sample(catalogue: Catalogue, folder: Path) -> None:
+    heavy = replace(catalogue, weight=np.arange(len(catalogue), dtype=np.float32))
+    for one in stream([steps(heavy, data(folder), 0, 4)]):
+        assert one.weight == [heavy.key(row) for row in range(len(heavy))].index(one.key)
+
+
+def test_a_worker_that_was_not_forked_gets_the_same(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:
+    settings = data(folder, cache={"latents": True, "text": True, "crops": 2})
+    latents, text = _caches(catalogue, settings, tmp_path)
+    loader = open_loader(
+        catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=3,
+        latents=latents, text=text,
+    )  # fmt: skip
+    copy = pickle.loads(pickle.dumps(loader._worker))  # as the library sends it
+    for request in loader.requests():
+        one = worker_module.to_batch(loader._worker[request], torch.device("cpu"))  # type: ignore[arg-type]
+        other = worker_module.to_batch(copy[request], torch.device("cpu"))
+        assert list(seen(StepBatches(0, 0, 0, (one,)))) == list(seen(StepBatches(0, 0, 0, (other,))))
+        assert torch.equal(one.text.states, other.text.states)
+
+
+def test_pinning_reaches_every_tensor_and_changes_none(
+    catalogue: Catalogue, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stands in for a machine with a GPU: what is pinned there is copied here."""
+    pinned: list[int] = []
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        pinned.append(tensor.numel())
+        return tensor.clone()
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    settings = data(folder, cache={"latents": True, "text": True})
+    latents, text = _caches(catalogue, settings, tmp_path)
+    both: dict[str, Any] = {"latents": latents, "text": text}
+    for caches in ({}, both):
+        loader = open_loader(
+            catalogue, rows_of(catalogue), settings, accumulation=1, seed=7, start_step=0, last_step=1, **caches
+        )
+        piece = loader._worker[next(loader.requests())]
+        pinned.clear()
+        plain, moved = (worker_module.to_batch(p, torch.device("cpu")) for p in (piece, piece.pin_memory()))
+        assert list(seen(StepBatches(0, 0, 0, (plain,)))) == list(seen(StepBatches(0, 0, 0, (moved,))))
+        assert len(pinned) == (7 if caches else 4)  # three small ones; pixels, or latents with states, mask and pooled
+
+
+@pytest.mark.gpu
+def test_batches_on_a_gpu_equal_those_on_the_cpu(catalogue: Catalogue, folder: Path) -> None:
+    for workers in (0, 2):
+        settings = data(folder, workers=workers)
+        on_gpu = steps(catalogue, settings, 0, 5, device=torch.device("cuda"))
+        for one, other in zip(on_gpu, steps(catalogue, settings, 0, 5), strict=True):
+            for here, there in zip(one.batches, other.batches, strict=True):
+                assert here.keys == there.keys
+                assert there.pixels is not None
+                assert here.pixels.is_cuda
+                torch.testing.assert_close(here.pixels.cpu(), there.pixels, rtol=0, atol=1e-6)
+                assert torch.equal(here.positions.cpu(), there.positions)

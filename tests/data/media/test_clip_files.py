@@ -1,0 +1,24 @@
+"""Without the decoder of clips."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from films import settings_of
+from refusals import refused
+
+from mezzotint.data import media
+from mezzotint.data.catalogue import catalogue as catalogues
+
+
+def test_without_the_decoder_the_sentence_says_what_to_install(
+    films: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_clips", "_containers"):
+        monkeypatch.delitem(sys.modules, f"mezzotint.data.media.{name}", raising=False)
+        monkeypatch.delattr(media, name, raising=False)
+    monkeypatch.setitem(sys.modules, "av", None)
+    with refused("E1290", r"pip install 'mezzotint\[video\]'"):
+        catalogues.build(settings_of(films), tmp_path, workers=1)

@@ -1,0 +1,252 @@
+"""Every kind of picture file is used, converted or refused with a reason."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import socket
+import struct
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import LIMIT, corners, pixels_of, whole
+from PIL import Image, PngImagePlugin
+from refusals import refused
+from safetensors.numpy import load_file
+
+from mezzotint.data.media import decoding
+from mezzotint.data.media.colour import Conversion
+from mezzotint.errors import DatasetError
+from mezzotint.shapes import Size
+from mezzotint.stages import Placement
+
+PARITY = Path(__file__).parents[2] / "parity" / "data" / "diffusers"
+
+
+def refusal(path: Path, limit: int = LIMIT) -> str:
+    for attempt in (
+        lambda: decoding.probe(path, limit),
+        lambda: decoding.picture(path, whole(Size(8, 8)), resize="lanczos", background="#ffffff", max_pixels=limit),
+    ):
+        with refused("E1206") as caught:
+            attempt()
+        assert str(path) in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.parametrize("ending", ["png", "bmp", "tif", "webp", "ppm", "gif", "jpg", "avif"])
+def test_plain_pictures_are_read_and_hashed(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    corners().save(path, **({"lossless": True} if ending == "webp" else {"quality": 95} if ending == "jpg" else {}))
+    probe = decoding.probe(path, LIMIT)
+    assert probe == decoding.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+    close = 40 if ending in ("jpg", "avif") else 0
+    middle = pixels_of(path).astype(int)[5, 5]
+    assert np.abs(middle - [255, 0, 0]).max() <= close
+
+
+def test_a_wrong_ending_does_not_matter(tmp_path: Path) -> None:
+    path = tmp_path / "photo.jpg"
+    corners().save(path, "PNG")
+    assert decoding.probe(path, LIMIT).size == Size(30, 20)
+
+
+def oriented(upright: Image.Image, orientation: int) -> Image.Image:
+    """What a camera stores so that EXIF `orientation` shows it upright (TIFF 6.0, tag 274)."""
+    t = Image.Transpose
+    undo = {2: t.FLIP_LEFT_RIGHT, 3: t.ROTATE_180, 4: t.FLIP_TOP_BOTTOM, 5: t.TRANSPOSE}
+    undo |= {6: t.ROTATE_90, 7: t.TRANSVERSE, 8: t.ROTATE_270}
+    return upright.transpose(undo[orientation]) if orientation in undo else upright
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("ending", ["png", "jpg", "tif", "webp"])
+def test_exif_turns_before_anything_is_measured(tmp_path: Path, orientation: int, ending: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = tmp_path / f"a.{ending}"
+    stored = oriented(corners(), orientation)
+    stored.save(path, exif=exif, **({"quality": 95, "subsampling": 0} if ending == "jpg" else {"lossless": True}))
+    probe = decoding.probe(path, LIMIT)
+    assert probe.size == Size(30, 20)
+    assert probe.conversions == (Conversion.TURNED if orientation > 1 else 0) | (
+        Conversion.SIDEWAYS if orientation > 4 else 0
+    )
+    assert np.abs(pixels_of(path).astype(int) - np.asarray(corners())).max() <= 60
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_broken_exif_loses_no_picture(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    corners().save(path, exif=b"Exif\0\0MM\0*\xff\xff\xff\xffgarbage")
+    assert decoding.probe(path, LIMIT) == decoding.Probe(Size(30, 20), hashlib.sha256(path.read_bytes()).digest(), 0)
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(width: int, height: int, *chunks: bytes, depth: int = 8, colour: int = 2) -> bytes:
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + b"".join(chunks) + chunk(b"IEND", b"")
+
+
+def test_sixteen_bit_colour_is_scaled_and_reported(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    rows = (b"\0" + np.full((4, 3), 0x8040, ">u2").tobytes()) * 4
+    path.write_bytes(png(4, 4, chunk(b"IDAT", zlib.compress(rows)), depth=16))
+    assert decoding.probe(path, LIMIT).conversions == Conversion.DEEP
+    assert pixels_of(path)[0, 0].tolist() == [128, 128, 128]
+
+
+@pytest.mark.parametrize("ending", ["png", "gif", "webp", "tif", "avif"])
+def test_first_of_several_frames_is_taken_and_reported(tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"a.{ending}"
+    frames = [Image.new("RGB", (16, 16), colour) for colour in ("#ff0000", "#00ff00", "#0000ff")]
+    options: dict[str, Any] = {"lossless": True} if ending == "webp" else {}
+    frames[0].save(path, save_all=True, append_images=frames[1:], **options)
+    assert decoding.probe(path, LIMIT).conversions == Conversion.FIRST_FRAME
+    assert np.abs(pixels_of(path)[8, 8].astype(int) - [255, 0, 0]).max() <= 6
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "gif", "webp", "tif", "bmp", "avif"])
+@pytest.mark.parametrize("part", [0.1, 0.5, 0.9])
+def test_truncated_files_are_refused(tmp_path: Path, ending: str, part: float) -> None:
+    buffer = io.BytesIO()
+    noise = Image.effect_noise((64, 64), 90).convert("RGB")
+    noise.save(buffer, {"jpg": "JPEG", "tif": "TIFF"}.get(ending, ending.upper()))
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(buffer.getvalue()[: int(len(buffer.getvalue()) * part)])
+    with refused("E1206"):
+        decoding.probe(path, LIMIT)
+
+
+def test_wrong_checksum_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    rows = (b"\0" + bytes(12)) * 4
+    data = bytearray(png(4, 4, chunk(b"IDAT", zlib.compress(rows, 0))))
+    data[data.index(b"IDAT") + 20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DatasetError, match=r"wrong checksum in chunk 'IDAT'"):
+        decoding.probe(path, LIMIT)
+
+
+def test_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png(50_000, 50_000, chunk(b"IDAT", zlib.compress(bytes(10_000)))))
+    assert "50000 × 50000 pixels are more than data.max_pixels (1,000,000)" in refusal(path)
+
+
+def test_limit_is_ours_and_pillows_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.png"
+    corners().save(path)
+    assert "more than data.max_pixels (599)" in refusal(path, 599)
+    assert decoding.probe(path, 600).size == Size(30, 20)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert decoding.probe(path, 600).size == Size(30, 20)
+
+
+def test_text_bomb_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    text = b"k\0\0" + zlib.compress(bytes(PngImagePlugin.MAX_TEXT_CHUNK + 10))
+    rows = (b"\0" + bytes(12)) * 4
+    path.write_bytes(png(4, 4, chunk(b"zTXt", text), chunk(b"IDAT", zlib.compress(rows))))
+    assert "too large" in refusal(path)
+
+
+def make_empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def make_text(path: Path) -> None:
+    path.write_text("<html>404</html>")
+
+
+def make_svg(path: Path) -> None:
+    path.write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
+
+
+def make_eps(path: Path) -> None:
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
+
+
+def make_float(path: Path) -> None:
+    Image.fromarray(np.ones((4, 4), np.float32)).save(path, "TIFF")
+
+
+def make_socket(path: Path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)  # the name of a socket has at most 107 bytes
+    try:
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.bind(path.name)
+    finally:
+        os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (make_empty, "empty file"),
+        (make_text, "not a picture"),
+        (make_svg, "not a picture"),
+        (make_eps, "not a picture"),
+        (make_float, "float pixels"),
+        (os.mkfifo, "not a regular file"),
+        (os.mkdir, ""),
+        (make_socket, ""),
+        (lambda path: path.symlink_to(path), ""),
+        (lambda path: None, "No such file"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_what_is_no_picture_is_refused_with_a_reason(
+    tmp_path: Path, make: Callable[[Path], object], reason: str
+) -> None:
+    path = tmp_path / "a.png"
+    make(path)
+    assert reason in refusal(path)
+
+
+def test_digest_of_what_cannot_be_read_is_none(tmp_path: Path) -> None:
+    assert decoding.digest_of(tmp_path / "none.png") is None
+
+
+def test_resized_cropped_and_mirrored(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    corners(60, 20).save(path)
+    placement = Placement(Size(10, 10), Size(30, 10), (0, 12), flipped=True)
+    pixels = decoding.picture(path, placement, resize="box", background="#ffffff", max_pixels=LIMIT)
+    expected = np.asarray(corners(30, 10))[:, 12:22][:, ::-1].transpose(2, 0, 1)
+    assert pixels.dtype == np.uint8
+    assert pixels.flags.c_contiguous
+    assert (pixels == expected).all()
+
+
+@pytest.mark.parametrize("name", ["lanczos", "bicubic", "bilinear", "box"])
+def test_filters_are_antialiased(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "a.png"
+    stripes = np.zeros((64, 64, 3), np.uint8)
+    stripes[:, ::2] = 255
+    Image.fromarray(stripes).save(path)
+    pixels = decoding.picture(
+        path, Placement(Size(8, 8), Size(8, 8), (0, 0)), resize=name, background="#ffffff", max_pixels=LIMIT
+    )
+    assert np.abs(pixels.astype(int) - 127).max() < 12
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("name", ["bilinear", "lanczos"])
+def test_pixels_equal_those_of_the_diffusers_scripts(number: int, name: str) -> None:
+    record = json.loads((PARITY / "transforms.json").read_text())[str(number)]
+    height, width = record["resized_height_width"]
+    placement = Placement(Size(64, 64), Size(width, height), tuple(record["sdxl_center_crop_top_left"]))
+    path = PARITY / "shapes6" / f"{number:04}.png"
+    pixels = decoding.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
+    assert (pixels == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()

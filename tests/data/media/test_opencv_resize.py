@@ -1,0 +1,42 @@
+"""Resizing as OpenCV does it: what holds whatever the picture. Its own pixels are compared in tests/parity."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint.data.media import _opencv_resize
+from mezzotint.data.media.decoding import placed
+from mezzotint.shapes import Size
+from mezzotint.stages import Placement
+
+KINDS = ["nearest", "bilinear", "bicubic", "area"]
+PICTURE = np.random.default_rng(3).integers(0, 256, (24, 36, 3), dtype=np.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_colour_and_one_size_stay_as_they_are(kind: str) -> None:
+    plain = np.full((24, 36, 3), 97, np.uint8)
+    for size in (Size(36, 24), Size(50, 11), Size(7, 40)):
+        resized = _opencv_resize.resize(plain, size, kind)
+        assert (resized.shape, resized.dtype) == ((size.height, size.width, 3), np.uint8)
+        assert (resized == 97).all()
+    assert (_opencv_resize.resize(PICTURE, Size(36, 24), kind) == PICTURE).all()
+
+
+def test_half_the_size_is_a_corner_or_a_mean() -> None:
+    half = Size(18, 12)
+    assert (_opencv_resize.resize(PICTURE, half, "nearest") == PICTURE[::2, ::2]).all()
+    means = PICTURE.reshape(12, 2, 18, 2, 3).astype(int).sum(axis=(1, 3))
+    assert (_opencv_resize.resize(PICTURE, half, "area") == (means + 2) // 4).all()
+    # the four pixels around each new one's middle weigh the same, however much a filter of Pillow's would take in
+    assert np.abs(_opencv_resize.resize(PICTURE, half, "bilinear").astype(int) - means / 4).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["bilinear", "bicubic"])
+def test_without_antialias_a_recipe_gets_these_pixels(kind: str) -> None:
+    placement = Placement(Size(9, 6), Size(9, 6), (0, 0))
+    plain = placed(Image.fromarray(PICTURE), placement, resize=kind, antialias=False)
+    assert (plain == _opencv_resize.resize(PICTURE, Size(9, 6), kind).transpose(2, 0, 1)).all()
+    assert (plain != placed(Image.fromarray(PICTURE), placement, resize=kind)).any()

@@ -1,0 +1,143 @@
+"""Which caption a visit is trained with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+from mezzotint import draws
+from mezzotint.data.files.tags import Tags, prefixed
+from mezzotint.data.schedule.captions import Changes, cached_shuffle_key, changed, choose, filled, shuffled
+from mezzotint.data.schedule.plan import Visit
+from mezzotint.stages import Sample
+
+KEY = draws.text_key("a/picture.png")
+
+
+def visit(epoch: int) -> Visit:
+    return Visit(0, KEY, seed=1, epoch=epoch, number=0)
+
+
+def test_one_caption_is_taken_as_it_is() -> None:
+    assert choose(("a red house",), visit(0), dropout=0.0) == "a red house"
+
+
+def test_no_caption_is_the_empty_one() -> None:
+    assert choose((), visit(0), dropout=0.0) == ""
+
+
+def test_every_caption_is_chosen_about_equally_often() -> None:
+    seen = Counter(choose("abc", visit(e), dropout=0.0) for e in range(3000))
+    assert set(seen) == set("abc")
+    assert all(900 < count < 1100 for count in seen.values())
+
+
+def test_dropout_has_its_share_and_leaves_the_choice_alone() -> None:
+    kept = [choose("abc", visit(e), dropout=0.0) for e in range(4000)]
+    dropped = [choose("abc", visit(e), dropout=0.25) for e in range(4000)]
+    assert 880 < dropped.count("") < 1120
+    assert all(now in ("", before) for before, now in zip(kept, dropped, strict=True))
+
+
+def test_dropout_of_one_drops_all() -> None:
+    assert {choose("ab", visit(e), dropout=1.0) for e in range(50)} == {""}
+
+
+def test_choice_depends_on_its_address_alone() -> None:
+    address = Visit(0, KEY, seed=3, epoch=5, number=1)
+    first = choose("abcdefgh", address, dropout=0.0)
+    assert choose("abcdefgh", replace(address, row=9), dropout=0.0) == first
+    names = ("seed", "epoch", "key_hash", "number")
+    others = {choose("abcdefgh", replace(address, **{name: 7 + i}), dropout=0.0) for i in range(20) for name in names}
+    assert len(others) > 4
+
+
+# --- the order of tags ------------------------------------------------------------------------------------------------
+
+
+def orders(tags: Tags, count: int = 2000, **how: int) -> list[list[str]]:
+    return [shuffled(tags, address=draws.key(1, "tags", n), **how).split(", ") for n in range(count)]
+
+
+def test_a_plain_caption_is_cut_at_its_commas() -> None:
+    tags = Tags.of(" a cat ,black,, asleep\non a chair , ")
+    assert (tags.main, tags.tags) == ("a cat", ("black", "", "asleep\non a chair", ""))
+    assert tags.text == "a cat, black, , asleep\non a chair, "
+    assert Tags.of("no tags").tags == ()
+
+
+def test_every_order_of_tags_comes_about_equally_often() -> None:
+    counts = Counter(tuple(order) for order in orders(Tags.of("main, a, b, c"), 6000))
+    assert {order[0] for order in counts} == {"main"}
+    assert len(counts) == 6
+    assert all(850 < count < 1150 for count in counts.values())
+
+
+def test_kept_tags_stay_and_the_others_move() -> None:
+    seen_orders = {tuple(order) for order in orders(Tags.of("main, a, b, c, d"), keep=2)}
+    assert {order[:3] for order in seen_orders} == {("main", "a", "b")}
+    assert {order[3:] for order in seen_orders} == {("c", "d"), ("d", "c")}
+    assert shuffled(Tags.of("main, a"), address=5, keep=9) == "main, a"
+
+
+def test_heavier_tags_come_earlier_and_weightless_ones_last() -> None:
+    tags = Tags("main", ("a", "b", "c"), (3.0, 1.0, 0.0))
+    drawn_orders = orders(tags, 4000)
+    assert {order[3] for order in drawn_orders} == {"c"}
+    share = sum(order[1] == "a" for order in drawn_orders) / 4000
+    assert 0.72 < share < 0.78
+
+
+def test_no_tag_goes_beyond_the_limit() -> None:
+    tags = Tags("main", ("aa", "bb", "cc", "dd"), (4.0, 3.0, 2.0, 1.0), limit=12)
+    assert {len(", ".join(order)) for order in orders(tags)} == {12}
+    longer = Tags(tags.main, tags.tags, tags.weights, limit=13)
+    assert orders(longer, 50) == orders(tags, 50)
+    alike = Tags(tags.main, tags.tags, (1.0,) * 4, limit=12)
+    assert {len(order) for order in orders(alike)} == {5}  # the limit is of weighted tags
+    assert shuffled(Tags("a long main text", ("x", "y"), (1.0, 2.0), limit=4), address=1) == "a long main text"
+
+
+def test_a_caption_without_main_text_is_its_tags() -> None:
+    tags = Tags("", ("a", "b"), (1.0, 2.0), limit=4)
+    assert tags.text == "a, b"
+    assert {", ".join(order) for order in orders(tags)} == {"a, b", "b, a"}
+
+
+def test_tags_survive_their_column() -> None:
+    tags = Tags("a, b", ("naïve\n", '"', "\udcff"), (1.0, 0.5, 2.0), 99)
+    assert Tags.decoded(tags.encoded()) == tags
+    assert not tags.is_plain
+    assert Tags.of("a, b").is_plain
+    assert not Tags("a", ("b, c",), (1.0,)).is_plain
+
+
+def test_kept_orders_depend_on_sample_and_number() -> None:
+    assert len({cached_shuffle_key(key, number) for key in (1, 2) for number in range(3)}) == 6
+
+
+def test_wildcards_are_those_of_kohya() -> None:
+    def last(text: str) -> str:
+        return filled(text, lambda number, count: count - 1)
+
+    assert last("{a|b} {c} {d|e|}") == "b c "
+    assert last("{{a|b}} {} } {") == "{a|b} {} } {"
+    assert last("{a|{b} x") == "{b x"
+    assert filled("{a|b} {a|b|c}", lambda number, count: number) == "a b"
+
+
+def test_weighted_tags_are_prefixed_filled_and_thinned() -> None:
+    tags = Tags("a {red|blue} cat", ("{x|y}", "kept", "rare"), (3.0, 2.0, 1.0))
+    sample = Sample("k", Path("k.png"), (tags.text,), overrides=(("flip", "0.5"), ("tags", tags.encoded())))
+    begun = prefixed(sample, "sks")
+    assert begun.captions == ("sks a {red|blue} cat, {x|y}, kept, rare",)
+    assert begun.overrides[0] == ("flip", "0.5")
+    line = begun.overrides[1][1]
+    every = Changes(wildcards=True, tag_dropout=0.5, keep=2)
+    said = {changed("", line, every, address=draws.key(n, "x")) for n in range(90)}
+    heads = [f"sks a {colour} cat, {tag}, kept" for colour in ("red", "blue") for tag in "xy"]
+    assert said == {head + end for head in heads for end in ("", ", rare")}
+    shuffle = Changes(shuffle=True)
+    plain = {changed("", tags.encoded(), shuffle, address=draws.key(n, "x")) for n in range(60)}
+    assert plain == {shuffled(tags, address=draws.key(n, "x")) for n in range(60)}

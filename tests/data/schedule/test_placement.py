@@ -1,0 +1,96 @@
+"""Where a picture is cut."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from data_sets import small_of as settings_of
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from loading import place_by
+
+from mezzotint import draws
+from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.placement import at_visit, cached_view
+from mezzotint.data.schedule.plan import Visit, plan_columns
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.shapes import Size, cover
+
+
+@limits(max_examples=200, deadline=None)
+@given(st.integers(1, 3000), st.integers(1, 3000), st.integers(0, 2**64 - 1), st.sampled_from(["center", "random"]))
+def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int, crop: str) -> None:
+    settings = settings_of(crop=crop)
+    table = buckets.table(settings)
+    bucket = table[int(buckets.assign([width], [height], table)[0])]
+    placed = place_by(settings, Size(width, height), bucket, crop_key=key, flip_key=key)
+    top, left = placed.crop_top_left
+    assert placed.resized == cover(Size(width, height), bucket)
+    assert 0 <= top <= placed.resized.height - bucket.height
+    assert 0 <= left <= placed.resized.width - bucket.width
+    assert not placed.flipped
+
+
+def catalogue_of(width: int, height: int) -> Any:
+    hashes = np.asarray([draws.text_key("x.png"), draws.text_key("y.png")], dtype=np.uint64)
+    overrides = SimpleNamespace(group=np.zeros(2, np.int32), rating=np.ones(2), flip_of=lambda row: None)
+    return SimpleNamespace(
+        width=np.full(2, width),
+        height=np.full(2, height),
+        key_hash=hashes,
+        repeats=np.ones(2),
+        overrides=overrides,
+        buckets_of=lambda rows, settings: buckets.of_pictures([width] * len(rows), [height] * len(rows), settings),
+    )
+
+
+def placed_at(settings: DataSettings, **where: Any) -> Any:
+    catalogue = catalogue_of(300, 100)
+    address = {"row": 0, "seed": 1, "epoch": 0, "number": 0, **where}
+    visit = Visit(**address, key_hash=int(catalogue.key_hash[address["row"]]))
+    return at_visit(catalogue, visit, Size(64, 64), settings)
+
+
+def test_random_crops_reach_every_place_and_depend_on_their_address_alone() -> None:
+    settings = settings_of(crop="random", flip=0.5)
+    lefts = {placed_at(settings, epoch=e).crop_top_left[1] for e in range(3000)}
+    assert lefts == set(range(192 - 64 + 1))
+    flips = sum(placed_at(settings, epoch=e).flipped for e in range(2000))
+    assert 900 < flips < 1100
+    assert placed_at(settings, epoch=4) == placed_at(settings, epoch=4)
+    for other in ({"row": 1}, {"seed": 2}, {"number": 1}):
+        differing = sum(placed_at(settings, epoch=e) != placed_at(settings, epoch=e, **other) for e in range(20))
+        assert differing > 15
+
+
+def test_cached_views_differ_and_are_those_of_their_seed() -> None:
+    settings = settings_of(crop="random", flip=0.5)
+
+    def view(number: int, seed: int = 1) -> Any:
+        return cached_view(catalogue_of(300, 100), 0, Size(64, 64), settings, seed=seed, view=number)
+
+    assert len({view(number) for number in range(20)}) > 15
+    assert [view(number) for number in range(20)] != [view(number, seed=2) for number in range(20)]
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, {False}), (1.0, {True})])
+def test_certain_flips_are_certain(share: float, expected: set[bool]) -> None:
+    assert {placed_at(settings_of(flip=share), epoch=e).flipped for e in range(50)} == expected
+
+
+@pytest.mark.parametrize(("resized", "corner"), [(85, 10), (96, 16), (113, 24), (87, 12)])
+def test_centre_crop_rounds_as_the_reference_does(resized: int, corner: int) -> None:
+    placed = place_by(settings_of(), Size(resized, 64), Size(64, 64), crop_key=0, flip_key=0)
+    assert placed.crop_top_left == (0, corner)
+
+
+def test_plan_columns_are_those_of_the_rows_asked_for() -> None:
+    columns = plan_columns(catalogue_of(300, 100), [1], settings_of())
+    assert columns.key_hash.tolist() == [draws.text_key("y.png")]
+    assert buckets.table(settings_of())[columns.bucket[0]].aspect == max(
+        size.aspect for size in buckets.table(settings_of())
+    )

@@ -1,0 +1,24 @@
+"""Timestep bias of the two trainers that have it: the line of their documents, and what is not looked at."""
+
+from __future__ import annotations
+
+import pytest
+from dialect_cases import diffusers_sdxl, mindone_sdxl
+from foreign_lines import Lines
+
+WORDS = [
+    "--timestep_bias_multiplier", "2", "--timestep_bias_strategy", "range", "--timestep_bias_begin", "200",
+    "--timestep_bias_end", "500", "--timestep_bias_portion", "0.25",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("lines", [diffusers_sdxl.LINES, mindone_sdxl.LINES], ids=lambda lines: lines.name)
+def test_the_documents_range_is_read_and_what_is_not_looked_at_is_told(lines: Lines) -> None:
+    bias = lines.recipe(*WORDS).objective.timestep_bias
+    assert bias.model_dump() == {"strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25}
+    assert "--timestep_bias_portion: not looked at with range" in lines.said(*WORDS)
+    assert "timestep 500 itself is not preferred" in lines.said(*WORDS)
+    assert "all timesteps are drawn alike" in lines.said("--timestep_bias_multiplier=2")
+    earlier = lines.said("--timestep_bias_strategy=earlier", "--timestep_bias_begin=3")
+    assert "--timestep_bias_begin: not looked at with earlier" in earlier
+    assert "timestep_bias" not in lines.said("--timestep_bias_strategy=later", "--timestep_bias_portion=0.5")

@@ -1,0 +1,53 @@
+"""What a network is shown and told, and what its answer means."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mezzotint.diffusion import prediction
+from mezzotint.diffusion.parameterization import IN_SIGMA, Parameterization, level_of
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
+
+SCHEDULE = Schedule.scaled_linear()
+T = torch.tensor([3, 400, 950])
+
+
+@pytest.mark.parametrize("kind", IN_SIGMA)
+def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> None:
+    form = Parameterization(kind)
+    x_0, eps = (torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    alpha_bar, sigma = SCHEDULE.alpha_bar[T], level_of(T, SCHEDULE)
+    x_t = prediction.add_noise(x_0, eps, alpha_bar)
+    shown, told = form.seen(x_t, T, SCHEDULE)
+    torch.testing.assert_close(
+        shown, form.model_input(x_0 + sigma.view(-1, 1, 1, 1) * eps, sigma), rtol=1e-4, atol=1e-4
+    )
+    assert torch.equal(told, 0.25 * sigma.log() if form.tells_sigma else T)
+    velocity = form.as_velocity(form.target(x_0, eps, sigma), x_t, T, SCHEDULE)
+    torch.testing.assert_close(velocity, prediction.velocity(x_0, eps, alpha_bar), rtol=1e-3, atol=1e-3)
+    assert form.solved == "v"
+
+
+def test_others_are_shown_and_understood_as_they_are() -> None:
+    form, x = Parameterization("epsilon"), torch.ones(3, 4, 2, 2)
+    shown, told = form.seen(x, T, SCHEDULE)
+    assert shown is x
+    assert told is T
+    assert form.as_velocity(x, x, T, SCHEDULE) is x
+    assert (form.solved, Parameterization("v", told="log-sigma").tells_sigma) == ("epsilon", True)
+
+
+def test_levels_between_timesteps_are_in_proportion() -> None:
+    table = SCHEDULE.sigma
+    between = level_of(torch.tensor([7.25, 998.5, 5000.0]), SCHEDULE)
+    torch.testing.assert_close(between[0], torch.lerp(table[7], table[8], 0.25))
+    assert between[2] == table[-1]
+
+
+def test_kinds_that_are_not_known_or_never_told_sigma_are_refused() -> None:
+    with pytest.raises(ValueError, match="known: epsilon"):
+        Parameterization("flow")
+    with pytest.raises(RecipeError, match="may be told"):
+        Parameterization("epsilon", told="log-sigma")

@@ -1,0 +1,39 @@
+"""Unknown keys answer with the setting that was meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from mezzotint.recipe.reading.nearest import advice, nearest
+from mezzotint.recipe.reading.paths import settings
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("learning_rate", "optim.lr"), ("optim.learning_rate", "optim.lr"), ("learningRate", "optim.lr"),
+        ("lr", "optim.lr"), ("epochs", "run.epochs"), ("batch", "data.batch_size"),
+        ("train_batch_size", "data.batch_size"), ("data.batchsize", "data.batch_size"),
+        ("data.resoluton", "data.resolution"), ("run.precison", "run.precision"), ("run.step", "run.steps"),
+        ("max_train_steps", "run.steps"), ("gradient_accumulation_steps", "optim.accumulation"),
+        ("gradient_checkpointing", "run.recompute.enabled"), ("mixed_precision", "run.precision"),
+        ("snr_gamma", "objective.min_snr_gamma"), ("weight_decay", "optim.optimizer.weight_decay"),
+        ("max_grad_norm", "optim.clip.norm"), ("ema_decay", "optim.ema.decay"), ("ema", "optim.ema"),
+        ("lr_warmup_steps", "optim.schedule.warmup_steps"), ("optim.warmup_steps", "optim.schedule.warmup_steps"),
+        ("num_workers", "data.workers"), ("output_dir", "run.folder"), ("seed", "run.seed"),
+        ("data.batch-size", "data.batch_size"),
+    ],
+)  # fmt: skip
+def test_a_foreign_or_mistyped_key_finds_ours(written: str, meant: str) -> None:
+    assert nearest(written) == meant
+
+
+@pytest.mark.parametrize("word", ["zorp", "optim.zzzqqq", "qwertz", "x"])
+def test_nonsense_is_not_given_a_meaning(word: str) -> None:
+    assert nearest(word) is None
+    assert "mezzotint explain" in advice(word)
+
+
+def test_every_setting_is_found_under_its_own_name_with_a_letter_missing() -> None:
+    missed = [s.path for s in settings() if len(s.name) > 4 and nearest(s.path[:-1]) != s.path]
+    assert missed == []

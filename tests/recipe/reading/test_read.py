@@ -1,0 +1,184 @@
+"""Where a recipe begins: a file or a name, the origin of every value, secrets, paths, what ships."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import (
+    SCHEMA_COMMENT,
+    Reading,
+    digest_of,
+    located,
+    places,
+    read,
+    read_text,
+    shipped_recipes,
+)
+from mezzotint.recipe.recipe import Recipe
+
+
+def test_a_recipe_says_where_every_value_comes_from() -> None:
+    reading = read_text("optim:\n  lr: 1e-6\nrun: {name: fox}\n", "r", ["data.batch_size=8", "run.name=hare"])
+    assert reading.recipe.optim.lr == 1e-6
+    assert reading.recipe.data.batch_size == 8
+    assert reading.origin["optim.lr"] == "line 2"
+    assert reading.origin["data.batch_size"] == "command line"
+    assert reading.origin["run.name"] == "command line"
+    assert "optim.accumulation" not in reading.origin
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("run: {log_every: 3}\n# token hf_abcdefghijklmnopqrstuvwxyz0123\n", 2),
+        ("run:\n  name: hf_abcdefghijklmnopqrstuvwxyz0123\n", 2),
+        ("data: {path: 'https://me:secret@host/x'}\n", 1),
+        ("sample:\n  prompts:\n    - 0123456789abcdef0123456789abcdef01234567\n", 3),
+        ("wandb: {api_key: whatever}\n", 1),
+    ],
+)
+def test_secrets_are_refused_with_their_line_and_not_repeated(text: str, line: int) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_text(text)
+    assert ("E1009", line) in [(p.code, p.line) for p in caught.value.problems]
+    for secret in ("hf_abc", "secret@", "0123456789abcdef", "whatever"):
+        assert secret not in str(caught.value)
+
+
+def test_a_snapshot_folder_is_no_secret() -> None:
+    path = "models--x/snapshots/0123456789abcdef0123456789abcdef01234567"
+    assert read_text(f"model: {{path: {path}}}").recipe.model.path == Path(path)
+
+
+def test_the_digest_follows_meaning_not_spelling() -> None:
+    one = read_text("optim: {lr: 1e-6}\nmodel: {train: denoiser}\n# words\n")
+    two = read_text("model:\n  train: [denoiser]\n", overrides=["optim.lr=0.000001"])
+    other = read_text("optim: {lr: 2e-6}")
+    assert one.digest == two.digest == digest_of(one.recipe)
+    assert other.digest != one.digest
+    assert len(one.digest) == 64
+
+
+def test_a_dumped_recipe_reads_back_equal() -> None:
+    recipe = read_text("run: {save: {every: 2 epochs}}\nsample: {size: [64, 32]}\ndata: {path: [a, b]}").recipe
+    assert Recipe.model_validate(recipe.model_dump(mode="json", by_alias=True)) == recipe
+
+
+def test_paths_are_found_beside_the_recipe_then_here_then_among_what_ships(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beside, here = tmp_path / "recipes", tmp_path / "here"
+    for folder in (beside / "photos", here / "photos", here / "only_here"):
+        folder.mkdir(parents=True)
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = beside / "r.yaml"
+    file.write_text(
+        "data: {path: [photos, only_here, nowhere, ~/here]}\n"
+        "run: {folder: ~/out, resume: ~/old}\nmodel: {path: tiny-sd}\n"
+    )
+    reading = read(file)
+    recipe = located(reading)
+    assert recipe.data.path == (beside / "photos", here / "only_here", Path("nowhere"), here)
+    assert (recipe.run.folder, recipe.run.resume) == (tmp_path / "out", str(tmp_path / "old"))
+    assert recipe.data.cache.path == tmp_path / ".cache/mezzotint"
+    assert recipe.model.path.is_absolute()
+    assert recipe.model.path.parts[-3:] == ("assets", "models", "tiny-sd")
+    assert reading.recipe.data.path[0] == Path("photos")
+    assert places(Path("nowhere"), beside) == (beside / "nowhere", here / "nowhere")
+
+
+def test_paths_anywhere_in_a_recipe_are_located(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("held", "vae", "moments", "one", "refiner"):
+        (tmp_path / name).mkdir()
+    text = """
+data: {holdout: {path: {val: held, other: nowhere}}}
+model: {vae: vae, over: [one, two], family: sdxl}
+sample: {image: one/a.png, refiner: {path: refiner}}
+run: {export: {folder: out, single_file_folder: ~/x}, start: {step: 1, optimizer: moments}, profile: {folder: ~/logs}}
+"""
+    recipe = located(read_text(text))
+    assert recipe.data.holdout.path == {"val": tmp_path / "held", "other": Path("nowhere")}
+    assert (recipe.model.vae, recipe.model.over) == (tmp_path / "vae", (tmp_path / "one", Path("two")))
+    assert (recipe.sample.image, recipe.sample.refiner.path) == (Path("one/a.png"), tmp_path / "refiner")
+    assert (recipe.run.export.folder, recipe.run.start.optimizer) == (tmp_path / "out", tmp_path / "moments")
+    assert recipe.run.export.single_file_folder == Path("~/x"), "opened where it is used"
+    assert recipe.run.profile.folder == Path("~/logs")
+
+
+def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ships" / "models" / "small").mkdir(parents=True)
+    (tmp_path / "ships" / "data" / "foxes").mkdir(parents=True)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setattr("mezzotint.recipe.reading.read.MODELS", tmp_path / "ships" / "models")
+    monkeypatch.setattr("mezzotint.recipe.reading.read.DATA", tmp_path / "ships" / "data")
+    reading = read_text("model: {path: small}\ndata: {path: foxes}\n")
+    shipped = located(reading)
+    assert shipped.model.path == tmp_path / "ships" / "models" / "small"
+    assert shipped.data.path == (tmp_path / "ships" / "data" / "foxes",)
+    (tmp_path / "here" / "foxes").mkdir()
+    assert located(reading).data.path == (tmp_path / "here" / "foxes",)
+
+
+def test_a_missing_recipe_names_the_nearest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "portrait.yaml").write_text("run: {log_every: 1}")
+    with pytest.raises(RecipeError, match=r"did you mean portrait\.yaml\?"):
+        read("potrait.yaml")
+    with pytest.raises(RecipeError, match="is a folder"):
+        read(tmp_path)
+    with pytest.raises(RecipeError) as caught:
+        read("zzzz")
+    assert caught.value.code == "E1011"
+
+
+def test_a_shipped_recipe_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "tiny_cpu.yaml"
+    file.write_text("run: {name: shipped}")
+    monkeypatch.setattr("mezzotint.recipe.reading.read.shipped_recipes", lambda: {"tiny_cpu": file})
+    for name in ("tiny_cpu", "tiny-cpu", "tiny_cpu.yaml"):
+        assert read(name).recipe.run.name == "shipped"
+
+
+def test_every_shipped_recipe_reads_and_carries_the_schema_line() -> None:
+    shipped = shipped_recipes()
+    assert shipped, "no recipe ships"
+    for path in shipped.values():
+        assert isinstance(read(path), Reading)
+        first = path.read_text(encoding="utf-8").splitlines()[0]
+        assert first.startswith(SCHEMA_COMMENT)
+        assert (path.parent / first.removeprefix(SCHEMA_COMMENT)).resolve().name == "recipe.schema.json"
+
+
+def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("optim: {learning_rate: 1}\n")
+    code = (
+        "import sys\nfrom mezzotint.cli import main\nstatus = main(['train', 'bad.yaml'])\n"
+        "heavy = {'torch', 'diffusers', 'transformers', 'PIL'} & set(sys.modules)\n"
+        "assert not heavy, heavy\nsys.exit(status)"
+    )
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    after = os.times()
+    # the child's own time: a machine that is busy with other things answers later, and computes no longer
+    took = after.children_user + after.children_system - before.children_user - before.children_system
+    assert took < 2.0
+    assert done.returncode == 2, done.stderr
+    assert "did you mean optim.lr?" in done.stderr
+
+
+@pytest.mark.parametrize("name", [name for name in shipped_recipes() if name.startswith(("sd15", "sd21", "sdxl"))])
+def test_a_model_of_full_size_leaves_one_small_file_for_programs_that_draw(name: str) -> None:
+    export = read(name).recipe.run.export
+    assert export.single_file
+    assert export.single_file_dtype == "fp16"

@@ -1,0 +1,23 @@
+"""Noise, levels and weights that exclude each other."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["objective.timesteps=[5, 5]"], "0 ≤ first < second ≤ 1000"),
+        (["objective.timestep_bias={strategy: range, begin: 9, end: 9}"], "must lie below end"),
+        (["objective.weighting=v", "objective.loss=huber"], "write objective.weighting=prediction"),
+        (["objective.weighting=v", "objective.min_snr_gamma=5"], "write objective.min_snr_form=x0"),
+        (
+            ["objective.levels=log-normal", "objective.timesteps=[0, 500]"],
+            "with objective.levels=log-normal none is drawn",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

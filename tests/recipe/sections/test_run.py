@@ -1,0 +1,22 @@
+"""How a run goes: settings that need another one."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["run.export.parts=trained", "run.export.folder=x"], "wants whole models"),
+        (["run.export.mindspore=true"], "set run.export.single_file=true"),
+        (["run.export.name={size}"], "takes {name}, {what}"),
+        (["run.scaler.stages=[[5, 2, 9], [5, 2, 9]]"], "must rise"),
+        (["run.start.optimizer=x"], "in run.start.step"),
+        (["run.longer=5 minutes"], "counts steps or epochs"),
+        (["run.callbacks={spikez: {}}"], "run.callbacks: "),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

@@ -1,0 +1,22 @@
+"""Settings of two sections that do not go together."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["run.steps=5", "run.epochs=1"], "give one of them"),
+        (["run.whole_epochs=true"], "is about run.steps"),
+        (["data.cache.text=true", "model.train=[denoiser, text_encoder]"], "train the denoiser alone"),
+        (["optim.part_lr={vae: 1}"], "which model.train does not train"),
+        (["model.last_layers=2"], "write model.train=[denoiser, text_encoder]"),
+        (["run.runtime=fsdp", "run.export.mindspore_optimizer=true"], "hold whole tensors"),
+        (["run.runtime=fsdp", "optim.optimizer.kind=adafactor"], "needs whole tensors; take one of adacoor"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

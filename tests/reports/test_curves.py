@@ -1,0 +1,60 @@
+"""The numbers of a run's curves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mezzotint import durable
+from mezzotint.reports.curves import curves_of, read_metrics, smoothed
+from mezzotint.reports.run_report import summary
+from mezzotint.run_folder import RunFolder
+from mezzotint.stages import StepReport
+from mezzotint.training.callbacks._scalars import RunningMean
+from mezzotint.training.callbacks.metrics_log import MetricsLog
+from mezzotint.training.progress import Progress
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "fox-$5").open()
+
+
+def decaying(step: int) -> float:
+    """A loss that stays for ten steps and falls."""
+    return 1.0 / (1 + (step - 1) // 10)
+
+
+def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder: RunFolder) -> None:
+    folder.metrics.write_text('{"step": 1, "loss": 3.0}\n{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert [line["loss"] for line in read_metrics(folder).steps] == [2.0]
+
+
+def test_smoothing_passes_over_what_is_not_finite() -> None:
+    means = smoothed(np.array([np.nan, 2.0, np.inf, 2.0]))
+    assert np.isnan(means[0])
+    assert means[1:].tolist() == pytest.approx([2.0, 2.0, 2.0])
+
+
+def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_logged(folder: RunFolder) -> None:
+    log = MetricsLog(folder, every=10)
+    shown = RunningMean()
+    for step in range(1, 201):
+        shown.take(decaying(step))
+        log.on_step(StepReport(step - 1, loss=decaying(step), samples=4, seconds=0.5), Progress(last_step=200))
+    log.close()
+    assert shown.value is not None
+    assert f"smoothed {shown.value:.4f} at the end, of 21 logged steps" in "\n".join(summary(folder))
+    assert curves_of(read_metrics(folder)).smoothed[-1] == shown.value
+
+
+def test_of_a_log_without_the_smoothed_loss_each_point_stands_for_the_steps_before_it(folder: RunFolder) -> None:
+    shown = RunningMean()
+    for step in range(1, 201):
+        shown.take(decaying(step))
+        if step % 10 == 0:
+            durable.append_line(folder.metrics, {"step": step, "loss": decaying(step)})
+    curves = curves_of(read_metrics(folder))
+    assert curves.smoothed[-1] == pytest.approx(shown.value, rel=1e-9)

@@ -1,0 +1,65 @@
+"""What became of each file, told to people and to programs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.reports import data_report
+
+
+def settings_of(root: Path) -> DataSettings:
+    return DataSettings.model_validate(
+        {"path": [root], "resolution": 64, "buckets": {"step": 8}, "captions": {"missing": "skip"}}
+    )
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Catalogue:
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for i in range(6):
+        Image.new("RGB", (100, 100)).save(root / f"{i}.png")
+    for i in range(6, 9):
+        Image.new("RGBA", (150, 100), (0, 0, 0, 0)).save(root / f"{i}.png")
+    (root / "bad\x1b[2J\n.png").write_bytes(b"nothing")
+    (root / "notes.md").write_text("x")
+    for picture in list(root.glob("*.png")):
+        picture.with_suffix(".txt").write_text("a caption")
+    Image.new("RGB", (100, 100)).save(root / "mute.png")
+    return build(settings_of(root), tmp_path / "index")
+
+
+def test_summary_counts_everything_and_cannot_harm_a_terminal(catalogue: Catalogue) -> None:
+    text = data_report.summary(catalogue)
+    assert "9 samples in" in text
+    assert "3 converted: transparency laid on the background colour" in text
+    assert "1 skipped:\n    bad\\x1b[2J\\n.png: not a picture of a known format" in text
+    assert "1 left out as the recipe asks:\n    mute.png: no caption" in text
+    assert "1 other file not looked at: .md 1" in text
+    assert text.isascii() or "\x1b" not in text
+    assert len(text.splitlines()) <= 12
+
+
+def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
+    path = data_report.write(catalogue, tmp_path, settings_of(tmp_path / "pictures"))
+    assert path == tmp_path / "data_report.jsonl"
+    lines = {line["id"]: line for line in map(json.loads, path.read_text("ascii").splitlines())}
+    assert len(lines) == 11
+    digest = hashlib.sha256((tmp_path / "pictures" / "0.png").read_bytes()).hexdigest()
+    assert lines["0.png"] == {
+        "id": "0.png", "class": "used", "conversion": [], "size": "100×100", "bucket": "64×64", "sha256": digest,
+    }  # fmt: skip
+    assert lines["7.png"]["size"] == "150×100"
+    assert [lines[f"{n}.png"].get("same_as") for n in (0, 5, 6, 8)] == [None, "0.png", None, "6.png"]
+    assert lines["7.png"]["class"] == "converted"
+    assert lines["7.png"]["conversion"] == ["transparency laid on the background colour"]
+    assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"
+    assert lines["mute.png"] == {"id": "mute.png", "class": "skipped", "reason": "no caption"}
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []

@@ -1,0 +1,20 @@
+"""One process: nothing is exchanged."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.runtimes import base, single
+
+
+def test_it_moves_what_it_is_given_and_answers_for_itself_alone() -> None:
+    runtime = single.Runtime(torch.device("meta"), base.Launch(), RunSettings())
+    part = nn.Linear(2, 2)
+    trained = dict(part.named_parameters(prefix="denoiser"))
+    assert runtime.prepare({"denoiser": part}, trained) is trained
+    assert part.weight.device.type == "meta"
+    assert (runtime.is_first, runtime.is_writer, runtime.agree(5), runtime.share("a")) == (True, True, 5, "a")
+    assert runtime.gather("a") == ("a",)
+    assert runtime.whole(trained) is trained

@@ -1,0 +1,78 @@
+"""Drawing from networks that are thought of in σ: one that knows the picture draws it, whatever it predicts."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mezzotint.diffusion.parameterization import Parameterization as Form
+from mezzotint.diffusion.parameterization import level_of
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.families.base import Grid
+from mezzotint.recipe.sections.sample import SampleSettings, ThresholdingSettings
+from mezzotint.sampling.denoiser import Denoiser
+from mezzotint.sampling.sample import Request, Sampling, sample_latents
+from mezzotint.shapes import Size
+from mezzotint.stages import TextEmbedding
+
+SCHEDULE = Schedule.scaled_linear()
+PICTURE = torch.linspace(-1.5, 1.5, 64).view(1, 4, 4, 4)
+TEXT = TextEmbedding(torch.zeros(1, 1, 1))
+
+
+class Knowing:
+    """A family whose denoiser says what is right of `PICTURE`, from its input and what it is told alone."""
+
+    grid = Grid(channels=4, pixels=8)
+    zeros_for_empty = False
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.told: list[float] = []
+
+    def parts(self) -> dict[str, nn.Module]:
+        return {"denoiser": nn.Identity()}
+
+    def condition(self, text: TextEmbedding, batch: Any, framing: Any) -> Any:
+        return SimpleNamespace(text=text)
+
+    def predict(self, noised: Any, condition: Any) -> Tensor:
+        told = noised.model_t[:1]
+        self.told.append(float(told[0]))
+        sigma = (4.0 * told).exp() if self.form.tells_sigma else level_of(told, SCHEDULE)
+        at = sigma.view(1, 1, 1, 1)
+        x_sigma = noised.model_input / (self.form.factors(sigma).c_in.view(1, 1, 1, 1) if self.form.in_sigma else
+                                        1 / (1 + at**2).sqrt())  # fmt: skip
+        eps = (x_sigma - PICTURE) / at
+        return (
+            self.form.target(PICTURE, eps, sigma) if self.form.in_sigma else (eps - at * PICTURE) / (1 + at**2).sqrt()
+        )
+
+
+@pytest.mark.parametrize("form", [Form("edm"), Form("edm", 1.0, "timestep"), Form("v-edm"), Form("epsilon-unscaled"),
+                                  Form("v", told="log-sigma"), Form("v")], ids=str)  # fmt: skip
+@pytest.mark.parametrize("solver", ["ddim", "euler", "dpm++", "heun"])
+def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
+    family: Any = Knowing(form)
+    request = Request("", Size(32, 32), text=TEXT, negative_text=TEXT)
+    settings = SampleSettings(steps=12, guidance=(1.0,), solver=solver)
+    drawn = sample_latents(family, [request], Sampling(SCHEDULE, form, "cpu", settings))
+    # leading timesteps end at 1: a little of the noise of the last level stays, with every network the same
+    torch.testing.assert_close(drawn, PICTURE, rtol=0, atol=0.08)
+    plain: Any = Knowing(Form("v"))
+    usual = sample_latents(plain, [request], Sampling(SCHEDULE, "v", "cpu", settings))
+    torch.testing.assert_close(drawn, usual, rtol=0, atol=2e-3)
+    assert (max(family.told) < 3) is form.tells_sigma
+
+
+def test_thresholding_holds_each_text_before_guidance() -> None:
+    away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
+    bound = ThresholdingSettings(ratio=1.0, max=1.0)
+    network = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
+    assert network(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [1.0, -2.0], "1 + 2·(1 − 1), 1 + 2·(−0.5 − 1)"
+    free = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
+    assert free(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [5.0, -4.0]

@@ -1,0 +1,42 @@
+"""The levels of noise that a descent visits."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling.levels import kept, levels, timesteps
+
+SCHEDULE = Schedule.scaled_linear()
+
+
+@pytest.mark.parametrize("spacing", ["leading", "trailing", "linspace"])
+@pytest.mark.parametrize("steps", [1, 7, 30])
+def test_timesteps_are_those_of_diffusers(spacing: str, steps: int) -> None:
+    stock = EulerDiscreteScheduler(timestep_spacing=spacing, steps_offset=1)
+    stock.set_timesteps(steps)
+    # one step of diffusers' linspace begins, as a range of one number does, at its first
+    expected = [999] if (spacing, steps) == ("linspace", 1) else [round(float(t)) for t in stock.timesteps]
+    assert timesteps(spacing, 1000, steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("share", "steps", "begins"),
+    [(0.0, 40, 40), (0.02, 40, 40), (0.15, 40, 35), (0.75, 40, 11), (1.0, 40, 0), (0.5, 3, 2), (0.75, 4, 2)],
+)
+def test_a_share_of_levels_counts_the_final_zero(share: float, steps: int, begins: int) -> None:
+    # Stability: of the rising list of steps + 1 levels the first max(int(share · (steps + 1)), 1) are kept
+    assert kept(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
+
+
+def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
+    short = Schedule.scaled_linear(num_timesteps=10)
+    with pytest.raises(RecipeError, match="write at most that many") as caught:
+        levels(SampleSettings(spacing="stability"), short, "epsilon", 11)
+    assert caught.value.code == "E1070"
+    with pytest.raises(RecipeError, match=r"sample\.spacing is library"):
+        levels(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)

@@ -1,0 +1,23 @@
+"""What tests of `check` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mezzotint.errors import MezzotintError
+from mezzotint.recipe.reading.read import read
+from mezzotint.tasks.check import check
+
+
+def checked(*words: str, **named: Any) -> check.Checked:
+    return check.check(read("recipe.yaml", words), **named)
+
+
+def codes(errors: Sequence[MezzotintError]) -> list[str]:
+    return [error.code for error in errors]
+
+
+def everything_below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}

@@ -1,0 +1,30 @@
+"""Pictures that the verb `sample` draws for tests, from a model whose weights lie with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mezzotint.sampling import pictures
+from mezzotint.tasks.sample import sample as verb
+
+FOLDER = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
+QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
+
+
+def drawn(out: Path) -> dict[str, Any]:
+    """Pixels and text of every picture of a folder by name, contact sheets apart."""
+    found = {}
+    for path in sorted(out.glob("*.png")):
+        if not path.name.startswith("contact"):
+            with Image.open(path) as image:
+                found[path.name] = (np.asarray(image), pictures.told_by(image))
+    return found
+
+
+def draw(out: Path, *words: str, place: Path | str = FOLDER) -> dict[str, Any]:
+    assert verb.run([str(place), *QUICK, f"--out={out}", *words]) == 0
+    return drawn(out)

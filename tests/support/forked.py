@@ -1,0 +1,62 @@
+"""Command lines in forked processes: they can be killed, and several are a launcher's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from mezzotint.cli import main
+
+
+def fork(words: Sequence[str], out: Path, env: Mapping[str, str]) -> int:
+    """Runs a line in a forked process; returns its process number. What it prints is added to `out`."""
+    child = os.fork()
+    if child:
+        return child
+    status = 70
+    try:
+        handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        torch.set_num_threads(1)
+        os.environ.update(env)
+        status = main(words)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def exit_status(child: int) -> int:
+    """Of a forked line: 128 + n for signal n."""
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return code if code >= 0 else 128 - code
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def variables(rank: int, port: int, processes: int = 2) -> dict[str, str]:
+    """What torchrun sets for one of its processes on this machine."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
+    return {name: str(value) for name, value in place.items()} | {
+        "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
+    }  # fmt: skip
+
+
+def run_two(words: Sequence[str], out: Path, **more: str) -> str:
+    """A line in two processes, as torchrun starts them, to their good end; returns what they print. more: what another
+    launcher sets besides."""
+    port = free_port()
+    children = [fork(words, out, variables(rank, port) | more) for rank in range(2)]
+    assert [exit_status(child) for child in children] == [0, 0], out.read_text()
+    return out.read_text()

@@ -1,0 +1,37 @@
+"""Names and shapes of full-size models, as layouts have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mezzotint.weights.files.tensor_files import TensorInfo
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import open_folder, shipped
+from mezzotint.weights.keymap import KeyMap, Shape, Table
+from mezzotint.weights.layouts import mindone_sdxl, sd, sdxl
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl"
+BOTH = (sdxl.LAYOUT, mindone_sdxl.LAYOUT)
+LAYOUTS = {"sdxl": BOTH, "sdxl-refiner": tuple(layout.variants[0] for layout in BOTH)}
+
+
+def config_of(model: str, component: str) -> dict[str, Any]:
+    return open_folder(shipped(model)).config(component)
+
+
+def shapes_of(model: str, component: str, layout: KeyMap = sd.LAYOUT) -> dict[str, Shape]:
+    return components.shapes(layout.networks[component], config_of(model, component), where=shipped(model))
+
+
+def table_of(model: str, component: str, layout: KeyMap = sd.LAYOUT) -> Table:
+    return layout.choose(component, config_of(model, component)).table(list(shapes_of(model, component, layout)))
+
+
+def header_of(model: str, layout: KeyMap) -> dict[str, TensorInfo]:
+    found = {}
+    for component in layout.parts:
+        shapes = shapes_of(model, component, layout)
+        for entry in table_of(model, component, layout).entries:
+            found[entry.foreign] = TensorInfo("F16", entry.foreign_shape(shapes))
+    return found

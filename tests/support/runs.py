@@ -1,0 +1,31 @@
+"""What a run folder has come to, for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mezzotint import outside
+from mezzotint.training import state
+
+
+def logged(folder: Path | str, tag: str = "loss") -> list[float]:
+    """What metrics.jsonl says of a tag, by step."""
+    return [line[tag] for line in outside.read_lines(Path(folder) / "metrics.jsonl") if tag in line]
+
+
+def tensors_of(folder: Path) -> dict[str, Tensor]:
+    """Those of the newest checkpoint."""
+    newest = state.newest(folder / "checkpoints").path
+    assert newest is not None
+    return dict(state.read(newest).tensors)
+
+
+def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    """Up to rounding, which Adam's first steps enlarge where a gradient is next to nothing."""
+    assert mine.keys() == other.keys()
+    for name, tensor in other.items():
+        apart = torch.linalg.vector_norm((mine[name] - tensor).double())
+        assert apart <= 2e-3 * torch.linalg.vector_norm(tensor.double()) + 1e-9, name

@@ -1,0 +1,31 @@
+"""Folders of pictures with text tables, as the format `metadata` reads them."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import data_sets
+import pytest
+
+from mezzotint.errors import DatasetError
+
+read = partial(data_sets.read, format="metadata", repeats=1.5)
+
+
+def table(root: Path, *rows: Any, name: str = "metadata.jsonl") -> None:
+    """Lines of JSON; what is text already stands as it is."""
+    lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)
+    data_sets.put(root, name, text="".join(f"{line}\n" for line in lines))
+
+
+def row(name: str, text: Any = "a thing") -> dict[str, Any]:
+    return {"file_name": name, "text": text}
+
+
+def error_of(root: Path, **values: Any) -> DatasetError:
+    with pytest.raises(DatasetError) as caught:
+        read(root, **values)
+    return caught.value

@@ -1,0 +1,146 @@
+"""The verb `bench`: what it shows, what it takes, and that nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint.cli import main
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.bench import bench
+from mezzotint.tasks.reading.words import parse as parse_words
+
+CHEAP = {"run__validation__timesteps": 1}
+"""The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
+
+
+def document(out: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
+    return found
+
+
+def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
+    shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = shared_world.words("measured", run__steps=5, **CHEAP)
+    assert main(["bench", *words, "--warm-up=1", "--target=100"]) == 0
+    assert not (shared_world.root / "measured").exists(), "no run folder"
+    out = tmp_path / "bench" / "measured"
+    assert sorted(p.name for p in out.iterdir()) == ["bench.json", "bench.png", "bench.txt"]
+    assert [p.name for p in tmp_path.iterdir()] == ["bench"]
+    found = document(out)
+    (one,) = found["rows"]
+    assert (one["steps"], one["timed_steps"], found["processes"], found["device"]) == (5, 4, 1, "CPU")
+    assert one["images_per_second"]["processed"] > 0
+    assert one["peak_memory_bytes"] > 10**7
+    assert one["flops_per_image"] > 0
+    assert one["mfu"] is None
+    assert one["protocol"] is None, "pictures of several sizes"
+    assert one["target"]["reached"]
+    assert np.isfinite(
+        [one["loss"][k] for k in ("first", "last", "last_micro_batch", "fixed_before", "fixed_after")]
+    ).all()
+    shown = capsys.readouterr().out
+    assert (out / "bench.txt").read_text("utf-8") in shown
+    assert f"lie in {Path('bench/measured')}" in shown
+    with Image.open(out / "bench.png") as image:
+        assert image.size == (1650, 1050)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any, tmp_path: Path) -> None:
+    settings = {"data__path": "nosuch", "data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 400}
+    words = shared_world.words("stand-in", **settings, **CHEAP, optim__accumulation=2)
+    line = [*words, "--stand-in", "21", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
+    assert main(["bench", *line]) == 0
+    written, fast = document(tmp_path / "out")["rows"]
+    assert written["changes"] == []
+    assert {"data.cache.latents=true", "data.cache.text=true", "data.cache.crops=4"} == set(fast["changes"])
+    for one in (written, fast):
+        told = one["protocol"]
+        assert (told["pictures"], told["micro_batches_per_epoch"], told["updates_per_epoch"]) == (21, 6, 3)
+        assert (told["fill_ups_per_epoch"], told["epochs"]) == (3, 2)
+        assert one["step_samples"] == [8, 8, 8, 8]
+        distinct, processed = (one["images_per_second"][k] for k in ("distinct", "processed"))
+        assert distinct < processed
+    assert fast["cache_seconds"] > 0 == written["cache_seconds"]
+    # the same noise, timesteps and order; pictures differ by the placements that the cache keeps
+    assert np.allclose(written["step_loss"], fast["step_loss"], rtol=0.1)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
+    line = (
+        f"--pretrained_model_name_or_path={shared_world.model} --dataset_name=someone/withdrawn --use_ema "
+        "--resolution=64 --center_crop --random_flip --train_batch_size=2 --gradient_accumulation_steps=2 "
+        f"--max_train_steps=2 --learning_rate=1e-05 --dataloader_num_workers=0 --output_dir={tmp_path / 'theirs'}"
+    ).split()
+    ours = ["--stand-in=12", f"data.cache.path={tmp_path / 'cache'}", "run.device=cpu", "model.weights=random"]
+    ours.append("run.validation.timesteps=1")
+    ours.append(f"--out={tmp_path / 'out'}")
+    assert main(["bench", "--as", "diffusers-sd", *ours, "--", *line]) == 0
+    found = document(tmp_path / "out")
+    assert [one["name"] for one in found["rows"]] == ["as written", "fast"]
+    assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in found["rows"])
+    assert not (tmp_path / "theirs").exists()
+    assert not bench._options(parse_words(["--as=diffusers-sd", "--as-written", "--", "x"], "bench")).fast
+    plain = bench._options(parse_words(["x"], "bench"))
+    assert (plain.fast, plain.target) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("flag", "said"),
+    [
+        ("--steps=0", "--steps is a whole number of at least 1, got '0'"),
+        ("--rounds=0", "--rounds is a whole number of at least 1, got '0'"),
+        ("--stand-in=many", "--stand-in is a whole number of at least 1, got 'many'"),
+        ("--target=low", "--target is a number, got 'low'"),
+        ("--target=nan", "--target is a number, got 'nan'"),
+        ("--fats", "did you mean --fast?"),
+        ("--fast=2", "--fast takes no value; write --fast"),
+    ],
+)
+def test_what_cannot_be_measured_is_told(flag: str, said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        bench.run(["tiny_cpu", flag])
+    assert caught.value.code == "E1012"
+    assert said in str(caught.value)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_warm_up_as_long_as_the_run_leaves_nothing(
+    shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[object] = []
+    monkeypatch.setattr(bench, "measure", lambda *given, **more: measured.append(given))
+    for words in (["run.steps=2"], ["run.steps=400", "--steps=2"]):
+        with pytest.raises(RecipeError, match="leaves none of 2 steps"):
+            bench.run([*shared_world.words("short"), *words, "--warm-up=2", f"--out={tmp_path / 'out'}"])
+    assert measured == [], "told before anything is trained"
+
+
+def test_what_is_fast_keeps_the_mathematics() -> None:
+    words = ["data.crop=random", "run.precision=bf16", "model.train=[denoiser, text_encoder]"]
+    recipe = read_text("schema: 1", overrides=words).recipe
+    faster, changes = bench.faster_than(recipe, torch.device("cuda"))
+    assert set(changes) == {
+        "data.cache.latents=true", "data.cache.crops=4", "run.frozen_dtype=same", "run.compile=true",
+    }  # fmt: skip
+    assert read_text("schema: 1", overrides=[*words, *changes]).recipe == faster
+    plain = read_text("schema: 1").recipe
+    assert bench.faster_than(plain, torch.device("cpu"))[1] == ["data.cache.latents=true", "data.cache.text=true"]
+
+
+def test_results_never_take_the_place_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "bench.txt").write_text("mine")
+    assert main(["bench", "tiny_cpu", f"--out={tmp_path}"]) == 2
+    assert "error[E1014]" in capsys.readouterr().err
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("bench.txt", "mine")]

@@ -1,0 +1,84 @@
+"""The published protocol's arithmetic: how pictures are dealt out, and how a bar is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mezzotint.data.buckets import buckets
+from mezzotint.data.schedule.plan import PlanColumns, Timeline, plan
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.shapes import Size
+from mezzotint.tasks.bench._protocol import Protocol, bar_seconds, ips
+from mezzotint.tasks.bench._run import Step, counts
+from mezzotint.tasks.reading.arguments import parse_with
+
+BENCHMARK = [
+    *("--use_ema", "--resolution=512", "--center_crop", "--random_flip", "--train_batch_size=8"),
+    *("--gradient_accumulation_steps=4", "--max_train_steps=101", "--learning_rate=1e-05", "--max_grad_norm=1"),
+    *("--lr_scheduler=constant", "--lr_warmup_steps=0", "--output_dir=sd-pokemon-model"),
+    *("--pretrained_model_name_or_path=sd", "--train_data_dir=pictures"),
+]
+
+
+def test_the_published_protocol_is_dealt_out_as_its_log_says() -> None:
+    told = Protocol.of(pictures=833, batch=64, accumulation=4, processes=8, steps=101)
+    assert (told.per_device, told.total_batch) == (8, 256)
+    assert (told.micro_batches, told.updates, told.epochs) == (14, 4, 26)
+    assert (told.fill_ups, told.epoch_images) == (63, 896)
+    assert told.images == 25 * 896 + 256 == 22_656
+
+
+def columns(pictures: int) -> PlanColumns:
+    keys = np.arange(pictures, dtype=np.uint64)
+    return PlanColumns(keys, np.zeros(pictures, np.int16), np.ones(pictures, np.float32))
+
+
+def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -> None:
+    reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check")
+    recipe = reading.recipe
+    data = recipe.data
+    assert (data.batch_size, recipe.optim.accumulation, recipe.run.steps, data.remainder) == (64, 4, 101, "fill")
+    assert (data.buckets.shape, recipe.run.compile, recipe.run.recompute.enabled) == ("square", False, False)
+    assert recipe.optim.ema.rule == "ramp"
+    accumulation = recipe.optim.accumulation
+    epoch = plan(columns(833), data, accumulation=accumulation, seed=0, epoch=0)
+    told = Protocol.of(833, data.batch_size, accumulation, 8, 101)
+    assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (told.micro_batches, told.updates, told.fill_ups)
+    timeline = Timeline(columns(833), data, accumulation, 0)
+    assert timeline.locate(100) == (25, 0)
+    each = [counts(timeline, buckets.table(data), step) for step in range(101)]
+    assert sum(sum(sizes.values()) for _, sizes in each) == told.images
+    assert sum(distinct for distinct, _ in each[:4]) == 833, "an epoch's repeats are not distinct"
+    assert [sum(sizes.values()) for _, sizes in each[96:]] == [256, 256, 256, 128, 256], "step 100 closes an epoch"
+    assert each[0][1] == {Size(512, 512): 256}
+
+
+@pytest.mark.parametrize("pictures", [1, 63, 64, 65, 833, 1024])
+@pytest.mark.parametrize("fills", [True, False])
+def test_the_protocol_is_the_plan_for_any_number_of_pictures(pictures: int, fills: bool) -> None:
+    data = DataSettings(batch_size=16, remainder="fill" if fills else "short", buckets={"shape": "square"})  # type: ignore[arg-type]
+    epoch = plan(columns(pictures), data, accumulation=3, seed=1, epoch=0)
+    told = Protocol.of(pictures, 16, 3, 4, steps=7, fills=fills)
+    assert (epoch.num_batches, epoch.num_steps, len(epoch.order)) == (
+        told.micro_batches,
+        told.updates,
+        told.epoch_images,
+    )
+    timeline = Timeline(columns(pictures), data, 3, 1)
+    seen = [sum(counts(timeline, buckets.table(data), step)[1].values()) for step in range(7)]
+    if told.updates == 1 or 7 % told.updates == 0 or fills:
+        assert sum(seen) == told.images or told.micro_batches % 3, "a short update may stand at an epoch's end alone"
+
+
+def test_the_bar_is_read_as_the_published_log_shows_it() -> None:
+    # 4.80 s after the first update and 3.44 s/it after the second mean that the second took 2.49 s
+    assert bar_seconds([4.80]) == pytest.approx(4.80)
+    assert bar_seconds([4.80, 2.49]) == pytest.approx(3.44, abs=0.005)
+    steady = [2.42, 2.42, 2.42, 0.8] * 25
+    assert bar_seconds(steady) == pytest.approx(1.79, abs=0.02), "an epoch's short last update makes the bar read low"
+    assert ips(256, 1.79, 8) == pytest.approx(17.88, abs=0.005)
+
+
+def step(seconds: float, processed: int = 256, distinct: int = 256, loss: float = 0.06) -> Step:
+    return Step(seconds, 0.1 * seconds, 2 * seconds, processed, distinct, {Size(512, 512): processed}, loss, 0.0455)

@@ -1,0 +1,32 @@
+"""The verb `cache`: it says where, how many and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.tasks.cache import cache
+
+
+def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
+    words = world.words("filled", run__seed=-1, data__cache__latents=True, run__resume="auto")
+    with pytest.raises(RecipeError) as caught:
+        cache.run(words)
+    assert caught.value.code == "E1307"
+    assert cache.run([*words, "data.crop=center", "data.flip=0", "data.cache.content=moments"]) == 0
+
+
+def test_the_verb_says_where_how_many_and_why(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    words = world.words("filled", data__workers=0)
+    with pytest.raises(RecipeError, match=r"data\.cache\.latents=true") as caught:
+        cache.run(words)
+    assert caught.value.code == "E1306"
+    words += ["data.cache.latents=true", "data.cache.text=true", "data.crop=center", "data.flip=0"]
+    assert cache.run(words) == 0
+    said = capsys.readouterr().out
+    assert f"cache in {world.root / 'cache'}" in said
+    assert "made 21: 10 pictures new, 11 captions new" in said
+    assert cache.run(words) == 0
+    assert "21 were there, nothing to make" in capsys.readouterr().out

@@ -1,0 +1,479 @@
+"""Filling the cache: what is made and why, what survives a kill, what several processes make together."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import re
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from loading import open_loader
+from PIL import Image
+from torch import Tensor, nn
+
+from mezzotint import draws, fault_injection
+from mezzotint.data.buckets import buckets
+from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
+from mezzotint.data.cache.store import Store
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.diffusion import noise
+from mezzotint.errors import CacheError, DatasetError
+from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.stages import TextEmbedding
+from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from mezzotint.tasks.cache.inventory import latent_entries
+
+SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
+
+
+@dataclass
+class Encoder:
+    """A family that encodes by a formula and counts. It stands for a model where only the bookkeeping is looked at."""
+
+    asked: Encodes
+    pictures: int = 0
+    captions: list[str] = field(default_factory=list)
+    spoil: Callable[[Tensor], Tensor] = lambda moments: moments
+
+    def encode_media(self, pixels: Tensor) -> Tensor:
+        assert self.asked == "media"
+        self.pictures += len(pixels)
+        mean = nn.functional.avg_pool2d(pixels, 8)
+        return self.spoil(torch.cat([mean, mean.abs() + 0.1], dim=1))
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        assert self.asked == "text"
+        self.captions += captions
+        keys = torch.tensor([draws.text_key(c) >> 1 for c in captions])
+        return TextEmbedding(noise.normal(keys, (4, 3)))
+
+
+def write_pictures(folder: Path, sizes: Sequence[tuple[int, int]] = SIZES) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, size in enumerate(sizes):
+        paint(folder / f"{i}.png", size, i)
+        (folder / f"{i}.txt").write_text(f"picture {i}")
+    return folder
+
+
+def paint(path: Path, size: tuple[int, int], seed: int) -> None:
+    rng = np.random.Generator(np.random.Philox(key=seed))
+    Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(path)
+
+
+def data(root: Path, **changes: Any) -> DataSettings:
+    caching = {"latents": True, "text": True, "path": root / "cache"} | changes.pop("cache", {})
+    plain = {"path": [root / "pictures"], "resolution": 32, "buckets": {"step": 8}, "batch_size": 2, "workers": 0}
+    return DataSettings.model_validate(plain | {"cache": caching} | changes)
+
+
+@dataclass
+class Filled:
+    summary: CacheSummary
+    encoders: list[Encoder]
+    catalogue: Catalogue
+    latents: LatentCache
+    text: TextCache
+    said: list[str]
+
+    @property
+    def pictures(self) -> int:
+        return sum(e.pictures for e in self.encoders)
+
+    @property
+    def captions(self) -> list[str]:
+        return sorted(c for e in self.encoders for c in e.captions)
+
+
+def filled(
+    root: Path, settings: DataSettings | None = None, *, vae: str = "vae", encoder: str = "clip", **changes: Any
+) -> Filled:
+    """One filling from files to stores, as a verb does it."""
+    settings = settings or data(root)
+    catalogue = catalogues.build(settings, root / "index", workers=1)
+    latents = LatentCache(settings.cache.path, settings, identity=vae, compute="fp32", seed=5)
+    text = TextCache(settings.cache.path, settings, identity=encoder, compute="fp32")
+    encoders: list[Encoder] = []
+    said: list[str] = []
+    spoil = changes.pop("spoil", lambda moments: moments)
+
+    def load(asked: Encodes) -> ModelFamily:
+        encoders.append(Encoder(asked, spoil=spoil))
+        return cast(ModelFamily, encoders[-1])
+
+    rows = changes.pop("rows", np.arange(len(catalogue), dtype=np.int32))
+    given = {name: changes.pop(name) for name in ("extra_captions", "verify_bytes") if name in changes}
+    worker = Worker(catalogue, settings, load, torch.device("cpu"), say=said.append, **changes)
+    summary = fill(worker, rows, Caches(latents, text), **given)
+    return Filled(summary, encoders, catalogue, latents, text, said)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "pictures")
+    return tmp_path
+
+
+def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -> None:
+    first = filled(root)
+    assert first.pictures == 6
+    assert first.captions == sorted(["", *(f"picture {i}" for i in range(6))])
+    assert first.summary.why == ("6 pictures new", "7 captions new")
+    assert (first.summary.needed, first.summary.present, first.summary.new, first.summary.encoded) == (13, 0, 13, 13)
+    second = filled(root)
+    assert second.encoders == []  # no part of the model was loaded
+    assert (second.summary.present, second.summary.new, second.summary.why) == (13, 0, ())
+    assert "nothing to make" in second.summary.lines()[-1]
+    assert str(root / "cache") in second.summary.lines()[0]
+    assert second.summary.bytes > 0
+
+
+def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
+    assert [e.asked for e in filled(root).encoders] == ["media", "text"]
+    (root / "pictures" / "1.txt").write_text("another")
+    assert [e.asked for e in filled(root).encoders] == ["text"]
+    paint(root / "pictures" / "1.png", (40, 40), 77)
+    assert [e.asked for e in filled(root).encoders] == ["media"]
+
+
+def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else(root: Path) -> None:
+    before = filled(root)
+    (root / "pictures" / "2.txt").write_text("something else")
+    paint(root / "pictures" / "4.png", (48, 40), 99)
+    after = filled(root)
+    assert after.pictures == 1
+    assert after.captions == ["something else"]
+    assert after.summary.why == ("1 picture changed", "1 caption changed")
+    assert after.summary.lines()[-1].startswith(
+        "cache: 13 entries, 11 were there, made 2: 1 picture changed, 1 caption changed"
+    )
+    whole, fresh = take(after), take(filled(root, data(root, cache={"path": root / "other"})))
+    assert whole.keys() == fresh.keys()
+    assert all(torch.equal(whole[key], fresh[key]) for key in fresh)
+    assert (
+        sum(not torch.equal(numbers, take(before)[key]) for key, numbers in whole.items() if key in take(before)) == 0
+    )
+
+
+def take(found: Filled) -> dict[str, Tensor]:
+    """Every entry that the data set wants, by what it is of."""
+    table = buckets.table(data(Path()))
+    entries: dict[str, Tensor] = {}
+    for row in range(len(found.catalogue)):
+        size = (found.catalogue.width[row : row + 1], found.catalogue.height[row : row + 1])
+        bucket = table[int(buckets.assign(*size, table)[0])]
+        placed = found.latents.placement(found.catalogue, row, 0, bucket)
+        address = found.latents.address(found.catalogue, row, placed, 0)
+        name = f"{found.catalogue.key(row)} {found.catalogue.digest[row].tobytes().hex()}"
+        try:
+            entries[name] = found.latents.read([address], bucket, [name])
+            entries[found.catalogue.captions(row)[0]] = found.text.read(found.catalogue.captions(row)).states
+        except CacheError:
+            continue  # of the state before an edit
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("change", "why", "pictures", "captions"),
+    [
+        ({"vae": "another"}, ("6 pictures (VAE changed)",), 6, 0),
+        ({"encoder": "another"}, ("7 captions (text encoder changed)",), 0, 7),
+    ],
+)
+def test_another_encoder_makes_its_own_entries_and_keeps_the_old(
+    root: Path, change: dict[str, Any], why: tuple[str, ...], pictures: int, captions: int
+) -> None:
+    filled(root)
+    other = filled(root, **change)
+    assert other.summary.why == why
+    assert (other.pictures, len(other.captions)) == (pictures, captions)
+    assert filled(root).summary.new == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"resize": "bilinear"}, ("6 pictures (placement changed)",)),
+        ({"background": "#000000"}, ("6 pictures (placement changed)",)),
+        ({"flip": 1.0}, ("6 pictures (placement changed)",)),
+        ({"resolution": 40}, ("6 pictures (placement changed)",)),
+        ({"cache": {"content": "sample"}}, ("6 pictures (cache settings changed)",)),
+        ({"cache": {"dtype": "fp16"}}, ("7 captions (text encoder changed)", "6 pictures (cache settings changed)")),
+    ],
+)
+def test_whatever_decides_the_numbers_is_part_of_the_address(
+    root: Path, change: dict[str, Any], why: tuple[str, ...]
+) -> None:
+    filled(root)
+    again = filled(root, data(root, **change))
+    assert sorted(again.summary.why) == sorted(why)
+    assert filled(root).summary.new == 0
+    assert filled(root, data(root, **change)).summary.new == 0
+
+
+def test_what_does_not_decide_the_numbers_is_not(root: Path) -> None:
+    filled(root)
+    settings = data(root, batch_size=5, repeats=3, workers=2, captions={"dropout": 0.5}, remainder="drop")
+    assert filled(root, settings).summary.new == 0
+    (root / "pictures").rename(root / "moved")
+    moved = data(root, path=[root / "moved"])
+    assert filled(root, moved).summary.new == 0
+    (root / "cache").rename(root / "elsewhere")
+    assert filled(root, data(root, path=[root / "moved"], cache={"path": root / "elsewhere"})).summary.new == 0
+
+
+def test_new_pictures_are_told_from_changed_ones(root: Path) -> None:
+    filled(root)
+    paint(root / "pictures" / "9.png", (32, 32), 9)
+    (root / "pictures" / "9.txt").write_text("the ninth")
+    paint(root / "pictures" / "0.png", (32, 32), 100)
+    assert filled(root).summary.why == ("1 picture changed", "1 picture new", "1 caption new")
+
+
+def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
+    settings = data(root, crop="random", flip=0.5, cache={"crops": 3})
+    first = filled(root, settings)
+    distinct = len(set(addresses_of(first, 3)))
+    assert distinct > 6
+    assert first.pictures == distinct
+    assert filled(root, settings).summary.new == 0
+    assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
+
+
+def addresses_of(found: Filled, variants: int) -> list[bytes]:
+    rows = np.arange(len(found.catalogue), dtype=np.int32)
+    settings = found.latents._settings
+    assert found.latents.views == variants
+    return [a.tobytes() for w in latent_entries(found.catalogue, rows, settings, found.latents) for a in w.addresses]
+
+
+def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:
+    (root / "pictures" / "0.txt").write_text("one\ntwo\nthree")
+    found = filled(root, data(root, captions={"lines": "choose"}), extra_captions=["a preview", "one"])
+    assert found.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
+
+
+@pytest.mark.parametrize("what", ["latents", "text"])
+def test_a_damaged_entry_is_made_again_and_said_to_be(root: Path, what: str) -> None:
+    filled(root)
+    path = max((root / "cache" / what).rglob("*.rows"), key=lambda p: p.stat().st_size)
+    content = bytearray(path.read_bytes())
+    content[7] ^= 4
+    path.write_bytes(content)
+    again = filled(root)
+    assert again.summary.why == (
+        ("1 picture (entry damaged)",) if what == "latents" else ("1 caption (entry damaged)",)
+    )
+    assert again.summary.encoded == 1
+    assert filled(root).summary.new == 0
+
+
+def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Path) -> None:
+    filled(root)
+    for path in (root / "cache" / "latents").rglob("*.rows"):
+        path.write_bytes(bytes(path.stat().st_size))
+    assert filled(root, verify_bytes=100).summary.new == 0
+    found = filled(root, verify_bytes=100)
+    rows = np.arange(6, dtype=np.int32)
+    with pytest.raises(CacheError, match="no sound entry"):
+        list(
+            open_loader(
+                found.catalogue, rows, data(root), accumulation=1, seed=5, start_step=0, last_step=5,
+                latents=found.latents, text=found.text,
+            )
+        )  # fmt: skip
+    assert filled(root, verify_bytes=100).summary.new > 0  # what was met is known from then on
+    assert filled(root).summary.new > 0
+    assert filled(root).summary.new == 0
+
+
+def test_a_deleted_cache_is_made_again(root: Path) -> None:
+    filled(root)
+    for path in sorted((root / "cache" / "latents").rglob("*.rows")):
+        path.unlink()
+    assert filled(root).summary.why == ("6 pictures (entry gone)",)
+
+
+def test_a_latent_that_is_not_finite_names_the_file(root: Path) -> None:
+    def spoil(moments: Tensor) -> Tensor:
+        moments[-1, 0, 0, 0] = float("nan")
+        return moments
+
+    with pytest.raises(CacheError, match=re.escape(str(root / "pictures")) + r"/\d\.png: .*not finite") as caught:
+        filled(root, spoil=spoil)
+    assert caught.value.code == "E1304"
+    assert filled(root).summary.new > 0  # and the lock on the shard was given back
+
+
+def test_a_picture_replaced_under_the_index_is_noticed_when_it_is_read(root: Path) -> None:
+    settings = data(root)
+    catalogue = catalogues.build(settings, root / "index", workers=1)
+    path = root / "pictures" / "3.png"
+    replacement = root / "aside.png"
+    paint(replacement, (32, 64), 1234)
+    path.write_bytes(replacement.read_bytes())
+    latents = LatentCache(settings.cache.path, settings, identity="vae", compute="fp32", seed=5)
+    rows = np.arange(len(catalogue), dtype=np.int32)
+    worker = Worker(catalogue, settings, lambda what: cast(ModelFamily, Encoder(what)), torch.device("cpu"))
+    with pytest.raises(DatasetError, match=r"3\.png: its content is not what the index says") as caught:
+        fill(worker, rows, Caches(latents))
+    assert caught.value.code == "E1251"
+
+
+def test_a_folder_that_cannot_be_written_is_named(root: Path) -> None:
+    (root / "cache").write_text("a file stands here")
+    with pytest.raises(CacheError, match=r"data\.cache\.path") as caught:
+        filled(root)
+    assert caught.value.code == "E1301"
+
+
+def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(root)
+    catalogue = catalogues.build(data(root), root / "index", workers=1)
+    working = os.open
+
+    def read_only(path: Any, flags: int, *rest: Any, **named: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR) and str(path).startswith(str(root)):
+            raise OSError(30, "Read-only file system")
+        return working(path, flags, *rest, **named)
+
+    monkeypatch.setattr(os, "open", read_only)
+    monkeypatch.setattr(catalogues, "build", lambda *_args, **_named: catalogue)
+    assert filled(root).summary.new == 0
+
+
+def _fill_and_report(root: Path, fault: str, out: Any, **changes: Any) -> None:
+    torch.set_num_threads(1)
+    fault_injection.arm(fault)
+    found = filled(root, **changes)
+    out.put((found.pictures, found.captions, found.summary.encoded))
+
+
+def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
+    started = [multiprocessing.get_context("fork").Process(target=job) for job in jobs]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join(60)
+    return [process.exitcode for process in started]
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(
+    ("fault", "left"),
+    [("cache.encode@3:kill", 2), ("cache.append@3:kill", 2), ("cache.commit@1:kill", 1), ("cache.commit@3:kill", 3)],
+)
+def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: int) -> None:
+    out = multiprocessing.get_context("fork").SimpleQueue()
+    assert _in_processes(lambda: _fill_and_report(root, fault, out)) == [-signal.SIGKILL]
+    again = filled(root)
+    assert 0 < again.summary.encoded < 13
+    assert again.summary.present >= left
+    assert again.summary.encoded == again.summary.new == 13 - again.summary.present
+    whole, fresh = take(again), take(filled(root, data(root, cache={"path": root / "other"})))
+    assert whole.keys() == fresh.keys()
+    assert all(torch.equal(whole[key], fresh[key]) for key in fresh)
+    assert filled(root).encoders == []
+
+
+@pytest.mark.faults
+def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    out = context.SimpleQueue()
+    fresh = take(filled(root, data(root, cache={"path": root / "other"})))
+    present = 0
+    for trial in range(6):
+        run = context.Process(target=_fill_and_report, args=(root, "", out))
+        run.start()
+        run.join(random.Random(trial).uniform(0.0, 0.08))
+        run.kill()
+        run.join()
+        found = filled(root, rows=np.zeros(0, dtype=np.int32))  # makes the empty caption alone
+        there = take(found)
+        assert len(there) >= present
+        assert all(torch.equal(there[key], fresh[key]) for key in there)
+        present = len(there)
+    assert take(filled(root)).keys() == fresh.keys()
+    assert filled(root).encoders == []
+
+
+@pytest.mark.distributed
+def test_processes_of_one_run_share_the_work(root: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    out, barrier = context.SimpleQueue(), context.Barrier(2)
+    catalogues.build(data(root), root / "index", workers=1)
+    jobs = [
+        lambda rank=rank: _fill_and_report(root, "", out, rank=rank, world_size=2, barrier=barrier.wait)
+        for rank in range(2)
+    ]
+    assert _in_processes(*jobs) == [0, 0]
+    reports = [out.get(), out.get()]
+    assert sum(pictures for pictures, _, _ in reports) == 6
+    assert sorted(c for _, captions, _ in reports for c in captions) == sorted(
+        ["", *(f"picture {i}" for i in range(6))]
+    )
+    assert all(encoded > 0 for _, _, encoded in reports)
+    assert filled(root).summary.new == 0
+
+
+@pytest.mark.distributed
+def test_two_runs_at_once_leave_one_whole_cache(root: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    out = context.SimpleQueue()
+    catalogues.build(data(root), root / "index", workers=1)
+    assert _in_processes(*[lambda: _fill_and_report(root, "", out) for _ in range(3)]) == [0, 0, 0]
+    after = filled(root, verify_bytes=None)
+    assert after.summary.new == 0
+    for cached in (after.latents, after.text):
+        for store in cached.stores:
+            assert isinstance(store, Store)
+            assert store.verify(np.arange(len(store))).all()
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Family:
+    return Family.tiny()
+
+
+@pytest.mark.parametrize("content", ["moments", "sample"])
+def test_cached_numbers_are_those_that_the_model_gives_without_a_cache(root: Path, tiny: Family, content: str) -> None:
+    plain = data(root, cache={"content": content})
+    catalogue = catalogues.build(plain, root / "index", workers=1)
+    rows = np.arange(len(catalogue), dtype=np.int32)
+    latents = LatentCache(plain.cache.path, plain, identity="tiny", compute="fp32", seed=5)
+    text = TextCache(plain.cache.path, plain, identity="tiny", compute="fp32")
+    fill(Worker(catalogue, plain, lambda _: tiny, torch.device("cpu")), rows, Caches(latents, text))
+
+    def batches(**caches: Any) -> list[Any]:
+        loader = open_loader(
+            catalogue, rows, plain, accumulation=1, seed=5, start_step=0, last_step=6, **caches
+        )  # fmt: skip
+        return [batch for step in loader for batch in step.batches]
+
+    for cached, live in zip(batches(latents=latents, text=text), batches(), strict=True):
+        assert cached.keys == live.keys
+        assert torch.equal(cached.posterior_keys, live.posterior_keys)
+        moments = tiny.encode_media(live.pixels)
+        if content == "moments":
+            torch.testing.assert_close(cached.moments, moments, rtol=1e-5, atol=1e-6)
+        else:
+            hashes = [draws.text_key(key) for key in live.keys]
+            keys = np.array([draws.key(5, "posterior-sample", h, 0) for h in hashes], dtype=np.uint64)
+            eps = noise.normal(torch.from_numpy(keys.view(np.int64)), cached.latents.shape[1:])
+            torch.testing.assert_close(cached.latents, posterior_sample(moments, eps), rtol=1e-5, atol=1e-6)
+        with torch.no_grad():
+            states = tiny.encode_text(live.captions).states
+        torch.testing.assert_close(cached.text.states, states, rtol=1e-5, atol=1e-6)

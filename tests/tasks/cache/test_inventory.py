@@ -1,0 +1,23 @@
+"""Who makes which cache entry, and why it was absent, in words."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mezzotint.tasks.cache.inventory import in_words, share
+
+
+def test_each_entry_falls_to_one_process_and_all_have_some() -> None:
+    addresses = np.random.Generator(np.random.Philox(key=1)).integers(0, 256, (300, 32), dtype=np.uint8)
+    shares = np.stack([share(addresses, rank, 3) for rank in range(3)])
+    assert (shares.sum(axis=0) == 1).all()
+    assert (shares.sum(axis=1) > 60).all()
+    assert share(addresses, 0, 1).all()
+
+
+def test_reasons_are_counted_the_most_frequent_first() -> None:
+    assert in_words("picture", ["VAE changed", "changed", "changed"]) == (
+        "2 pictures changed",
+        "1 picture (VAE changed)",
+    )
+    assert in_words("caption", []) == ()

@@ -1,0 +1,122 @@
+"""The verb `check`: what it finds, that it finds all problems at once, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from checking import checked, codes, everything_below
+
+from mezzotint.errors import CheckpointError, DatasetError, RecipeError
+from mezzotint.recipe.reading.read import read
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks import assemble
+from mezzotint.tasks.check import check
+from mezzotint.tasks.check import page as _check_page
+from mezzotint.training import state
+
+
+def test_nothing_is_written_but_the_index_of_the_data(quick: Path) -> None:
+    before = everything_below(quick)
+    assert not checked("data.cache.latents=true", "data.cache.text=true").problems
+    new = everything_below(quick) - before
+    assert new
+    assert all(name == "cache" or name.startswith("cache/catalogues") for name in new)
+
+
+def test_all_problems_are_told_together(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (quick / "model" / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    words = ["recipe.yaml", "data.path=nowhere", "optim.lr=0", "--processes=3", "run.resume=latest"]
+    with pytest.raises(RecipeError) as caught:
+        check.run(words)
+    assert [problem.code for problem in caught.value.problems] == ["E1803", "E1602", "E1407", "E1201", "E1507"]
+    assert caught.value.exit_status == 2
+    assert "denoiser" in capsys.readouterr().out  # what could be found out is shown all the same
+
+
+def test_a_single_problem_is_raised_as_what_it_is(quick: Path) -> None:
+    (quick / "pictures" / "0.txt").unlink()
+    with pytest.raises(DatasetError, match=r"0\.png"):
+        check.run(["recipe.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["model.train=[denoiser, vae]"], "E1021"),
+        (["model.freeze=[denoiser/nothing*]"], "E1022"),
+        (["optim.optimizer.no_decay=[nothing*]"], "E1022"),
+        (["model.freeze=['denoiser/*']"], "E1023"),
+        (["objective.timesteps=[0, 900]", "model.attention=cudnn"], "E1060"),
+    ],
+)
+def test_what_cannot_be_trained_is_a_problem(ready: Path, words: list[str], code: str) -> None:
+    assert codes(checked(*words).problems) == [code]
+
+
+def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn(ready: Path) -> None:
+    asked = ("sample.solver=unipc", "sample.sigmas=karras")
+    found = checked(*asked, "run.preview.every=2 steps")
+    assert codes(found.problems) == ["E1070"]
+    assert "sample.sigmas=karras takes one of ddim, euler" in found.problems[0].message
+    assert codes(checked(*asked, "run.preview.every=null").problems) == []
+
+
+def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
+    file = quick / "prompts.txt"
+    file.write_text("a fox\na hen --x 1\n")
+    found = checked("run.preview.every=5", f"sample.file={file}")
+    assert codes(found.problems) == ["E1073"]
+    assert f"{file} line 2: --x is no option" in found.problems[0].message
+    assert codes(checked(f"sample.file={file}").problems) == []
+
+
+def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
+    found = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
+    assert codes(found.problems) == []
+    assert "3 of val/val" in "\n".join(_check_page.page(found, every_setting=False))
+    assert any(note.startswith("3 of the 3 pictures of data.holdout.path val are trained") for note in found.notes)
+    [text] = found.caches
+    assert text.entries == 7, "six captions and the empty one, each once"
+
+
+def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
+    folder = RunFolder(quick / "runs" / "run").open()
+    old = assemble.effective(read("recipe.yaml").recipe)
+    state.write(
+        folder.checkpoints, step=5, tensors={"w/a": torch.zeros(2)}, values={"recipe": old}, recipe_digest="0" * 64
+    )
+    same = checked()
+    assert not same.problems
+    assert any("step-00000005" in note for note in same.notes)
+    assert same.disk is not None
+    assert same.disk.there == 1
+    other = checked("run.seed=4", "objective.loss=huber")
+    assert isinstance(other.problems[0], RecipeError)
+    assert {problem.code for problem in other.problems[0].problems} == {"E1510", "E1511"}
+    recipe = Path("recipe.yaml")
+    recipe.write_text(recipe.read_text() + "objective:\n  loss: huber\n")
+    assert "line " in str(checked().problems[0])  # breaks if a setting of the file were said to be given elsewhere
+    never = checked("run.resume=never")
+    assert codes(never.problems) == ["E1505"]
+    (folder.checkpoints / "step-00000005" / "state.json").write_text("{")
+    broken = checked()
+    assert codes(broken.problems) == ["E1501"]
+    assert isinstance(broken.problems[0], CheckpointError)
+
+
+def test_the_catalogue_of_a_check_is_the_one_that_training_uses(quick: Path) -> None:
+    first, second = checked(), checked()
+    assert first.dataset is not None
+    assert second.dataset is not None
+    assert second.dataset.catalogue.fingerprint == first.dataset.catalogue.fingerprint
+    assert np.array_equal(first.dataset.rows, second.dataset.rows)
+
+
+@pytest.mark.parametrize(("words", "part"), [(["--processes=0"], "processes"), (["--jsn"], "--json")])
+def test_switches_are_checked(quick: Path, words: list[str], part: str) -> None:
+    with pytest.raises(RecipeError, match=part) as caught:
+        check.run(["recipe.yaml", *words])
+    assert caught.value.code == "E1012"

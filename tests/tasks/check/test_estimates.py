@@ -1,0 +1,162 @@
+"""What is counted ahead: batches, entries of the cache, checkpoints, exports, disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from checking import checked, codes
+
+from mezzotint import durable
+from mezzotint.errors import StorageError
+from mezzotint.recipe.base import Every
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache import cache
+from mezzotint.tasks.check import check
+from mezzotint.tasks.check._estimates import Length, refuse_full_disk, times_due
+from mezzotint.tasks.train import announce, exports
+from mezzotint.training import state
+
+
+@pytest.mark.parametrize(
+    ("policy", "batches", "rests"),
+    [
+        ("short", (3, 2), [(1, 0, 0), (1, 0, 0)]),
+        ("fill", (3, 2), [(0, 1, 0), (0, 1, 0)]),
+        ("drop", (2, 1), [(0, 0, 1), (0, 0, 1)]),
+    ],
+)
+def test_the_bucket_table_tells_what_becomes_of_the_rest(
+    quick: Path, policy: str, batches: tuple[int, int], rests: list[tuple[int, int, int]]
+) -> None:
+    found = checked(f"data.remainder={policy}")
+    rows = {str(row.bucket): row for row in found.buckets}
+    assert [(row.pictures, row.visits) for row in rows.values()] == [(5, 5), (3, 3)]
+    assert tuple(row.batches for row in rows.values()) == batches
+    assert [(row.short, row.repeated, row.left_out) for row in rows.values()] == rests
+    assert found.length is not None
+    assert found.length.steps_an_epoch == sum(batches)
+
+
+def test_repeats_count_as_visits(quick: Path) -> None:
+    row = checked("data.repeats=3").buckets[0]
+    assert (row.pictures, row.visits, row.batches, row.rest) == (5, 15, 8, 1)
+
+
+def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "free_bytes", lambda folder: 4_000_000)
+    found = checked()
+    assert codes(found.problems) == ["E1710"]
+    disk = found.disk
+    assert disk is not None
+    assert disk.least == 2 * disk.checkpoint > 4_000_000
+    refuse_full_disk(replace(disk, free=disk.least))
+    refuse_full_disk(replace(disk, free=disk.checkpoint, there=1))  # one of the two lies there already
+    with pytest.raises(StorageError, match="two checkpoints"):
+        refuse_full_disk(replace(disk, free=disk.least - 1))
+    with pytest.raises(StorageError, match="cache on the same disk") as caught:
+        refuse_full_disk(replace(disk, free=disk.least, cache=1, one_disk=True))
+    assert caught.value.code == "E1710"
+    with pytest.raises(StorageError, match=r"data\.cache\.path") as caught:
+        refuse_full_disk(replace(disk, free=10**12, cache=11_000_000))
+    assert caught.value.code == "E1711"
+
+
+def test_checkpoints_that_fit_only_for_a_while_are_a_note(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "free_bytes", lambda folder: 16_000_000)
+    found = checked("run.save.keep=9")
+    assert not found.problems
+    assert any("run.save.keep" in note for note in found.notes)
+
+
+def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None:
+    words = ["data.cache.latents=true", "data.cache.text=true", "data.cache.dtype=fp16"]
+    before = {need.kind: need for need in checked(*words).caches}
+    assert (before["latents"].entries, before["latents"].present) == (8, 0)
+    assert (before["text"].entries, before["text"].present) == (7, 0)  # six captions and the empty one
+    assert before["latents"].bytes == 5 * 8 * 8 * 8 * 2 + 3 * 8 * 6 * 10 * 2
+    assert before["text"].missing_bytes == before["text"].bytes
+    assert cache.run(["recipe.yaml", *words]) == 0
+    after = {need.kind: need for need in checked(*words).caches}
+    assert [(need.present, need.missing_bytes) for need in after.values()] == [(8, 0), (7, 0)]
+    stored = sum(p.stat().st_size for kind in ("latents", "text") for p in (quick / "cache" / kind).rglob("*"))
+    assert sum(need.bytes for need in after.values()) <= stored
+
+
+@pytest.mark.parametrize(
+    ("every", "times"),
+    [
+        ([], 0),
+        ([Every(100, "steps")], 9),
+        ([Every(300, "steps")], 3),
+        ([Every(2, "epochs")], 4),
+        ([Every(5, "minutes")], None),
+        ([Every(2, "epochs"), Every(100, "steps")], 9),  # what both want is done once
+        ([Every(2, "epochs"), Every(150, "steps")], 9),
+    ],
+)
+def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int | None) -> None:
+    assert times_due(every, Length(100, 100, 1000, 10.0)) == times
+
+
+def opened(recipe: Recipe) -> assemble.Model:
+    runtime = check.Runtime(torch.device("cpu"), check.Launch(), recipe.run)
+    return assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 1))
+
+
+def take_a_step(model: assemble.Model) -> None:
+    for parameter in model.trained.values():
+        parameter.grad = torch.ones_like(parameter)
+    update = model.update
+    rates = {group.name: 1e-5 for group in update.groups}
+    one, none = torch.ones(()), torch.zeros(())
+    update.apply(loss_scale=one, norms=one[None], found_inf=none, lr=rates, update_ema=False)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["optim.optimizer.kind=adafactor", "run.precision=bf16", "run.weight_dtype=alone"],
+        ["optim.optimizer.kind=adafactor", "optim.ema.rule=ramp"],
+        ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"],
+    ],
+    ids=["adafactor, bf16 alone", "adafactor", "adacoor"],
+)
+def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str], quick: Path) -> None:
+    found = checked(*words)
+    assert found.disk is not None
+    assert found.memory is not None
+    model = opened(found.recipe)
+    line = announce._saving_line(
+        found.recipe, check.Runtime(torch.device("cpu"), check.Launch(), found.recipe.run), model
+    )
+    take_a_step(model)
+    tensors = model.update.tensors()
+    assert found.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())
+    assert f"{found.disk.checkpoint / 1e6:,.1f} MB each" in line
+    assert found.memory.optimizer == sum(
+        t.numel() * t.element_size() for n, t in tensors.items() if n.startswith("opt.") and "/" in n
+    )
+    written = state.write(quick / "kept", step=1, tensors=tensors, values={}, recipe_digest="")
+    on_disk = sum(path.stat().st_size for path in written.glob("*.safetensors"))
+    assert 0 <= on_disk - found.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
+
+
+@pytest.mark.parametrize(
+    "export",
+    [
+        "{dtype: fp32}", "{dtype: fp16}", "{single_file: true}", "{dtype: bf16, single_file: true}",
+        "{single_file: true, single_file_dtype: fp16}", "{parts: trained, single_file_dtype: fp16}",
+    ],
+)  # fmt: skip
+def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
+    found = checked(f"run.export={export}")
+    assert found.disk is not None
+    model = opened(found.recipe)
+    place = quick / "exports"
+    exports.write(model, found.recipe, found.recipe.run.export, place, model.update.masters, name="x", name_alone="y")
+    on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
+    assert abs(on_disk - found.disk.export) < 200_000, "headers are on top; another type would be a megabyte"

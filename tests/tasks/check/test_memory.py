@@ -1,0 +1,284 @@
+"""The memory a run takes, told without allocating it: held against real forward passes and real updates."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from model_export import export_model, tiny_model
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from mezzotint.diffusion.objective import Objective
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.families.sd import Family
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Launch, recompute_blocks
+from mezzotint.runtimes.single import Runtime
+from mezzotint.shapes import Size
+from mezzotint.stages import Noised
+from mezzotint.tasks import assemble
+from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.training.precision import attention
+from mezzotint.training.precision.policy import Precision
+from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.trainer import attending
+from mezzotint.weights.folder.model_folder import shipped
+
+SQUARE, WIDE, TALL = Size(64, 64), Size(128, 64), Size(64, 128)
+UNET_15 = {
+    "_class_name": "UNet2DConditionModel", "act_fn": "silu", "attention_head_dim": 8,
+    "block_out_channels": [320, 640, 1280, 1280], "center_input_sample": False, "cross_attention_dim": 768,
+    "down_block_types": ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"], "downsample_padding": 1,
+    "flip_sin_to_cos": True, "freq_shift": 0, "in_channels": 4, "layers_per_block": 2, "mid_block_scale_factor": 1,
+    "norm_eps": 1e-05, "norm_num_groups": 32, "out_channels": 4, "sample_size": 64,
+    "up_block_types": ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3,
+}  # fmt: skip
+VAE_15 = {
+    "_class_name": "AutoencoderKL", "act_fn": "silu", "block_out_channels": [128, 256, 512, 512],
+    "down_block_types": ["DownEncoderBlock2D"] * 4, "in_channels": 3, "latent_channels": 4, "layers_per_block": 2,
+    "norm_num_groups": 32, "out_channels": 3, "sample_size": 512, "up_block_types": ["UpDecoderBlock2D"] * 4,
+}  # fmt: skip
+TEXT_15 = {
+    "architectures": ["CLIPTextModel"], "attention_dropout": 0.0, "bos_token_id": 0, "dropout": 0.0, "eos_token_id": 2,
+    "hidden_act": "quick_gelu", "hidden_size": 768, "initializer_factor": 1.0, "initializer_range": 0.02,
+    "intermediate_size": 3072, "layer_norm_eps": 1e-05, "max_position_embeddings": 77, "model_type": "clip_text_model",
+    "num_attention_heads": 12, "num_hidden_layers": 12, "pad_token_id": 1, "projection_dim": 768, "vocab_size": 49408,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`Family.tiny()` as a folder of files."""
+    return export_model(tiny_model(Family), tmp_path_factory.mktemp("models") / "tiny")
+
+
+def recipe(model: Path, **changes: Any) -> Recipe:
+    """`recipe(path, run__precision="bf16")`."""
+    tree: dict[str, Any] = {"model": {"path": str(model)}}
+    for path, value in changes.items():
+        place = tree
+        *sections, last = path.split("__")
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[last] = value
+    return Recipe.model_validate(tree)
+
+
+def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
+    """Bytes that autograd keeps of a real forward pass on the CPU, parameters left out."""
+    family = Family.of(wanted.model)
+    precision = Precision.of(wanted.run)
+    for name, module in family.parts().items():
+        module.to(dtype=precision.weights if name in wanted.model.train else precision.frozen)
+    trained_parameters(family.parts(), wanted.model, Family.spec.trainable)
+    attention.set_up(family.parts()["denoiser"], wanted.model.attention)
+    if wanted.run.recompute.enabled:
+        recompute_blocks(family.blocks(), wanted.run.recompute)
+    own = {t.untyped_storage().data_ptr() for m in family.parts().values() for t in (*m.parameters(), *m.buffers())}
+    saved: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.nbytes() and storage.data_ptr() not in own:
+            saved[storage.data_ptr()] = storage
+        return tensor
+
+    captions = [""] * samples
+    x = torch.randn(samples, 4, size.height // 8, size.width // 8)
+    t = torch.zeros(samples, dtype=torch.int64)
+    noised = Noised(x, torch.randn_like(x), x, x, t, t.float())
+    text = None
+    if "text_encoder" not in wanted.model.train:
+        with torch.no_grad():
+            text = family.encode_text(captions)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        with attending(wanted.model.attention, torch.device("cpu")), precision.autocast(torch.device("cpu")):
+            predicted = family.predict(noised, family.condition(text or family.encode_text(captions), None))
+        loss = Objective(wanted.objective, family.schedule, "epsilon").loss(predicted, noised, torch.ones(samples))
+        total = loss.total
+    assert total.requires_grad
+    return sum(storage.nbytes() for storage in saved.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"model__train": ["denoiser", "text_encoder"]},
+        {"model__attention": "math"},
+        {"model__attention": "slice"},
+        {"model__freeze": ["denoiser/down_blocks.*"]},
+        {"run__recompute": {"enabled": True}},
+        {"run__recompute": {"enabled": True, "exempt": 3}},
+    ],
+    ids=[
+        "plain",
+        "with text encoder",
+        "plain attention",
+        "sliced attention",
+        "partly frozen",
+        "recomputed",
+        "partly recomputed",
+    ],
+)  # fmt: skip
+def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
+    wanted = recipe(tiny, **changes)
+    assert Outline(wanted).activations(WIDE, 3).kept == really_kept(wanted, WIDE, 3)
+
+
+@pytest.mark.parametrize("weights", ["fp32", "same"])
+def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(tiny: Path, weights: str) -> None:
+    wanted = recipe(tiny, run__precision="bf16", run__weight_dtype=weights)
+    real = really_kept(wanted, WIDE, 4)
+    assert abs(Outline(wanted).activations(WIDE, 4).kept - real) <= 0.02 * real
+    assert real < really_kept(recipe(tiny), WIDE, 4)
+
+
+def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
+    plain = Outline(recipe(tiny)).activations(SQUARE, 4)
+    kept = [
+        Outline(recipe(tiny, run__recompute={"enabled": True, "exempt": n})).activations(SQUARE, 4)
+        for n in (0, 3, 1000)
+    ]
+    assert [a.kept for a in kept] == sorted({a.kept for a in kept})
+    assert kept[0].bytes < plain.bytes / 2
+    assert kept[-1].kept == plain.kept
+    assert kept[-1].again == 0
+    assert 0 < kept[0].again < plain.kept
+
+
+def test_the_block_that_is_computed_again_is_counted_on_top(tiny: Path) -> None:
+    outline = Outline(recipe(tiny, run__recompute={"enabled": True}))
+    small, large = outline.activations(SQUARE, 2), outline.activations(WIDE, 4)
+    assert large.again > 3 * small.again
+    assert small.bytes == small.kept + small.again
+
+
+def test_measuring_is_repeatable_and_a_turned_bucket_keeps_the_same(tiny: Path) -> None:
+    outline = Outline(recipe(tiny))
+    first = outline.activations(WIDE, 2)
+    assert outline.activations(WIDE, 2) == first
+    assert outline.activations(TALL, 2) == first
+
+
+def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
+    for changes in (
+        {"optim__ema__rule": "ramp"},
+        {"run__precision": "bf16", "run__weight_dtype": "same", "run__frozen_dtype": "same"},
+        {"model__train": ["text_encoder"], "data__cache__latents": True},
+    ):
+        wanted = recipe(tiny, **changes)
+        found = memory_of(Outline(wanted), {SQUARE: 2})
+        runtime = Runtime(torch.device("cpu"), Launch(), wanted.run)
+        real = assemble.open_model(wanted, assemble.open_files(wanted), runtime, assemble.resolve(wanted, 1))
+        tensors = real.update.tensors()
+        assert found.checkpoint == _bytes(tensors.values())
+        assert found.gradients == _bytes(real.trained.values())
+        assert found.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
+        assert found.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
+        assert found.optimizer == 8 * sum(p.numel() for p in real.trained.values())
+        assert found.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
+        assert found.update == real.update.working_bytes()
+        assert found.peak == found.steady + max(found.activations[SQUARE].bytes, found.update)
+        assert {part.name for part in found.parts if part.loaded} == set(real.family.parts())
+
+
+def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -> None:
+    """Its copies and intermediate results, once the passes have let everything go."""
+    moves = {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adacoor"}}
+    wanted = recipe(tiny, **moves)
+    outline = Outline(wanted)
+    numbers = sum(p.numel() for p in outline.trained.values())
+    found = memory_of(outline, {Size(16, 16): 1})
+    assert found.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
+    assert found.update > found.activations[Size(16, 16)].bytes
+    assert found.peak == found.steady + found.update
+
+
+def _bytes(tensors: Any) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
+
+
+def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
+    def samples(micro_batch: int | None, processes: int) -> int:
+        outline = Outline(recipe(tiny, run__micro_batch=micro_batch))
+        return memory_of(outline, {SQUARE: 7}, processes=processes).activations[SQUARE].samples
+
+    assert [samples(None, 2), samples(3, 1), samples(8, 1)] == [4, 3, 7]
+
+
+def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
+        memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
+    monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
+    counted = memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
+    assert counted == memory_of(Outline(recipe(tiny)), {SQUARE: 1})
+
+
+def test_an_attention_kernel_that_is_not_there_is_told_by_name(tiny: Path) -> None:
+    with pytest.raises(RecipeError, match=r"model\.attention is cudnn") as caught:
+        memory_of(Outline(recipe(tiny, model__attention="cudnn")), {SQUARE: 1})
+    assert caught.value.code == "E1060"
+
+
+def test_describing_a_model_draws_nothing_and_keeps_the_global_generator(tiny: Path) -> None:
+    before = torch.random.get_rng_state()
+    memory_of(Outline(recipe(tiny)), {SQUARE: 1})
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert _is_free_of_values(Outline(recipe(tiny)).family)
+
+
+def _is_free_of_values(family: ModelFamily) -> bool:
+    return all(isinstance(t, FakeTensor) for m in family.parts().values() for t in (*m.parameters(), *m.buffers()))
+
+
+def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Path) -> None:
+    model = tmp_path / "sd15"
+    for name, config in {"unet": UNET_15, "vae": VAE_15, "text_encoder": TEXT_15}.items():
+        (model / name).mkdir(parents=True)
+        (model / name / "config.json").write_text(json.dumps(config))
+    for path in ("model_index.json", "scheduler/scheduler_config.json", *_tokenizer_files()):
+        (model / path).parent.mkdir(exist_ok=True)
+        (model / path).write_bytes((shipped("tiny-sd") / path).read_bytes())
+    wanted = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = memory_of_this_process("VmRSS")
+    found = memory_of(Outline(wanted), {Size(512, 512): 4})
+    grown = memory_of_this_process("VmHWM") - before
+    parameters = {part.name: part.parameters for part in found.parts}
+    assert parameters == {"denoiser": 859_520_964, "text_encoder": 123_060_480, "vae": 83_653_863}
+    assert 5e9 < found.worst < 1e10
+    assert found.checkpoint == 12 * 859_520_964 + 4
+    assert grown < 0.5e9  # the UNet alone would be 3.4 GB
+
+
+def memory_of_this_process(kind: str) -> int:
+    [kilobytes] = re.findall(rf"{kind}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return 1024 * int(kilobytes)
+
+
+def _tokenizer_files() -> list[str]:
+    return [f"tokenizer/{path.name}" for path in (shipped("tiny-sd") / "tokenizer").iterdir() if path.is_file()]
+
+
+def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
+    """Rows of everything that moves, and of the weights two blocks at a time."""
+
+    def of(processes: int, **run: Any) -> Any:
+        return memory_of(Outline(recipe(tiny, run__runtime="fsdp", **run)), {SQUARE: 4}, processes=processes)
+
+    alone, four = of(1), of(4)
+    assert four.optimizer == alone.optimizer // 4
+    assert four.gradients == alone.gradients // 4
+    assert (alone.masters, four.masters) == (0, alone.gradients // 4)
+    assert four.weights < alone.weights
+    kept = of(4, run__shard={"parameters": False})
+    assert (kept.weights, kept.gradients, kept.optimizer) == (alone.weights, alone.gradients, four.optimizer)
+    assert of(4, run__shard={"group": 2}).optimizer == alone.optimizer // 2
+    assert four.checkpoint == alone.checkpoint

@@ -1,0 +1,138 @@
+"""What `check` answers: whether a step fits, a wrong path, a package that is missing, another recipe in a run's
+folder."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import main
+from mezzotint.errors import RecipeError
+from mezzotint.recipe import advice
+from mezzotint.recipe.reading.read import read, read_text
+from mezzotint.tasks.check import check, page
+from mezzotint.weights import kinds
+
+pytestmark = pytest.mark.usefixtures("unmeasured")
+Captured = pytest.CaptureFixture[str]
+
+
+def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
+    line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "_memory_at_hand", lambda device, cap: 1000)
+    assert main(["check", *line]) == 5
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
+    assert "more than the 1 kB that are free on cpu; set run.micro_batch=1 (the mathematics stays the same)" in said
+    found = check.check(read(line[0], line[1:]))
+    assert page.document(found)["fits"] is False
+    found.at_hand = 10**12
+    last = page.page(found)[-1]
+    assert last.startswith("fits: a step's peak is ")
+    assert last.endswith(" MB of the 1 TB that are free on cpu")
+    found.problems.append(RecipeError("something"))
+    assert "fits: " not in page.page(found)[-1], "what is wrong counts before what fits"
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ([], "set run.micro_batch=1 (the mathematics stays the same), set run.recompute.enabled=true, or take a data."),
+        (["run.recompute.enabled=true"], "set run.micro_batch=1 (the mathematics stays the same), or take a data."),
+        (["run.micro_batch=4"], "lower run.micro_batch below 4 (the mathematics stays the same), set run.recompute"),
+        (["run.micro_batch=1", "run.recompute.enabled=true"], "take a data.resolution below 512"),
+        (["data.batch_size=1"], "set run.recompute.enabled=true, or take a data.resolution below 512"),
+    ],
+)
+def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[str], words: str) -> None:
+    recipe = read_text("data: {batch_size: 8}", overrides=settings).recipe
+    said = advice.less_memory(recipe)
+    assert said.startswith(words)
+    assert ("recompute" in said) != recipe.run.recompute.enabled
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"),
+    [
+        ("model.path=missing", "E1401", "missing is not there"),
+        ("data.path=missing", "E1201", "missing: does not exist"),
+        ("model.path=x.gguf", "E1402", "it is a GGUF file"),
+        ("model.path=plain", "E1406", "plain: is a folder without model_index.json"),
+        ("run.wandb.mode=online", "E1063", "the package wandb is not installed"),
+    ],
+)
+def test_a_wrong_path_is_one_problem_and_stands_first(
+    word: str, code: str, said: str, line: list[str], here: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    (here / "x.gguf").write_bytes(b"GGUF\x03" + b"\0" * 60)
+    assert main(["check", *line, word]) == 2
+    out, err = capsys.readouterr()
+    assert err.count("error[") == 1
+    assert err.startswith(f"error[{code}]: ")
+    assert said in err
+    assert (out == "") == ("path" in word)
+
+
+def test_a_package_that_is_missing_is_told_before_anything_is_encoded(
+    line: list[str], tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert main(["train", *line, "run.wandb.mode=online", "data.cache.latents=true"]) == 2
+    assert "E1063" in capsys.readouterr().err
+    assert not (tmp_path / "cache").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_before(
+    begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    _, words, _ = begun
+    beside = "\n  or begin a new run beside it: run.folder=FOLDER\n"
+    told = []
+    for verb in ("check", "train"):
+        assert main([verb, *words, "optim.lr=0.5"]) == 2
+        told.append(capsys.readouterr().err)
+    assert told[0] == told[1], "check says before what train would say"
+    assert told[0].endswith(beside)
+    assert "  given    optim.lr        E1510 is 0.5, the checkpoint was made with 0.001; put it back, or" in told[0]
+    assert "  default  objective.loss  E1510 is 'mse', the checkpoint was made with 'l1'; put it back" in told[0]
+
+    others = tmp_path / "others"
+    shutil.copytree(pictures, others)
+    (others / "0.txt").write_text("another caption")
+    told = []
+    for verb in ("check", "train"):
+        assert main([verb, *words, f"data.path={others}", "objective.loss=l1"]) == 2
+        told.append(capsys.readouterr().err)
+    assert told[0] == told[1]
+    assert "  given  data.path  E1513 pictures, captions or repeats are not those that" in told[0]
+    assert told[0].endswith(beside)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "words"),
+    [
+        ("sd15", "sdxl", ("looks like SDXL (", "family sd trains", "; write model.family=sdxl")),
+        ("sdxl", "sd1", ("looks like SD 1.x (one text encoder", "; write model.family=sd\n")),
+        ("sdxl", "sd2", ("looks like SD 2.x (one text encoder", "; write model.family=sd\n")),
+    ],
+)
+def test_a_folder_of_another_family_says_which(
+    recipe: str, model: str, words: tuple[str, ...], line: list[str], capsys: Captured
+) -> None:
+    assert main(["check", recipe, *line[1:], f"model.path={model}"]) == 2
+    err = capsys.readouterr().err
+    for part in words:
+        assert part in err
+
+
+def test_a_family_is_named_only_where_it_trains_the_model() -> None:
+    assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sdxl") == "sd"
+    assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
+    assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None
+    assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sd") is None

@@ -1,0 +1,80 @@
+"""What lies in a model's folder, and what keeps it from being loaded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checking import checked, codes
+from safetensors.torch import load_file, save_file
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.check._model_files import components
+
+MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        (lambda file: file.write_bytes(file.read_bytes()[:-100]), "E1402"),
+        (lambda file: file.rename(file.with_suffix(".bin")), "E1408"),
+        (lambda file: file.unlink(), "E1407"),
+        (lambda file: shutil.copy(file.parent.parent / "vae" / file.name, file), "E1405"),
+    ],
+    ids=["truncated", "pickled", "missing", "another model's"],
+)
+def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, damage: Any, code: str) -> None:
+    damage(quick / "model" / "unet" / "diffusion_pytorch_model.safetensors")
+    found = checked()
+    assert codes(found.problems) == [code]
+    assert "unet" in found.problems[0].message
+    assert isinstance(found.problems[0], WeightsError)
+
+
+def test_a_model_that_is_not_there_is_told_once(quick: Path) -> None:
+    found = checked("model.path=elsewhere")
+    assert codes(found.problems) == ["E1401"]
+    assert found.buckets  # the data are looked at all the same
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(MODEL / "vae", tmp_path / "repaired"))
+
+
+def test_it_is_listed_in_the_place_of_the_models_own(other: Path) -> None:
+    weights = other / "diffusion_pytorch_model.safetensors"
+    halves = {name: tensor.half() for name, tensor in load_file(weights).items()}
+    save_file(halves, weights)
+    settings = ModelSettings(path=MODEL, vae=other)
+    parts = Family.of(settings).parts()
+    plain, _ = components(ModelSettings(path=MODEL), parts)
+    found, problems = components(settings, parts)
+    assert problems == []
+    [own], [vae] = ([one for one in listed if one.part == "vae"] for listed in (plain, found))
+    assert (vae.file, vae.types, vae.bytes) == ("repaired", ("F16",), 2 * sum(t.numel() for t in halves.values()))
+    assert vae.parameters == own.parameters
+    assert [one for one in found if one.part != "vae"] == [one for one in plain if one.part != "vae"]
+
+
+def test_one_that_is_not_whole_is_a_problem_by_name(other: Path) -> None:
+    path = other / "diffusion_pytorch_model.safetensors"
+    tensors = load_file(path)
+    tensors.pop("decoder.conv_out.bias")
+    save_file(tensors, path)
+    found, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
+    assert [problem.code for problem in problems] == ["E1405"]
+    assert str(other) in problems[0].message
+    assert len(found) > 3, "the rest is listed all the same"
+    path.unlink()
+    _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
+    assert [problem.code for problem in problems] == ["E1407"]
+    (other / "config.json").write_text(json.dumps({"_class_name": "AutoencoderTiny"}))
+    _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
+    assert [problem.code for problem in problems] == ["E1406"]

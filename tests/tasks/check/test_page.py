@@ -1,0 +1,70 @@
+"""The page of `check` and its document: settings with their origin, sizes in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from checking import checked
+
+from mezzotint.recipe.reading.read import read
+from mezzotint.tasks.check import check
+from mezzotint.tasks.check import page as _check_page
+
+
+def test_a_recipe_that_can_run_is_told_on_a_page_that_fits_the_terminal(
+    ready: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert check.run(["recipe.yaml", "optim.lr=2e-4"]) == 0
+    page = capsys.readouterr().out
+    assert max(map(len, page.splitlines())) <= _check_page.WIDTH + len(str(ready))
+    for words in ("optim.lr", "0.0002", "command line", "line 2", "64×64", "3 batches", "a batch of 1", "trained",
+                  "frozen", "5 steps", "4.0 epochs", "a checkpoint", "not measured"):  # fmt: skip
+        assert words in " ".join(page.split()) or words == "3 batches", words
+
+
+def test_every_setting_that_is_not_a_default_has_its_origin(quick: Path) -> None:
+    reading = read("recipe.yaml", ["optim.ema={rule: ramp}", "run.steps=7"])
+    origin = _check_page.origin_of_settings(reading)
+    assert origin["model.path"] == "line 2"
+    assert origin["run.steps"] == origin["optim.ema.rule"] == "command line"
+    assert origin["data.buckets.step"] == "line 8"
+    assert "optim.ema.decay" not in origin
+    assert "optim.lr" not in origin
+    assert _check_page.values_of(reading.recipe)["optim.lr"] == 1e-5
+
+
+def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check.run(["recipe.yaml", "--json", "data.cache.latents=true"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["problems"] == []
+    assert told["recipe"]["settings"]["run.steps"] == 20
+    assert {row["bucket"]: row["batches"] for row in told["buckets"]} == {"64×64": 3, "80×48": 2}
+    assert {part["name"]: part["loaded"] for part in told["parts"]} == {
+        "denoiser": True, "text_encoder": True, "vae": False}  # fmt: skip
+    assert told["memory"]["peak"] > told["memory"]["weights"] > 0
+    assert told["length"] == {"batches_an_epoch": 5, "steps_an_epoch": 5, "steps": 20, "epochs": 4.0}
+    assert told["disk"]["checkpoint"] == told["memory"]["checkpoint"]
+    component = next(one for one in told["files"] if one["name"] == "unet")
+    assert component["part"] == "denoiser"
+    assert component["parameters"] == told["parts"][0]["parameters"]
+    assert component["types"] == ["F32"]
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 B"), (999, "999 B"), (3_438_083_856, "3.44 GB"), (12_000_000, "12 MB"), (2e15, "2,000 TB")],
+)
+def test_bytes_are_told_in_words(count: float, words: str) -> None:
+    assert _check_page.size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [("adamw", "two moments"), ("adafactor", "second moments by row and column"), ("adacoor", "sums of squares")],
+)
+def test_the_state_is_told_in_the_optimizers_own_words(optimizer: str, words: str, quick: Path) -> None:
+    page = " ".join(" ".join(_check_page.page(checked(f"optim.optimizer.kind={optimizer}"))).split())
+    assert words in page
+    assert "An export takes a tensor at a time" in page

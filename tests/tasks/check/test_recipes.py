@@ -1,0 +1,89 @@
+"""Shipped recipes: `check` finds nothing wrong with them, and the memory at their heads; they fit their card."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from runs import logged
+
+from mezzotint.assets import MODELS
+from mezzotint.cli import main
+from mezzotint.recipe.reading.read import read, shipped_recipes
+from mezzotint.shapes import Size
+from mezzotint.tasks.check.memory import Memory, Outline, memory_of
+from mezzotint.training.optimizers import _torch_class
+from mezzotint.training.optimizers.base import CHUNK
+
+TINY = ("model.weights=random", "run.precision=fp32", "run.device=cpu", "data.cache.path=cache")
+SDXL = (*TINY, "model.path=tiny-sdxl", "data.path=shapes")
+SMALL = ("data.resolution=64", "data.buckets.step=16")
+LATTE = (*TINY, "model.path=tiny-latte", "model.text_encoder=null", "data.resolution=32", "data.path=films",
+         "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
+WORDS = {
+    "sdxl": (*SDXL, *SMALL), "sdxl-cached": (*SDXL, *SMALL), "sdxl-24gb": (*SDXL, *SMALL),
+    "sdxl-multi-aspect": (*SDXL, "data.buckets.sizes=[[64, 64], [48, 80]]"), "latte-17f": LATTE, "latte-65f": LATTE,
+}  # fmt: skip
+
+
+@pytest.fixture
+def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_clip: Callable[..., Path]) -> None:
+    """Four clips in the folder `films` of the current folder."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(4):
+        write_clip(tmp_path / f"films/{number}.mp4", 10, size=(48, 32))
+        (tmp_path / f"films/{number}.txt").write_text(f"a ball, number {number}")
+
+
+@pytest.mark.usefixtures("films")
+@pytest.mark.parametrize("name", WORDS)
+def test_check_finds_nothing_wrong(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", name, *WORDS[name]]) == 0, capsys.readouterr().err
+
+
+def predicted(name: str, size: tuple[int, ...], *words: str) -> Memory:
+    """What a step of a recipe takes, which is what stands at its head."""
+    recipe = read(name, ["model.weights=random", *words]).recipe
+    memory = memory_of(Outline(recipe), {Size(*size): recipe.data.batch_size})
+    at_head = re.search(r"`mezzotint check` predicts it: ([\d.]+) GB", shipped_recipes()[name].read_text("utf-8"))
+    assert at_head is not None
+    assert memory.peak / 1e9 == pytest.approx(float(at_head[1]), abs=0.1)
+    return memory
+
+
+def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    # counted by its package's name alone, which wants a GPU
+    kind = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
+    monkeypatch.setattr(_torch_class, "class_of", lambda path: kind)
+    memory = predicted("sd15-12gb", (512, 512), f"model.path={MODELS / 'sd1'}")
+    assert 8.5e9 < memory.peak < 0.95 * 12 * 2**30
+    assert memory.update <= CHUNK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in WORDS if name.startswith("sdxl")])
+def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> None:
+    memory = predicted(name, (1024, 1024), f"model.path={MODELS / 'sdxl'}")
+    if name == "sdxl-24gb":
+        assert memory.peak < 0.9 * 24 * 2**30, "a tenth is left for what is not counted"
+        assert 0 < memory.update <= CHUNK
+        assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "frames"), [("latte-17f", 17), ("latte-65f", 65)])
+def test_the_head_of_a_recipe_of_latte_says_what_check_predicts(name: str, frames: int) -> None:
+    """Embeddings from files stand for those of T5, which takes no part in a step."""
+    files = ("data.format=clip-list", "data.clips.texts=true", "data.captions.dropout=0", "run.preview.every=null")
+    predicted(name, (512, 512, frames), f"model.path={MODELS / name}", "model.text_encoder=null", *files)
+
+
+@pytest.mark.usefixtures("films")
+def test_the_small_one_trains_on_clips_that_it_is_given() -> None:
+    assert main(["train", "tiny_clips_cpu", "data.path=films", "run.tensorboard=false"]) == 0
+    losses = logged("runs/tiny_clips_cpu")
+    assert len(losses) == 20
+    assert sum(losses[-5:]) < sum(losses[:5])

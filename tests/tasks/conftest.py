@@ -1,0 +1,81 @@
+"""What the tests of verbs share: runs that are begun, and checks that count no activations."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mezzotint.cli import main
+from mezzotint.recipe.reading.read import read
+from mezzotint.tasks.check import check
+from mezzotint.tasks.check._checked import Checked
+from mezzotint.tasks.check.memory import Activations, Outline
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Activations are not measured: check/test_memory.py does."""
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
+
+
+@pytest.fixture
+def check_of(world: Any, unmeasured: None) -> Callable[..., Checked]:
+    """`check_of(optim__lr=…)`: the check of a short run."""
+
+    def look(**settings: Any) -> Checked:
+        recipe, *words = world.words("checked", **settings)
+        return check.check(read(recipe, words))
+
+    return look
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with what the lines below name; the current folder."""
+    (tmp_path / "a.toml").write_text('# of kohya\n\n[model]\npath = "x"\n')
+    (tmp_path / "windows.yaml").write_text('data:\n  path: "C:\\Users\\me"\n')
+    (tmp_path / "runs" / "first" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / "first" / "recipe.yaml").write_text("schema: 1\n")
+    (tmp_path / "plain").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="session")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pictures")
+    for number in range(2):
+        Image.new("RGB", (16, 16), (200 * number, 90, 90)).save(folder / f"{number}.png")
+        (folder / f"{number}.txt").write_text(f"picture {number}")
+    return folder
+
+
+def line_in(root: Path, pictures: Path) -> list[str]:
+    return [
+        "tiny_cpu", f"data.path={pictures}", f"data.cache.path={root / 'cache'}", f"run.folder={root / 'run'}",
+        "data.resolution=16", "data.buckets.step=8", "data.batch_size=2", "data.workers=0", "run.device=cpu",
+        "run.steps=1", "run.tensorboard=false", "run.preview.every=null",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def line(pictures: Path, tmp_path: Path) -> list[str]:
+    """A line that is checked within a second."""
+    return line_in(tmp_path, pictures)
+
+
+@pytest.fixture(scope="session")
+def begun(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], str]:
+    """A run that is done, in the folder `run`: where it lies, its line, and what it said."""
+    root = tmp_path_factory.mktemp("begun")
+    words = line_in(root, pictures)
+    said = io.StringIO()
+    with contextlib.chdir(root), contextlib.redirect_stdout(said):
+        assert main(["train", *words, "objective.loss=l1"]) == 0
+    return root, words, said.getvalue()

@@ -1,0 +1,53 @@
+"""Prompts as captions are shown; signs of other programs are told once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mezzotint.cli import main
+from mezzotint.sampling import pictures
+from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.sample import sample as verb
+
+Captured = pytest.CaptureFixture[str]
+QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
+
+
+@pytest.mark.parametrize(
+    ("prompts", "shown"),
+    [
+        (["a {red|blue} fox"], "{red|blue}"),
+        (["a (fox:1.4)", "a (fox:1.4), (hare: .5)"], "(fox:1.4), (hare: .5)"),
+        (["<lora:fox:1> a __colour__ fox"], "<lora:fox:1>, __colour__"),
+        (["{a|b} {c|d} {e|f} {g|h}"], "{a|b}, {c|d}, {e|f} and 1 more"),
+    ],
+)
+def test_signs_of_other_programs_in_prompts_are_told_once(prompts: list[str], shown: str) -> None:
+    assert cleaning.sign_notes(prompts) == [
+        f"prompts are taken as plain text, so that nothing is chosen or weighted by {shown}"
+    ]
+
+
+@pytest.mark.parametrize("prompt", ["a fox (in snow)", "16:9 {wide}", "(portrait: a fox)", "snake_case"])
+def test_plain_prompts_are_not_remarked_upon(prompt: str) -> None:
+    assert cleaning.sign_notes([prompt]) == []
+
+
+def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: Captured) -> None:
+    line = ["sample", "mezzotint-mini", "--prompt=a {red|blue} star", "--negative=(x:2)", "--size=16", "--steps=1"]
+    assert main(line) == 0
+    said = capsys.readouterr().out
+    assert said.count("prompts are taken as plain text") == 1
+    assert "mezzotint-mini knows coloured shapes in their places" in said
+
+
+def test_prompts_are_cleaned_as_captions_are(tmp_path: Path) -> None:
+    folder = tmp_path / "clean"
+    words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
+    assert verb.run(["tiny-latte", f"--out={folder}", *QUICK, *words]) == 0
+    with Image.open(next(folder.glob("*-seed*.png"))) as picture:
+        told = pictures.told_by(picture)
+    assert (told["prompt"], told["negative_prompt"]) == ("a red ball", "bad")

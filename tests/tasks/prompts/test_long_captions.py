@@ -1,0 +1,40 @@
+"""Captions that a text encoder cuts are counted."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from PIL import Image
+
+from mezzotint.data.catalogue.catalogue import build
+from mezzotint.recipe.reading.read import read
+from mezzotint.tasks.prompts import long_captions
+
+
+def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_captions, "_LOOKED_AT", 10)
+    seen: list[int] = []
+
+    class Family:
+        def lost_tokens(self, captions: list[str]) -> tuple[int, ...]:
+            seen.append(len(captions))
+            return tuple(max(0, len(caption.split()) + 2 - 77) for caption in captions)
+
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for number in range(60):
+        Image.new("RGB", (48, 48), (number, 0, 0)).save(root / f"{number:02d}.png")
+        (root / f"{number:02d}.txt").write_text("word " * (100 if number % 2 else 20 if number % 4 else 5))
+    recipe = read("mini", [f"data.path={root}"]).recipe
+    catalogue = build(recipe.data, tmp_path / "index", workers=1)
+    lost = long_captions.lost_words(cast(Any, Family()), catalogue)
+    assert lost is not None
+    assert seen == [2, 10], "one look for the room, and no caption that is sure to fit"
+    assert lost.long == 45
+    (said,) = long_captions.note(lost, catalogue)
+    assert re.match(rf"about {round(lost.cut * 4.5)} captions of 60 \(told from 10 of the longer ones\) are", said)

@@ -1,0 +1,96 @@
+"""Packages that a recipe's classes come from: three by themselves, others by name on the command line alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from mezzotint.cli import main
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.optimizers.library import Library
+from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch
+from mezzotint.tasks.reading.arguments import parse, parse_with
+from mezzotint.tasks.train import announce
+from mezzotint.training.update import Update
+
+CANARY = "from pathlib import Path\nPath(__file__).with_name('canary').write_text('ran')\n"
+CLASS = CANARY + "import torch\nclass Opt(torch.optim.SGD):\n    pass\n"
+NAMED = "optim.optimizer={kind: library, class_name: %s}"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with programs in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "evil.py").write_text(CLASS)
+    (tmp_path / "difflib.py").write_text(CANARY)
+    return tmp_path
+
+
+@pytest.mark.parametrize("verb", ["check", "train", "bench", "cache"])
+@pytest.mark.parametrize(
+    "word",
+    [NAMED % "evil.Opt", "optim.part_optimizer.denoiser={kind: library, class_name: evil.Opt}", NAMED % "torchy.Opt"],
+    ids=["run", "part", "alike"],
+)
+def test_a_recipe_names_classes_of_three_packages_alone(
+    verb: str, word: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([verb, "tiny_cpu", word]) == 2
+    err = capsys.readouterr().err
+    assert "E1161" in err
+    assert "--allow-package" in err
+    assert not (here / "canary").exists()
+
+
+def test_a_package_that_is_named_on_the_command_line_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "strangers.py").write_text(CLASS)
+    monkeypatch.syspath_prepend(tmp_path)
+    words = ["tiny_cpu", NAMED % "strangers.Opt"]
+    with pytest.raises(RecipeError) as caught:
+        parse(words, "train")
+    assert caught.value.code == "E1161"
+    reading, line = parse_with([*words, "--allow-package=other,strangers", "--json"], "check")
+    assert "--json" in line
+    assert reading.packages == ("other", "strangers")
+    optimizer = reading.recipe.optim.optimizer
+    assert isinstance(optimizer, Library)
+    assert not (tmp_path / "canary").exists(), "reading imports nothing"
+    weights = {"denoiser/a": nn.Parameter(torch.ones(2))}
+    update = Update(weights, OptimSettings(optimizer=optimizer), separate_masters=False)
+    assert (tmp_path / "canary").exists()
+    assert not update._steps["denoiser"].is_by_tensor, "what is not known is never taken apart"
+    command = announce.command(RunFolder(tmp_path / "run"), Launch(), reading.packages)
+    assert command.endswith(" --allow-package=other --allow-package=strangers")
+
+
+def test_the_switch_wants_a_name_and_a_recipe_cannot_say_it() -> None:
+    for words, code in (
+        (["tiny_cpu", "--allow-package"], "E1012"),
+        (["tiny_cpu", "--allow-package="], "E1012"),
+        (["tiny_cpu", "run.allow_package=evil"], "E1001"),
+    ):
+        with pytest.raises(RecipeError) as caught:
+            parse(words, "train")
+        assert caught.value.code == code
+
+
+def test_nothing_of_the_current_folder_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither under `python -m`, which looks there first (difflib is what the command line itself imports), nor where a
+    package of that name may be imported."""
+    words = ["check", "tiny_cpu", NAMED % "evil.Opt"]
+    done = subprocess.run([sys.executable, "-m", "mezzotint", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "E1161" in done.stderr
+    assert main([*words, "--allow-package", "evil"]) == 2
+    assert "E1061" in capsys.readouterr().err
+    assert not (here / "canary").exists()

@@ -1,0 +1,77 @@
+"""A run, or what it has left, where a recipe or a model is expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import main
+from mezzotint.errors import CheckpointError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.reading import continuing
+
+Captured = pytest.CaptureFixture[str]
+
+
+def run_at(folder: Path, stamp: str, *, step: int | None = 3, name: str = "fox") -> Path:
+    run = folder / f"{name}-{stamp}"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base}\n")
+    if step is not None:
+        (run / "checkpoints" / f"step-{step:08}").mkdir()
+        (run / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{}")
+    return run
+
+
+def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_at(tmp_path / "logs", "20260102-090000")
+    for path, resume in (("logs/fox-{stamp}", "latest"), (str(run), "auto")):
+        made = continuing.with_run(read_text("schema: 1", overrides=[f"model.path='{path}'", "run.resume=never"]))
+        assert str(made.recipe.model.path) == "base"
+        assert (Path(made.recipe.run.folder or "").absolute(), made.recipe.run.resume) == (run, resume)
+        assert any("is gone on with" in note for note in made.notes)
+    with pytest.raises(CheckpointError, match="wolf"):
+        continuing.with_run(read_text("schema: 1", overrides=["model.path='logs/wolf-{stamp}'"]))
+    plain = read_text("schema: 1", overrides=["model.path=base"])
+    assert continuing.with_run(plain) is plain
+
+
+def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["optim.ema.rule=constant", "optim.ema.start='logs/fox-{stamp}'"]
+    with pytest.raises(CheckpointError, match="no run of this name has exported an average"):
+        continuing.with_run(read_text("schema: 1", overrides=words))
+    run = run_at(tmp_path / "logs", "20260102-090000")
+    run_at(tmp_path / "logs", "20260103-090000")
+    for name in ("fox-ep09-gs00900-ema", "fox-ep10-gs01000-ema", "fox-ep11-gs01100", "fox-ep02-gs00020-ema"):
+        (run / "exports" / name).mkdir(parents=True)
+        (run / "exports" / name / "model_index.json").write_text("{}")
+    (run / "exports" / "fox-ep12-gs01200-ema").mkdir()
+    start = continuing.with_run(read_text("schema: 1", overrides=words)).recipe.optim.ema.start
+    assert start is not None
+    assert start.name == "fox-ep10-gs01000-ema"
+
+
+def test_a_model_that_that_trainer_has_converted_is_found_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
+    made = continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"]))
+    assert made.recipe.model.path == Path("ckpt_cache/sd_v1-5_vae")
+    (tmp_path / "sd_v1-5_vae").mkdir()
+    assert continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"])).notes == ()
+
+
+def test_the_folder_of_a_run_stands_for_its_recipe_and_goes_on(
+    begun: tuple[Path, list[str], str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(begun[0])
+    assert main(["train", "run", "data.flips=0.25"]) == 2
+    assert "run/recipe.yaml has 1 problem\n  given  data.flips  E1001" in capsys.readouterr().err
+    assert main(["train", "run"]) == 0
+    assert "step-00000001 is the end of this run" in capsys.readouterr().out

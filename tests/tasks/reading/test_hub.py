@@ -1,0 +1,88 @@
+"""A model by its hub id, from the local cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import main
+from mezzotint.errors import WeightsError
+from mezzotint.tasks.reading import arguments
+from mezzotint.tasks.reading import hub as _hub
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(["translate", *words]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache with one model of two revisions, as the hub's programs lay it out."""
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "hub" / "models--some--model"
+    for commit, name in (("c0ffee", "main"), ("beef", "fp16")):
+        (root / "snapshots" / commit).mkdir(parents=True)
+        (root / "refs").mkdir(exist_ok=True)
+        (root / "refs" / name).write_text(commit)
+    return root
+
+
+def model_of(name: str, *more: str) -> Path:
+    words = ["--as", "diffusers-sd", "--", f"--pretrained_model_name_or_path={name}", "--train_data_dir=x", *more]
+    return arguments.parse(words, "train").recipe.model.path
+
+
+def test_a_hub_id_is_found_in_the_local_cache_at_its_revision(hub: Path) -> None:
+    assert model_of("some/model") == hub / "snapshots" / "c0ffee"
+    assert model_of("some/model", "--revision=fp16") == hub / "snapshots" / "beef"
+    assert model_of("some/model", "--revision=beef") == hub / "snapshots" / "beef"
+    assert arguments.parse(["tiny_cpu", "model.path=some/model@fp16"], "train").recipe.model.path.name == "beef"
+
+
+def test_a_hub_id_that_is_not_in_the_cache_says_how_to_fetch_it(hub: Path) -> None:
+    with pytest.raises(WeightsError, match="`hf download some/other` puts it there") as caught:
+        model_of("some/other")
+    assert caught.value.code == "E1401"
+    assert model_of("checkpoints/mine.ckpt") == Path("checkpoints/mine.ckpt"), "a file, and no id"
+    with pytest.raises(WeightsError, match="at revision nosuch"):
+        model_of("some/model", "--revision=nosuch")
+
+
+def test_a_folder_counts_before_a_hub_id_and_has_no_revision(hub: Path, tmp_path: Path) -> None:
+    (tmp_path / "some" / "model").mkdir(parents=True)
+    assert model_of("some/model", "--revision=fp16") == tmp_path / "some" / "model"
+    assert model_of("some/model") == Path("some/model")
+
+
+def test_translate_looks_up_nothing(hub: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "--as", "diffusers-sd", "--", "--pretrained_model_name_or_path=not/there",
+                   "--dataset_name=not/there")  # fmt: skip
+    assert "path: not/there  # --pretrained_model_name_or_path" in text
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"HF_HUB_CACHE": "/a", "HF_HOME": "/b"}, "/a"),
+        ({"HF_HOME": "/b"}, "/b/hub"),
+        ({"XDG_CACHE_HOME": "/c"}, "/c/huggingface/hub"),
+        ({}, str(Path.home() / ".cache" / "huggingface" / "hub")),
+    ],
+)
+def test_the_cache_lies_where_the_hub_s_programs_put_it(environ: dict[str, str], expected: str) -> None:
+    assert str(_hub.cache_root(environ)) == expected
+
+
+def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
+    words = ["tiny_cpu", "model.family=sdxl", "model.path=tiny-sdxl", "model.vae=some/model@fp16"]
+    found = arguments.parse(words, "train")
+    assert found.recipe.model.vae == hub / "snapshots" / "beef"
+    assert str(found.recipe.model.path) == "tiny-sdxl"
+    line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
+    with pytest.raises(WeightsError, match="`hf download some/vae` puts it there"):
+        arguments.parse(
+            ["--as", "diffusers-sdxl", "--", *line, "--pretrained_vae_model_name_or_path=some/vae"], "train"
+        )

@@ -1,0 +1,49 @@
+"""Run folders with the time of their start in their names, and the newest of them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mezzotint.errors import CheckpointError
+from mezzotint.tasks.reading import stamps
+
+
+def run_at(folder: Path, stamp: str, *, step: int | None = 3, name: str = "fox") -> Path:
+    run = folder / f"{name}-{stamp}"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base}\n")
+    if step is not None:
+        (run / "checkpoints" / f"step-{step:08}").mkdir()
+        (run / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{}")
+    return run
+
+
+def test_a_start_makes_a_folder_of_its_own_with_the_time(tmp_path: Path) -> None:
+    open_name = tmp_path / "fox-{stamp}"
+    run_at(tmp_path, "20260101-120000")
+    assert re.fullmatch(r"fox-\d{8}-\d{6}", stamps.settled(open_name, "never").name)
+    assert stamps.settled(tmp_path / "fox", "latest") == tmp_path / "fox"
+
+
+def test_going_on_takes_the_newest_by_its_name_that_has_a_checkpoint(tmp_path: Path) -> None:
+    open_name = tmp_path / "fox-{stamp}"
+    assert stamps.settled(open_name, "auto").parent == tmp_path
+    newest = run_at(tmp_path, "20260102-090000")
+    run_at(tmp_path, "20260101-120000", step=900)
+    run_at(tmp_path, "20260103-090000", step=None)
+    run_at(tmp_path, "20260104-090000", name="foxes")
+    (tmp_path / "fox-20260105").mkdir()
+    for resume in ("auto", "latest"):
+        assert stamps.settled(open_name, resume) == newest
+
+
+def test_nothing_to_go_on_with_is_said_with_what_is_there(tmp_path: Path) -> None:
+    run_at(tmp_path, "20260103-090000", step=None)
+    with pytest.raises(CheckpointError, match=r"those that are there \(fox-20260103-090000\) have none") as caught:
+        stamps.settled(tmp_path / "fox-{stamp}", "latest")
+    assert caught.value.code == "E1507"
+    with pytest.raises(CheckpointError, match="none is there"):
+        stamps.settled(tmp_path / "elsewhere" / "fox-{stamp}", "latest")

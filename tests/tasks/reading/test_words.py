@@ -1,0 +1,113 @@
+"""What people type out of habit, and what they are answered: with the line to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint import errors
+from mezzotint.cli import main
+from mezzotint.tasks.reading import arguments
+from mezzotint.tasks.reading.words import parse
+
+Captured = pytest.CaptureFixture[str]
+FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["train", "mini", "--lr", "1e-4"], "no switch --lr; write optim.lr=1e-4\n"),
+        (["train", "--lr", "1e-4", "mini"], "no switch --lr; write optim.lr=1e-4\n"),
+        (["train", "mini", "--lr=1e-4"], "no switch --lr; write optim.lr=1e-4\n"),
+        (["train", "mini", "--data", "pics"], "no switch --data; write data.path=pics\n"),
+        (["train", "mini", "-o", "out"], "no switch -o; write run.folder=out\n"),
+        (["train", "mini", "--mixed_precision", "no"], "write run.precision=fp32 (no is fp32)\n"),
+        (["train", "mini", "--gradient_checkpointing"], "write run.recompute.enabled=true\n"),
+        (["train", "--gradient_checkpointing", "mini"], "write run.recompute.enabled=true\n"),
+        (["train", "mini", "--train_text_encoder"], "write model.train=[denoiser, text_encoder]"),
+        (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no switch --learning_rate; write optim.lr=2"),
+        (["check", "mini", "--jsno"], "did you mean --json?"),
+        (["check", "mini", "--zorp"], "`mezzotint check --help` lists what it takes"),
+        (["resume", "runs/first"], "did you mean `mezzotint train runs/first`?"),
+        (["generate", "runs/first", "--prompt=a fox"], "did you mean `mezzotint sample runs/first '--prompt=a fox'`?"),
+        (["train", "mini", "--resume"], "a run goes on by itself where it stopped; write mezzotint train mini\n"),
+        (["train", "mini", "run.name=a", "--resume=latest"], "write mezzotint train mini run.name=a\n"),
+        (["train", "mini", "--resume", "runs/first"], "write mezzotint train runs/first\n"),
+        (["train", "first"], "there is no recipe first; did you mean runs/first?"),
+        (["train", "plain"], "plain is a folder and no run; give a recipe file, or a run's folder"),
+        (
+            ["train", "nofile.yaml"],
+            "there is no file nofile.yaml in the current folder; a name without .yaml is a shipped recipe, which",
+        ),
+        (["train", "nofile"], "there is no recipe nofile; `mezzotint ls` lists the shipped recipes"),
+        (
+            ["train", "--as", "kohya", "--", "--x=1"],
+            "kohya's lines are not read yet; nearest is --as diffusers-sd, and",
+        ),
+        (["translate", "--as", "OneTrainer", "--", "--x=1"], "OneTrainer's lines are not read yet"),
+        (
+            ["train", *FOREIGN],
+            "mezzotint train reads a recipe; for a line of diffusers-sd write mezzotint train --as diffusers-sd -- "
+            "--pretrained_model_name_or_path=x --train_data_dir=y",
+        ),
+        (["train", "--resume_ckpt=a.ckpt", "--data_root=y", "--max_epochs=4"], "for a line of everydream2 write"),
+        (["train", "mini", FOREIGN[0]], "no switch --pretrained_model_name_or_path; write model.path=x\n"),
+        (["check", "a.toml"], "line 3  file  E1004 this is TOML, not YAML; settings are written `optim:`"),
+        (["check", "windows.yaml"], "a backslash begins a code; write the value in single quotes: 'C:\\Users\\me'"),
+        (["cache", "mini", "data.path=a,b"], "); several folders are data.path=[a,b]"),
+        (["sample", "mezzotint-mini", "--width", "512"], "write --size=512xHEIGHT, or --size=512 for a square"),
+        (["sample", "mezzotint-mini", "--height=512"], "write --size=WIDTHx512, or --size=512 for a square"),
+        (["sample", "mezzotint-mini", "--image", "x.png"], "write sample.image=x.png, and sample.strength=0.75"),
+        (["sample", "mezzotint-mini", "--strength=0.4"], "write sample.strength=0.4\n"),
+        (["sample", "mezzotint-mini", "--seed=4-1"], "--seed=4-1 is no range that rises by less than 1000"),
+        (["sample", "mezzotint-mini", "--seed=x"], "--seed is a whole number, got 'x'"),
+        (["sample", "mezzotint-mini", "--size=big"], "512 for a square, or sdxl-1.46, got 'big'"),
+        (["sample", "mezzotint-mini", "--weights=x"], "--weights is raw, or ema for the average, got 'x'"),
+    ],
+)
+def test_a_line_out_of_habit_is_answered_with_the_one_to_write(
+    line: list[str], words: str, here: Path, capsys: Captured
+) -> None:
+    assert main(line) == 2
+    out, err = capsys.readouterr()
+    assert words in err
+    assert out == "", "nothing stands before the error"
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 2
+
+
+def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: Captured) -> None:
+    assert main(["train", "mini", "--data", "my pictures"]) == 2
+    assert "write data.path='my pictures'" in capsys.readouterr().err
+
+
+def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
+    recipe = tmp_path / "r.yaml"
+    recipe.write_text("optim: {lr: 1e-6}\n")
+    line = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
+    reading, given = arguments.parse_with(line, "bench")
+    assert reading.recipe.optim.accumulation == 2
+    assert (given.get("--out"), "--json" in given, given.whole("--warm-up", 0)) == ("a=b", True, 3)
+    assert "--fast" not in given
+    for word, hint in (
+        ("--jsn", "did you mean --json?"),
+        ("--out", "--out needs a value; write --out=FOLDER"),
+        ("--json=1", "--json takes no value; write --json"),
+    ):
+        with pytest.raises(errors.RecipeError) as caught:
+            arguments.parse_with([str(recipe), word], "bench")
+        assert caught.value.code == "E1012"
+        assert hint in str(caught.value)
+    with pytest.raises(errors.RecipeError, match=r"write optim\.lr=1"):
+        arguments.parse([str(recipe), "--optim.lr=1"], "train")
+
+
+def test_words_may_be_typed_again_without_a_verbs_own_switches() -> None:
+    foreign = ["--as", "diffusers-sd", "optim.lr=1", "--processes", "2", "--allow-package=x", "--", "--processes=3"]
+    line = parse(foreign, "check")
+    assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)
+    again = line.written(leaving=["--processes"])
+    assert again == ["--as", "diffusers-sd", "optim.lr=1", "--allow-package=x", "--", "--processes=3"]
+    assert parse(again, "train").foreign == ("--processes=3",)

@@ -1,0 +1,73 @@
+"""The command line of `sample`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.errors import RecipeError
+from mezzotint.sampling.prompt_file import Line, read_line
+from mezzotint.tasks.sample._args import parse
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["--cfg", "3"], {"overrides": ("sample.guidance=3",)}),
+        (["--cfg_scale=3,5"], {"overrides": ("sample.guidance=[3,5]",)}),
+        (["--sampler", "euler_a"], {"overrides": ("sample.solver=euler_a",)}),
+        (["--size=512"], {"sizes": ((512, 512),)}),
+        (["--size=512,64x96"], {"sizes": ((512, 512), (64, 96))}),
+        (["--seed=1-4"], {"seeds": (1, 2, 3, 4)}),
+        (["--seed=1-2,-3"], {"seeds": (1, 2, -3)}),
+        (["--weights=ema"], {"weights": "ema"}),
+        (["--weights=shadow"], {"weights": "ema", "notes": ("--weights=shadow is now called --weights=ema",)}),
+    ],
+)
+def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], asked: dict[str, Any]) -> None:
+    from mezzotint.tasks.sample._args import parse
+
+    found = parse(["model", "--prompt=x", *words])
+    assert {name: getattr(found, name) for name in asked} == asked
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a fox --h 60", "--h is 60; write a multiple of 8 of at least 8"),
+        ("a fox --ar 16:9", "--ar is no option of a prompt; there are --n negative prompt"),
+        ("a fox --w", "--w is written once, with its value behind it"),
+        ("a fox --w 64 --w 32", "--w is written once"),
+        ("a fox --w 0", "--w is 0; write a multiple of 8 of at least 8"),
+        ("a fox --s two", '--s is "two"; write a whole number of at least 1'),
+        ("a fox --l -1", "--l is -1; write a number from 0 to"),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(line: str, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text(f"fine\n{line}\n")
+    with pytest.raises(RecipeError) as caught:
+        parse(["m", f"--file={file}"])
+    assert caught.value.code == "E1073"
+    assert f"{file} line 2: {said}" in str(caught.value)
+
+
+def test_lines_are_read_as_they_are_written() -> None:
+    assert read_line("a fox, 3--4 years -- old", "x") == Line("a fox, 3--4 years -- old")
+    assert read_line("--d 5", "x") == Line("", seed=5)
+    assert read_line("a --n", "x") == Line("a", negative="")
+
+
+def test_a_file_without_prompts_or_of_other_bytes_is_refused(tmp_path: Path) -> None:
+    for content, said in ((b"# nothing\n\n", "has no prompt"), (b"\xff\xfe\x00", "not UTF-8")):
+        (tmp_path / "p.txt").write_bytes(content)
+        with pytest.raises(RecipeError, match=said):
+            parse(["m", f"--file={tmp_path / 'p.txt'}"])
+
+
+def test_settings_and_prompts_are_told_apart() -> None:
+    asked = parse(["m", "--prompt", "x=1 is a formula", "run.device=cpu", "a: b", "--steps", "3", "sample.seed=4"])
+    assert [line.prompt for line in asked.lines] == ["x=1 is a formula", "a: b"]
+    assert asked.overrides == ("run.device=cpu", "sample.seed=4", "sample.steps=3")

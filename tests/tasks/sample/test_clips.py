@@ -1,0 +1,79 @@
+"""The verb `sample` and previews for clips: files that play and say how they were drawn, contact sheets, codecs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from mezzotint.errors import RecipeError
+from mezzotint.families.latte import Family
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling import pictures, video
+from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample, step_noise
+from mezzotint.shapes import Size
+from mezzotint.tasks.sample import sample as verb
+
+QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
+
+
+def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
+    """Frames, width, height, rate and texts of a file, by decoding it."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        count = sum(1 for _ in container.decode(stream))
+        return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
+
+
+def drawn(folder: Path, *words: str) -> list[Path]:
+    assert verb.run(["tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
+    return sorted(folder.glob("*-seed*"))
+
+
+def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_picture(tmp_path: Path) -> None:
+    (whole,) = drawn(tmp_path / "own")
+    assert probe(whole)[0] == 5
+    (still,) = drawn(tmp_path / "still", "--frames=1")
+    assert still.suffix == ".png"
+    with pytest.raises(RecipeError, match="draws pictures") as met:
+        verb.run(["tiny-sd", "--prompt=x", f"--out={tmp_path / 'sd'}", "model.weights=random", "--frames=5"])
+    assert met.value.code == "E1464"
+    with pytest.raises(RecipeError, match="multiples of 16"):
+        verb.run(["tiny-latte", "--prompt=x", f"--out={tmp_path / 'odd'}", *QUICK[:3], "--size=40x32"])
+
+
+@pytest.mark.parametrize("solver", ["ddim", "ddpm", "pndm", "dpm2-a"])
+def test_clips_drawn_together_are_those_drawn_alone(solver: Any) -> None:
+    family = Family.tiny(seed=2)
+    asked = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
+    settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, spacing="library", batch_size=2)
+    how = Sampling(family.schedule, family.prediction, "cpu", settings)
+    together = list(sample(family, asked, how))
+    alone = list(sample(family, asked[1:], how))
+    assert together[1].pixels.shape == (9, 32, 32, 3)
+    difference = together[1].pixels.astype(int) - alone[0].pixels.astype(int)
+    assert np.abs(difference).max() <= 1
+    assert initial_noise(family, asked).shape == (2, 4, 3, 4, 4)
+    assert torch.equal(step_noise(family, asked, 1)[1:], step_noise(family, asked[1:], 1))
+
+
+def test_without_its_encoder_the_other_codec_is_taken_and_said() -> None:
+    assert video.encoder("h264", {"libx264", "mpeg4"}) == ("libx264", "")
+    name, said = video.encoder("h264", {"mpeg4", "libvpx-vp9"})
+    assert name == "mpeg4"
+    assert "sample.clip.codec=mpeg4" in said
+    with pytest.raises(RecipeError, match="neither") as met:
+        video.encoder("h264", {"libvpx-vp9"})
+    assert met.value.code == "E1467"
+
+
+def test_a_strip_shows_the_first_and_the_last_frame() -> None:
+    frames = np.stack([np.full((8, 8, 3), 10 * n, np.uint8) for n in range(9)])
+    found = pictures.strip(frames)
+    assert found.shape == (8, 4 * 8 + 3 * 2, 3)
+    assert (found[0, 0, 0], found[0, -1, 0]) == (0, 80)
+    assert pictures.strip(frames[0]).shape == (8, 8, 3)

@@ -1,0 +1,104 @@
+"""Pictures into a folder, and contact sheets of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from drawing import FOLDER, draw, drawn
+from PIL import Image
+
+from mezzotint import __version__
+from mezzotint.cli import main
+from mezzotint.errors import RecipeError
+from mezzotint.sampling import pictures
+from mezzotint.tasks.sample import sample as verb
+
+SHORT = ("--steps=1", "--guidance=1", "run.device=cpu")
+
+
+def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ("--prompt=ein Fuß ☃", "--negative=dark", "--seed=3", "--solver=euler", "--rescale=0.5", "--guidance=2.5")
+    assert verb.run([str(FOLDER), "--size=48x32", "--steps=2", f"--out={out}", *words]) == 0
+    ((pixels, told),) = drawn(out).values()
+    assert pixels.shape == (32, 48, 3)
+    fingerprint = told.pop("model")
+    assert told == {
+        "prompt": "ein Fuß ☃", "negative_prompt": "dark", "size": "48x32", "seed": "3", "index": "0", "steps": "2",
+        "guidance": "2.5", "guidance_rescale": "0.5", "solver": "euler", "spacing": "auto", "mezzotint": __version__,
+        "model_name": "tiny_sd", "family": "sd",
+    }  # fmt: skip
+    assert len(bytes.fromhex(fingerprint)) == 32
+    said = capsys.readouterr().out
+    assert f"1 picture in {out}; contact sheet: {out / 'contact.png'}" in said
+    assert (out / "contact.png").is_file()
+
+
+def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
+    pictures = draw(
+        tmp_path / "all", "--prompt=a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
+    )
+    assert len(pictures) == 6
+    pixels, told = pictures["002-1-seed2.png"]
+    again = draw(
+        tmp_path / "one", f"--prompt={told['prompt']}", f"--seed={told['seed']}", f"--index={told['index']}",
+        f"--solver={told['solver']}",
+    )  # fmt: skip
+    ((once_more, said),) = again.values()
+    assert said == told
+    # the company in the batch changes the order of sums, and nothing else
+    assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
+    assert len({p.tobytes() for p, _ in pictures.values()}) == 6
+
+
+def test_more_than_one_sheet_is_made_where_one_would_be_too_large(tmp_path: Path) -> None:
+    words = ["--size=32x32", "--steps=1", "--guidance=1", "--batch=25", f"--out={tmp_path}"]
+    assert verb.run([str(FOLDER), *words, "--prompt", *(f"number {n}" for n in range(25))]) == 0
+    assert sorted(p.name for p in tmp_path.glob("contact*")) == ["contact-2.png", "contact.png"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "contact-2.png").write_text("mine")
+    with pytest.raises(RecipeError, match=r"contact-2\.png: is there already and stays") as caught:
+        verb.run([str(FOLDER), *words[:-1], f"--out={other}", "--prompt", *(f"number {n}" for n in range(25))])
+    assert caught.value.code == "E1071"
+    assert [(p.name, p.read_text()) for p in other.iterdir()] == [("contact-2.png", "mine")]
+
+
+def test_words_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    draw(tmp_path, "--prompt=" + "circle " * 90)
+    assert "tokens of 'circle circle" in capsys.readouterr().out
+
+
+def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written = pictures.file
+    count = iter(range(9))
+
+    def interrupted(*given: Any) -> bytes:
+        if next(count) == 2:
+            raise KeyboardInterrupt
+        return written(*given)
+
+    monkeypatch.setattr(pictures, "file", interrupted)
+    out = tmp_path / "out"
+    assert main(["sample", str(FOLDER), "--prompt=a", "b", "c", "--size=32x32", *SHORT, f"--out={out}"]) == 130
+    assert sorted(drawn(out)) == ["000-0-seed0.png", "001-0-seed0.png"]
+    assert f"interrupted: 2 of 3 pictures in {out}; contact sheet: {out / 'contact.png'}" in capsys.readouterr().out
+    with Image.open(out / "contact.png") as sheet:
+        assert sheet.height > 2 * 160, "two rows"
+
+
+def test_memory_that_does_not_suffice_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+
+    monkeypatch.setattr("mezzotint.tasks.sample._drawing.drawn", full)
+    assert main(["sample", str(FOLDER), "--prompt=a", f"--out={tmp_path}"]) == 5
+    assert "write --batch=1" in capsys.readouterr().err

@@ -1,0 +1,122 @@
+"""What `sample` draws from: runs, checkpoints, recipes and models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from drawing import FOLDER, QUICK, draw, drawn
+
+from mezzotint.errors import CheckpointError, RecipeError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling.sample import Request, Sampling, sample
+from mezzotint.shapes import Size
+from mezzotint.tasks.sample import _model
+from mezzotint.tasks.sample import sample as verb
+from mezzotint.tasks.sample._plan import place_of
+
+
+@pytest.fixture(scope="module")
+def trained(shared_world: Any) -> Any:
+    """A world with a run of six steps, an average and two checkpoints in it."""
+    settings = {"run__steps": 6, "optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__lr": 0.01}
+    assert shared_world.train("run", **settings, sample__prompts=["a red circle"], sample__seed=9) == 0
+    return shared_world
+
+
+def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any, dict[str, str]]:
+    ((pixels, told),) = draw(out, *words, place=world.root / place).values()
+    return pixels, told
+
+
+def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
+    raw, told = of_run(trained, tmp_path / "raw", "--weights=raw")
+    average, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")
+    assert (told["weights"], told["training_step"], told["prompt"], told["seed"]) == ("raw", "6", "a red circle", "9")
+    assert (said["weights"], said["training_step"]) == ("shadow", "6")
+    assert not np.array_equal(raw, average)
+    assert told["model"] != said["model"]
+    again, _ = of_run(trained, tmp_path / "default")
+    assert np.array_equal(again, average), "the average where there is one"
+    for name, pixels in (("step-00000006", raw), ("step-00000006-ema", average)):
+        export = trained.root / "run" / "exports" / name
+        words = ("--prompt=a red circle", "--seed=9")
+        ((exported, _),) = draw(tmp_path / name, *words, place=export).values()
+        assert np.array_equal(exported, pixels), name
+
+
+def test_a_checkpoint_of_a_run_can_be_named(trained: Any, tmp_path: Path) -> None:
+    early, told = of_run(trained, tmp_path / "3", "--weights=raw", place="run/checkpoints/step-00000003")
+    late, _ = of_run(trained, tmp_path / "6", "--weights=raw")
+    assert told["training_step"] == "3"
+    assert told["model_name"] == "run-step-00000003"
+    assert not np.array_equal(early, late)
+
+
+def test_a_recipe_stands_for_its_run_or_for_the_model_it_begins_with(
+    trained: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = trained.words("run", sample__prompts=["a red circle"], sample__seed=9)
+    assert verb.run([*words, *QUICK, f"--out={tmp_path / 'a'}"]) == 0
+    ((pixels, _),) = drawn(tmp_path / "a").values()
+    assert np.array_equal(pixels, of_run(trained, tmp_path / "b")[0])
+    assert "nothing is trained yet" not in capsys.readouterr().out
+    words = trained.words("untrained", sample__prompts=["a red circle"], sample__seed=9)
+    assert verb.run([*words, *QUICK, f"--out={tmp_path / 'c'}"]) == 0
+    ((before, told),) = drawn(tmp_path / "c").values()
+    assert "nothing is trained yet" in capsys.readouterr().out
+    assert "training_step" not in told
+    assert not np.array_equal(before, pixels)
+
+
+def test_a_model_is_drawn_at_the_size_it_was_made_for(tmp_path: Path) -> None:
+    assert verb.run([str(FOLDER), "--prompt=a", "--steps=1", f"--out={tmp_path / 'x'}"]) == 0
+    ((pixels, _),) = drawn(tmp_path / "x").values()
+    model = Family.of(ModelSettings(path=FOLDER))
+    side = model.parts()["denoiser"].config.sample_size * model.grid.pixels  # type: ignore[union-attr]
+    assert pixels.shape == (side, side, 3)
+
+
+def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = {
+        "objective__zero_terminal_snr": True,
+        "model__prediction": "v",
+        "run__steps": 1,
+        "optim__ema__rule": "none",
+    }
+    assert trained.train("zero", **given) == 0
+    seen: list[float] = []
+    opened = _model.open_model(_model.find(place_of(str(trained.root / "zero"), ())), None)
+    opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))
+    request = Request("a", Size(32, 32))
+    assert opened.objective.schedule.zero_terminal
+    settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
+    list(
+        sample(
+            opened.family,
+            [request],
+            Sampling(opened.objective.schedule, opened.objective.parameterization, "cpu", settings),
+        )
+    )
+    assert seen[0] == 999
+    with pytest.raises(RecipeError) as caught:
+        verb.run([str(trained.root / "zero"), "--prompt=a", "--solver=heun", *QUICK, f"--out={out}"])
+    assert caught.value.code == "E1070"
+
+
+def test_an_average_that_was_not_kept_is_named(trained: Any, tmp_path: Path) -> None:
+    assert trained.train("plain", run__steps=1, optim__ema__rule="none") == 0
+    with pytest.raises(CheckpointError, match=r"trained without optim\.ema") as caught:
+        verb.run([str(trained.root / "plain"), "--prompt=a", "--weights=shadow", f"--out={tmp_path / 'out'}"])
+    assert caught.value.code == "E1075"
+
+
+def test_a_checkpoint_of_another_model_is_refused(trained: Any, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="trained tensors are not the model's") as caught:
+        verb.run([str(trained.root / "run"), "--prompt=a", f"model.path={FOLDER}", "model.weights=files"])
+    assert caught.value.code == "E1502"

@@ -1,0 +1,107 @@
+"""The verb `sample`: lines, files of prompts and recipes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawing import FOLDER, draw
+
+from mezzotint.errors import MezzotintError, RecipeError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling.sample import Request, Sampling, sample
+from mezzotint.shapes import Size
+from mezzotint.tasks.sample import sample as verb
+
+
+def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
+    ((pixels, _),) = draw(tmp_path, "--prompt=a red circle", "--seed=5").values()
+    family = Family.of(ModelSettings(path=FOLDER))
+    settings = SampleSettings(steps=2, guidance=(1.0,), solver="ddim")
+    how = Sampling(family.schedule, family.prediction, "cpu", settings)
+    (picture,) = sample(family, [Request("a red circle", Size(32, 32), seed=5)], how)
+    assert np.array_equal(picture.pixels, pixels)
+
+
+def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.txt"
+    file.write_text("﻿# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n\na hare -- running\n", "utf-8")
+    found = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
+    told = [text for _, text in found.values()]
+    keys = ("prompt", "negative_prompt", "size", "seed", "index", "steps", "guidance")
+    assert [[text[key] for key in keys] for text in told] == [
+        ["a fox", "dark, ugly", "48x40", "7", "0", "1", "3.0"],
+        ["a hare -- running", "grey", "32x32", "2", "1", "2", "1.0"],
+    ]
+    alone = tmp_path / "alone.txt"
+    alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
+    moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
+    assert np.array_equal(moved[0], found["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+
+
+def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_more(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.json"
+    hen = {"prompt": "a hen", "size": [48, 40], "cfgs": [1, 2], "seed": -1, "scheduler": "ddim"}
+    samples = [{"prompt": "a fox"}, hen]
+    said = {"cfgs": 3, "num_inference_steps": 9, "scheduler": "euler", "negative_prompt": "grey", "size": [64, 64]}
+    file.write_text(json.dumps(said | {"samples": samples}))
+    found = draw(tmp_path / "out", f"--file={file}", "--seed=4")
+    keys = ("prompt", "negative_prompt", "size", "steps", "guidance", "solver")
+    assert [[told[key] for key in keys] for _, told in found.values()] == [
+        ["a fox", "grey", "32x32", "2", "1.0", "euler"],
+        ["a hen", "grey", "48x40", "2", "1.0", "ddim"],
+        ["a hen", "grey", "48x40", "2", "2.0", "ddim"],
+    ]
+    assert [name[:6] for name in found] == ["000-0-", "001-0-", "001-1-"]
+    seeds = [told["seed"] for _, told in found.values()]
+    assert seeds[0] == "4"
+    assert seeds[1] == seeds[2]
+    assert 0 <= int(seeds[1]) < 2**31
+    again = draw(tmp_path / "again", f"--file={file}")
+    assert {told["seed"] for _, told in again.values()}.isdisjoint(seeds)
+    file.write_text(json.dumps({"samples": [{"random_caption": True}]}))
+    with pytest.raises(RecipeError, match="during training alone"):
+        draw(tmp_path / "none", f"--file={file}")
+
+
+def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    file.write_text(json.dumps({"scheduler": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
+    own = f"sample.file={file}"
+    ((_, told),) = draw(tmp_path / "own", own).values()
+    assert (told["prompt"], told["solver"], told["steps"]) == ("a fox", "euler", "2"), "--steps=2 counts more"
+    ((_, told),) = draw(tmp_path / "other", own, "--prompt=a hen").values()
+    assert (told["prompt"], told["solver"]) == ("a hen", "ddim")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], "E1012", "nothing is named to draw from"),
+        (["a", "b"], "E1012", "'b' stands beside 'a'"),
+        (["a", "--promt=x"], "E1012", "mezzotint sample has no switch --promt; did you mean --prompt?"),
+        (["a", "--prompt"], "E1012", "--prompt needs a value"),
+        (["a", "--size=5by4"], "E1012", "512 for a square, or sdxl-1.46, got '5by4'"),
+        (["a", "--seed=1,x"], "E1012", "--seed is a whole number, got 'x'"),
+        (["a", "--seed=1", "--seed=2"], "E1012", "--seed is given twice"),
+        (["a", "--weights=old"], "E1012", "--weights is raw, or ema for the average, got 'old'"),
+        (["nosuch", "--prompt=x"], "E1074", "nosuch is neither a model, nor a run folder, nor a recipe"),
+        ([str(FOLDER.parent), "--prompt=x"], "E1074", "neither a model"),
+        ([str(FOLDER)], "E1072", "write --prompt="),
+        ([str(FOLDER), "--prompt=x", "--solver=eular"], "E1007", "did you mean euler?"),
+        ([str(FOLDER), "--prompt=x", "--steps=0"], "E1007", "sample.steps"),
+        ([str(FOLDER), "--prompt=x", "--size=30x32"], "E1007", "multiples of 8"),
+        ([str(FOLDER), "--prompt=x", "--weights=ema"], "E1075", "is not a run"),
+        ([str(FOLDER), "--prompt=x", "--file=nosuch.txt"], "E1073", "nosuch.txt: cannot be read"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_with_a_remedy(words: list[str], code: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(MezzotintError) as caught:
+        verb.run([*words, f"--out={tmp_path / 'out'}"])
+    assert caught.value.code == code
+    assert said in str(caught.value)
+    assert not (tmp_path / "out").exists()

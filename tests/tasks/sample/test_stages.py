@@ -1,0 +1,46 @@
+"""Pictures in stages: begun with a picture, in the type that each network computes in."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from drawing import draw
+from PIL import Image
+
+from mezzotint.families.sd import Family
+
+
+def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_path: Path) -> None:
+    begin = tmp_path / "deep" / "begin.png"
+    begin.parent.mkdir()
+    Image.new("RGB", (40, 40), "red").save(begin)
+    words = [f"sample.image={begin}", "sample.strength=0.5", "--spacing=stability"]
+    ((_, told),) = draw(tmp_path / "out", "--prompt=a", *words).values()
+    assert told["image"] == str(begin)
+    assert told["image_sha256"] == hashlib.sha256(begin.read_bytes()).hexdigest()
+    assert (told["strength"], told["data.resize"]) == ("0.5", "lanczos")
+
+
+def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, bool] = {}
+
+    def noting(name: str) -> None:
+        plain = getattr(Family, name)
+
+        def run(self: Family, *given: Any) -> Any:
+            seen[name] = torch.is_autocast_enabled("cpu")
+            return plain(self, *given)
+
+        monkeypatch.setattr(Family, name, run)
+
+    for name in ("encode_text", "predict", "encode_media", "decode_media"):
+        noting(name)
+    picture = tmp_path / "begin.png"
+    Image.new("RGB", (32, 32), "red").save(picture)
+    draw(tmp_path / "out", "--prompt=a fox", "run.precision=bf16", f"sample.image={picture}", "--solver=euler")
+    # an autoencoder that is to be float32 would overflow under the denoiser's autocast, as SDXL's does in fp16
+    assert seen == {"encode_text": False, "predict": True, "encode_media": False, "decode_media": False}

@@ -1,0 +1,23 @@
+"""From a recipe to objects: what does not go together is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks import assemble
+
+
+def test_a_folder_of_caches_without_pictures_is_named_as_such(tmp_path: Path) -> None:
+    recipe = read_text("schema: 1", overrides=[f"data.path={tmp_path}"]).recipe
+    none = DatasetError("no pictures", code="E1202")
+    assemble.refuse_cache(recipe, none)
+    (tmp_path / "latents" / "abc").mkdir(parents=True)
+    (tmp_path / "latents" / "abc" / "layout.json").write_text("{}")
+    assemble.refuse_cache(recipe, DatasetError("captions are missing", code="E1203"))  # there are pictures
+    with pytest.raises(DatasetError, match=r"is a cache of Mezzotint's own.*data\.cache\.path=") as caught:
+        assemble.refuse_cache(recipe, none)
+    assert caught.value.code == "E1110"

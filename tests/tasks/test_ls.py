@@ -1,0 +1,28 @@
+"""`mezzotint ls` names what a recipe may name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import main
+
+
+def test_ls_names_what_a_recipe_may_name(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "fox.yaml"
+    file.write_text("# yaml-language-server: $schema=x.json\n#\n# Foxes, in ten minutes.\nrun: {name: fox}\n")
+    monkeypatch.setattr("mezzotint.tasks.ls.shipped_recipes", lambda: {"fox": file})
+    assert main(["ls"]) == 0
+    text = capsys.readouterr().out
+    assert "  fox  Foxes, in ten minutes.\n" in text
+    for word in ("dialects\n", "runtimes\n", "tiny-sd ", "mezzotint-mini  whole, with its weights\n"):
+        assert word in text
+    assert main(["ls", "families", "formats"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("families\n  latte  LatteT2V of Open-Sora-Plan v1.1\n  sd     Stable Diffusion 1.x and 2.x,")
+    assert "  sdxl   SDXL's base model and its refiner, from" in text, "without the paper's number"
+    assert "  metadata       captions in a table\n" in text
+    assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines() if line.startswith("  "))

@@ -1,0 +1,62 @@
+"""What a run says before its first step leaves nothing out that the recipe or the files left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+
+def line(text: str, word: str) -> str:
+    return next(row for row in text.splitlines() if row.startswith(f"  {word} "))
+
+
+def test_what_is_left_out_skipped_or_changed_is_counted(world: Any, capsys: Any) -> None:
+    Image.new("RGB", (64, 64)).save(world.pictures / "uncaptioned.png")
+    Image.new("RGB", (64, 64)).save(world.pictures / "wordless.png")
+    Image.new("RGB", (8, 8)).save(world.pictures / "small.png")
+    (world.pictures / "wordless.txt").write_text("\n")
+    (world.pictures / "small.txt").write_text("a small one")
+    (world.pictures / "broken.png").write_bytes(b"\x89PNG")
+    (world.pictures / "broken.txt").write_text("a broken one")
+    (world.pictures / "notes.md").write_text("")
+    assert world.train("run", run__steps=1, data__captions__missing="skip") == 0
+    said = line(capsys.readouterr().out, "data")
+    for words in (
+        "1 with an empty caption",
+        "1 enlarged to their bucket",
+        "1 left out as the recipe asks",
+        "1 skipped",
+        "1 of other kinds (not looked at)",
+    ):
+        assert words in said
+
+
+def test_a_warm_up_that_outlasts_the_run_is_said(world: Any, capsys: Any) -> None:
+    assert world.train("long", run__steps=2, optim__schedule__warmup_steps=2) == 0
+    assert "stays below its peak" in line(capsys.readouterr().out, "update")
+    assert world.train("short", run__steps=2, optim__schedule__warmup_steps=1) == 0
+    assert "stays below its peak" not in line(capsys.readouterr().out, "update")
+
+
+def test_clip_skip_flips_and_timestep_bias_are_named(world: Any, capsys: Any) -> None:
+    bias = {"strategy": "range", "multiplier": 3, "begin": 100, "end": 400}
+    unusual: dict[str, Any] = {f"objective__timestep_bias__{name}": value for name, value in bias.items()}
+    assert world.train("one", run__steps=1, data__flip=0.25, model__clip_skip=1, **unusual) == 0
+    said = capsys.readouterr().out
+    assert "1 last layer of its text encoder left out (clip skip)" in line(said, "model")
+    assert "timestep bias range (100 to 399, 3 times as often)" in line(said, "objective")
+    assert line(said, "data").endswith("; mirrored with chance 0.25")
+    assert world.train("two", run__steps=1, data__flip=0) == 0
+    said = capsys.readouterr().out
+    assert not [word for word in ("clip skip", "timestep bias", "mirrored") if word in said]
+
+
+def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[Path, list[str], str]) -> None:
+    root, _, said = begun
+    first, second = [row for row in said.splitlines() if row.startswith(("  model        ", "  or "))]
+    assert first.endswith("step-00000001-ema (the average of the weights, usually the better one)")
+    assert second.endswith("step-00000001 (the weights of the last step)")
+    assert said.splitlines()[-1] == "to draw: mezzotint sample run --prompt='…'"
+    assert "steps         1, the last in epoch 1\n" in (root / "run" / "logs" / "report.txt").read_text()

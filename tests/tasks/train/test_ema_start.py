@@ -1,0 +1,20 @@
+"""Where the average starts from: a model of the same shapes, and no other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mezzotint.errors import WeightsError
+
+
+def test_check_holds_the_start_of_the_average_against_the_model(
+    check_of: Any, world: Any, another_sd: Any, tmp_path: Any
+) -> None:
+    found = check_of(optim__ema__rule="constant", optim__ema__start=another_sd).problems
+    assert [error.code for error in found] == ["E1417"]
+    assert isinstance(found[0], WeightsError)
+    found = check_of(optim__ema__rule="constant", optim__ema__start=tmp_path / "nowhere").problems
+    assert [error.code for error in found] == ["E1401"]
+    # configurations alone have no weights that an average could start from
+    found = check_of(optim__ema__rule="constant", optim__ema__start=world.model).problems
+    assert {error.code for error in found} == {"E1407"}

@@ -1,0 +1,25 @@
+"""What a run writes for others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.training import state
+from mezzotint.weights.files import tensor_files
+
+
+@pytest.mark.slow
+def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
+    given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
+    assert world.train("first", **given) == 0
+    [export] = (world.root / "first" / "exports").glob("*-ema")
+    assert world.train("second", model__path=export, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
+    average = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors
+    exported = tensor_files.read(export / "unet" / "diffusion_pytorch_model.safetensors")
+    trained = state.read(next((world.root / "second" / "checkpoints").iterdir())).tensors
+    for name, tensor in exported.items():
+        assert torch.equal(tensor, average[f"ema/denoiser/{name}"])
+        torch.testing.assert_close(trained[f"w/denoiser/{name}"], tensor, rtol=0, atol=2e-5)

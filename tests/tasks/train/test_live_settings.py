@@ -1,0 +1,92 @@
+"""Settings that change while a run goes: read at an epoch's start, said, recorded, repeated by a run that goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint import outside
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.recipe import LIVE, live_values, with_live
+from mezzotint.training import state
+
+CACHED = {"data__cache__latents": True, "run__epochs": 3, "run__steps": None, "run__save__every": 2}
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    return [e for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
+
+
+def written(world: Any, text: str) -> Path:
+    path: Path = world.root / "live.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_values_are_replaced_by_path_and_checked() -> None:
+    recipe = read_text("schema: 1").recipe
+    changed = with_live(recipe, {"objective.noise_offset": 0.1, "run.save.every": "1 epoch", "model.clip_skip": 1})
+    found = live_values(changed)
+    assert set(found) == set(LIVE)
+    assert (found["objective.noise_offset"], found["run.save.every"], found["model.clip_skip"]) == (0.1, ["1 epoch"], 1)
+    assert with_live(changed, live_values(recipe)) == recipe
+    with pytest.raises(ValueError, match="clip_skip"):
+        with_live(recipe, {"model.clip_skip": 9})
+
+
+# breaks if the file were not read, or what it says reached neither objective nor text encoder nor the saver
+@pytest.mark.effect("run.live.path")
+def test_a_file_changes_settings_at_the_start_of_an_epoch(world: Any, capsys: Any) -> None:
+    path = written(world, "objective: {noise_offset: 0.5, min_snr_gamma: 5}\nmodel: {clip_skip: 1}\noptim: {lr: 7}\n")
+    assert world.train("plain", **CACHED) == 0
+    capsys.readouterr()
+    assert world.train("run", **CACHED, run__live__path=str(path)) == 0
+    said = capsys.readouterr().out
+    assert "epoch 1: objective.noise_offset is 0.5 from here" in said
+    assert "it was 0.0" in said
+    assert "optim.lr cannot change while a run goes" in said
+    found = events(world.root / "run")
+    assert [event["epoch"] for event in found] == [0, 1, 2]
+    assert found[0]["values"] == {
+        "objective.noise_offset": 0.5, "objective.min_snr_gamma": 5.0, "model.clip_skip": 1
+    }  # fmt: skip
+    one, other = world.end("plain"), world.end("run")
+    assert one.metrics[0] != other.metrics[0]
+    newest = state.read(state.newest(world.root / "run" / "checkpoints").path)
+    assert newest.values["recipe"]["objective"]["noise_offset"] == 0, "the recipe stays what was asked"
+
+
+# breaks if the setting were not kept from the file
+@pytest.mark.effect("run.live.fixed")
+def test_what_is_fixed_stays(world: Any, capsys: Any) -> None:
+    path = written(world, "objective: {noise_offset: 0.5, min_snr_gamma: 5}\n")
+    words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset"]}
+    assert world.train("run", **CACHED | {"run__epochs": 1}, **words) == 0
+    assert events(world.root / "run")[0]["values"] == {"objective.min_snr_gamma": 5.0}
+
+
+@pytest.mark.slow
+def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> None:
+    path = written(world, "objective: {noise_offset: -3}\n")
+    assert world.train("run", **CACHED | {"run__epochs": 1}, run__live__path=str(path)) == 0
+    said = capsys.readouterr().out
+    assert "is not followed in epoch 1" in said
+    assert "noise_offset" in said
+    path.unlink()
+    assert world.train("gone", **CACHED | {"run__epochs": 1}, run__live__path=str(path)) == 0
+    assert "is not followed in epoch 1" in capsys.readouterr().out
+    assert world.end("gone").metrics == world.end("run").metrics
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.slow)])  # within an epoch, and at its start
+def test_a_run_that_goes_on_repeats_what_was_read(world: Any, at: int) -> None:
+    path = written(world, "objective: {noise_offset: 0.5}\nrun: {save: {every: 1 epoch}}\n")
+    words = CACHED | {"run__live__path": str(path)}
+    assert world.wait(world.fork("killed", fault=f"step.begin@{at}:kill", **words)) == 137
+    path.write_text("objective: {noise_offset: 0.1}\n")
+    assert world.wait(world.fork("killed", **words)) == 0
+    values = [event["values"]["objective.noise_offset"] for event in events(world.root / "killed")]
+    assert values == ([0.5, 0.1, 0.1] if at == 3 else [0.5, 0.5, 0.1])

@@ -1,0 +1,60 @@
+"""Where a run begins, and what it keeps from its beginning."""
+
+from __future__ import annotations
+
+import re
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint.recipe.reading.read import read
+from mezzotint.sampling.pictures import told_by
+from mezzotint.tasks.train import resume
+
+
+def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
+    recipe, *words = world.words("many", run__seed=-1)
+    reading = read(recipe, words)
+    said: list[str] = []
+    seeds: list[str] = []
+    for _ in range(2):
+        runtime = SimpleNamespace(share=lambda text: seeds[0] if seeds else text, device=torch.device("cpu"))
+        settled = resume.settled(reading.recipe, resume.Start(None), runtime, {}, said.append).recipe  # type: ignore[arg-type]
+        seeds.append(str(settled.run.seed))
+    assert seeds[0] == seeds[1] != "-1"
+    assert len(said) == 2
+    assert all(seeds[0] in line for line in said)
+
+
+def test_a_changed_recipe_is_told_how_to_begin_a_run_beside_and_check_says_it_before(
+    world: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(world.root)
+    settings = {"run__steps": 1, "run__folder": None, "run__name": "fox", "optim__ema__rule": "none"}
+    assert world.train("run", **settings) == 0
+    (world.pictures / "00.txt").write_text("another caption")
+    for verb in ("check", "train"):
+        capsys.readouterr()
+        assert world.train("run", verb=verb, **settings | {"optim__lr": 2e-3}) == 2
+        said = capsys.readouterr().err
+        assert "or begin a new run beside it: run.name=fox-2\n" in said, verb
+        assert "E1510" in said, verb
+        assert "E1513" in said, verb
+    assert world.train("run", **settings | {"run__name": "fox-2", "optim__lr": 2e-3}) == 0
+
+
+def test_a_new_seed_of_previews_is_printed_and_kept(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = {"sample__seed": -1, "run__preview__every": 9, "sample__prompts": ["a"], "sample__steps": 1}
+    settings |= {"optim__ema__rule": "none", "run__seed": 5}
+    assert world.train("run", run__steps=1, **settings) == 0
+    (seed,) = re.findall(r"sample\.seed is -1: this run's previews have seed (\d+), drawn", capsys.readouterr().out)
+    assert world.train("run", run__steps=2, **settings) == 0
+    assert f"this run's previews have seed {seed}, kept" in capsys.readouterr().out
+    for step in (0, 1, 2):
+        with Image.open(world.root / "run" / "samples" / f"step-{step:08d}" / "00-raw.png") as image:
+            assert told_by(image)["seed"] == seed
+    assert world.train("other", run__steps=1, **settings) == 0
+    assert f"seed {seed}, drawn" not in capsys.readouterr().out, "not run.seed, which is the same"

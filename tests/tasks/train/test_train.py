@@ -1,0 +1,44 @@
+"""The verb `train`: how a run ends, and what it may die of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from mezzotint.errors import OutOfMemory
+from mezzotint.recipe import advice
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks import assemble
+from mezzotint.tasks.train.train import named_failures
+
+
+@pytest.mark.usefixtures("curves")
+def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
+    world: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEZZOTINT_FAULT", "step.begin@3:int")
+    assert world.train("run", run__steps=8) == 130
+    folder = RunFolder(world.root / "run")
+    stopped = [event for event in folder.events() if event["event"] == "stopped"]
+    assert [(event["step"], event["signal"]) for event in stopped] == [(3, 2)]
+    with Image.open(folder.logs / "loss.png") as image:
+        assert image.size == (1650, 1050)
+    assert "steps         3, the last in epoch 1" in (folder.logs / "report.txt").read_text()
+    assert str(folder.logs / "loss.png") in capsys.readouterr().out
+
+
+def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> None:
+    recipe = read_text("run: {micro_batch: 1, recompute: {enabled: true}}").recipe
+    device: Any = SimpleNamespace(device="cuda:0")
+    of_any = assemble.named_shortage("here", advice.less_memory(recipe))
+    for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), of_any):
+        with pytest.raises(OutOfMemory) as caught, shortage:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+        assert str(caught.value).endswith("Tried to allocate 2 GiB); take a data.resolution below 512")
+        assert caught.value.exit_status == 5

@@ -1,0 +1,63 @@
+"""Either the old or the new, and errors of storage in words."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from mezzotint import durable
+from mezzotint.errors import CheckpointError, RecipeError, StorageError
+
+
+def test_what_fails_leaves_the_old_one_and_nothing_beside_it(tmp_path: Path) -> None:
+    durable.write_file(tmp_path / "a", "old")
+    with contextlib.suppress(KeyError), durable.replacing(tmp_path / "a") as aside:
+        aside.write_text("new")
+        raise KeyError
+    assert (tmp_path / "a").read_text() == "old"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_folder_takes_the_place_of_another(tmp_path: Path) -> None:
+    for content in ("old", "new"):
+        with durable.swapped_in(tmp_path / "a") as aside:
+            aside.mkdir()
+            (aside / content).write_text(content)
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["a", "a/new"]
+
+
+def test_a_users_file_is_never_written_over(tmp_path: Path) -> None:
+    durable.write_new(tmp_path / "a", "mine")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name in ("a", "link"):
+        with pytest.raises(RecipeError, match="is there already"):
+            durable.write_new(tmp_path / name, "other")
+    assert (tmp_path / "a").read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["a", "link"]
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "words"),
+    [
+        (errno.ENOSPC, "E1701", "9 bytes are needed"),
+        (errno.EROFS, "E1702", "its rights"),
+        (errno.EIO, "E1700", "failed"),
+    ],
+)
+def test_the_systems_errors_say_place_and_remedy(tmp_path: Path, number: int, code: str, words: str) -> None:
+    with pytest.raises(StorageError, match=words) as refused, durable.storage_errors(tmp_path / "a", needed=9):
+        raise OSError(number, os.strerror(number))
+    assert refused.value.code == code
+    with pytest.raises(IsADirectoryError), durable.storage_errors(tmp_path):
+        raise IsADirectoryError
+
+
+def test_a_link_is_not_followed_where_a_run_adds_to_its_own_files(tmp_path: Path) -> None:
+    (tmp_path / "log").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="is a link"):
+        durable.append_line(tmp_path / "log", {})
+    assert not (tmp_path / "elsewhere").exists()

@@ -1,0 +1,34 @@
+"""Networks are used without a trace, and too little memory costs no run."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+from torch import nn
+
+from mezzotint.training.callbacks._evaluating import evaluating, skipped_when_out_of_memory
+
+
+def test_every_module_is_in_its_own_mode_again_even_after_an_error() -> None:
+    part = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    part[1].eval()
+    with contextlib.suppress(KeyError), evaluating({"denoiser": part}):
+        assert not any(module.training for module in part.modules())
+        assert not torch.is_grad_enabled()
+        raise KeyError
+    assert [module.training for module in part.modules()] == [True, True, False]
+    assert torch.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+)
+def test_only_a_lack_of_memory_is_passed_over(error: Exception) -> None:
+    said: list[str] = []
+    with skipped_when_out_of_memory("previews", said.append):
+        raise error
+    assert said == ["previews: left out, the memory does not suffice; training goes on"]
+    with pytest.raises(RuntimeError, match="shapes"), skipped_when_out_of_memory("previews", said.append):
+        raise RuntimeError("shapes")

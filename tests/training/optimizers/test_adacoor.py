@@ -1,0 +1,22 @@
+"""AdaCoor; its numbers against EveryDream2's are in tests/parity."""
+
+from __future__ import annotations
+
+import torch
+from stepping import apply, parameters, update_of
+
+
+def test_its_state_is_bfloat16() -> None:
+    update = update_of("adacoor", parameters())
+    assert {t.dtype for name, t in update.tensors().items() if name.startswith("opt.sum/")} == {torch.bfloat16}
+    assert update.state_bytes() == 2 * 36
+
+
+def test_the_first_step_is_about_the_root_of_epsilon_whatever_the_rate_and_the_scale() -> None:
+    trained = parameters()
+    update = update_of("adacoor", trained)
+    for p in trained.values():
+        p.grad = 1024.0 * torch.ones_like(p)
+    apply(update, scale=1024.0, lr=0.0)
+    moved = trained["denoiser/a.weight"].detach() - parameters()["denoiser/a.weight"]
+    torch.testing.assert_close(moved, torch.full((6, 5), -1e-4), rtol=0.02, atol=1e-6)

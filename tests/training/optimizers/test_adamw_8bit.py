@@ -1,0 +1,26 @@
+"""AdamW with moments of a byte."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from stepping import parameters, update_of
+
+from mezzotint.errors import RecipeError
+from mezzotint.training.optimizers import _torch_class
+
+
+def test_eight_bit_moments_need_their_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bitsandbytes", "bitsandbytes.optim"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RecipeError, match="eight-bit"):
+        update_of("adamw-8bit", parameters())
+
+
+def test_two_moments_of_a_byte_and_a_scale_for_each_block_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand_in = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})
+    monkeypatch.setattr(_torch_class, "class_of", lambda path: stand_in)
+    update = update_of("adamw-8bit", parameters({"denoiser/a": (300,)}))
+    assert update.state_bytes() == 2 * 300 + 2 * 4 * 2

@@ -1,0 +1,169 @@
+"""What holds for every optimizer: spoilt steps, loss scales, checkpoints, forecasts, chunks and their memory."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import pytest
+import torch
+from stepping import apply, give_gradients, kept, parameters, resumed_after_three, same, steps, update_of
+from torch import Tensor, nn
+from torch.autograd.profiler import profile
+
+from mezzotint.training.optimizers import _torch_class, base
+from mezzotint.training.optimizers.base import chunked
+from mezzotint.training.update import Update
+
+AT_ONCE = 1 << 60
+KINDS: dict[str, dict[str, Any]] = {
+    "adamw": {"kind": "adamw"},
+    "adam-weight-decay": {"kind": "adam-weight-decay"},
+    "adafactor": {"kind": "adafactor"},
+    "adacoor": {"kind": "adacoor"},
+    "lion": {"kind": "lion", "weight_decay": 0.5},
+    "adamw-8bit": {"kind": "adamw-8bit"},
+    "nadam": {"kind": "library", "class_name": "torch.optim.NAdam", "options": {"momentum_decay": 4e-3}},
+    "prodigy": {"kind": "library", "class_name": "pytorch_optimizer.Prodigy"},
+}
+ALL = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(autouse=True)
+def _eight_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package needs a GPU: a class of its name, which knows each tensor by itself as its own does."""
+    real = _torch_class.class_of
+    stand_in = type("AdamW8bit", (torch.optim.Adamax,), {"__module__": "bitsandbytes.optim.adamw"})
+    monkeypatch.setattr(
+        _torch_class, "class_of", lambda path, *rest: stand_in if path.startswith("bitsandbytes") else real(path, *rest)
+    )
+
+
+@ALL
+def test_a_checkpoint_goes_on_to_the_bit(kind: str) -> None:
+    resumed_after_three(KINDS[kind])
+
+
+@ALL
+def test_a_step_that_is_not_finite_moves_nothing_and_counts_nothing(kind: str) -> None:
+    trained = parameters()
+    update = update_of(KINDS[kind], trained)
+    steps(update, trained, range(2))
+    before = kept(update)
+    for spoilt in (float("nan"), float("inf")):
+        give_gradients(trained, 2)
+        trained["denoiser/a.bias"].grad[0] = spoilt  # type: ignore[index]
+        apply(update, bad=True)
+    assert same(kept(update), before)
+
+
+@ALL
+def test_the_loss_scale_is_taken_out_again(kind: str) -> None:
+    ends = []
+    for scale in (1.0, 1024.0):
+        trained = parameters()
+        steps(update_of(KINDS[kind], trained), trained, range(3), scale=scale)
+        ends.append(trained)
+    assert same(*ends)
+
+
+@pytest.mark.parametrize("kind", ["adamw", "adam-weight-decay", "adafactor", "adacoor", "lion", "nadam"])
+def test_the_bytes_of_the_state_are_known_before_the_first_step(kind: str) -> None:
+    trained = parameters()
+    update = update_of(KINDS[kind], trained)
+    forecast = update.state_bytes()
+    steps(update, trained, range(1))
+    states = (t for name, t in update.tensors().items() if name.startswith("opt.") and "/" in name)
+    assert forecast == sum(t.numel() * t.element_size() for t in states)
+
+
+FOUR = {"denoiser/a": (9, 7), "denoiser/b": (9,), "denoiser/c": (4, 3, 3, 3), "text_encoder/d": (5, 8)}
+
+
+def scaled_steps(update: Update, trained: dict[str, nn.Parameter], seeds: range) -> None:
+    """The third step is not finite; gradients are scaled, as under fp16, and norms are of the scope."""
+    count = {"tensor": 4, "part": 2, "all": 1}[update._settings.clip.scope]
+    for seed in seeds:
+        give_gradients(trained, seed, scale=64.0)
+        norms = torch.stack([p.grad.float().norm() / 64 for p in trained.values() if p.grad is not None])
+        apply(update, scale=64.0, bad=seed == 2, norms=norms[-count:])
+        assert all(p.grad is None for p in trained.values())
+
+
+def everything(update: Update, trained: dict[str, nn.Parameter]) -> dict[str, Tensor]:
+    return kept(update) | {name: p.detach().clone() for name, p in trained.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"])
+@ALL
+def test_chunks_end_with_the_bits_of_all_at_once(kind: str, dtype: torch.dtype, monkeypatch: Any) -> None:
+    """Weights, states, averages and counts; from the start, and from a checkpoint of the other way."""
+    scope = {torch.float32: "tensor", torch.bfloat16: "all", torch.float16: "part"}[dtype]
+
+    def fresh() -> tuple[Update, dict[str, nn.Parameter]]:
+        trained = parameters(FOUR, dtype)
+        ema = {"rule": "constant", "decay": 0.9, "interval": 2}
+        return update_of(KINDS[kind], trained, clip={"norm": 0.5, "scope": scope}, ema=ema), trained
+
+    ends = []
+    for chunk in (AT_ONCE, 100):
+        monkeypatch.setattr(base, "CHUNK", chunk)
+        monkeypatch.setattr(base, "PIECE", 20 if chunk == 100 else AT_ONCE)
+        update, trained = fresh()
+        scaled_steps(update, trained, range(3))
+        half = everything(update, trained)
+        scaled_steps(update, trained, range(3, 6))
+        ends.append((update, half, everything(update, trained)))
+    whole, in_chunks = ends
+    assert same(whole[2], in_chunks[2])
+    assert not same(whole[1], whole[2])
+    assert len(whole[0]._chunks["denoiser"]) == 1
+    takes_much = dtype != torch.float32 or kind not in ("adamw", "adam-weight-decay", "adamw-8bit", "lion")
+    assert len(in_chunks[0]._chunks["denoiser"]) == (3 if takes_much and kind != "prodigy" else 1)
+
+    again, trained = fresh()
+    again.load({name: tensor for name, tensor in whole[1].items() if name not in trained})
+    scaled_steps(again, trained, range(3, 6))
+    assert same(everything(again, trained), whole[2])
+
+
+def peak(update: Update) -> int:
+    """Bytes that a step takes at most beyond what lay there before it, as torch's own allocator counts them."""
+    with profile(profile_memory=True) as seen:
+        apply(update, norms=torch.ones(1))
+    events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
+    return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+
+
+@pytest.mark.parametrize("ema", ["none", "constant"])
+@pytest.mark.parametrize("kind", ["adamw", "adafactor", "adacoor", "nadam", "prodigy"])
+def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypatch: Any) -> None:
+    """16 million numbers in bfloat16 beside float32 masters: 64 MB of copies, were they made at once."""
+    chunk = 16 * 2**20
+
+    def step(limit: int) -> tuple[Update, int]:
+        monkeypatch.setattr(base, "CHUNK", limit)
+        monkeypatch.setattr(base, "PIECE", limit // 16)
+        trained = {f"denoiser/{n}": nn.Parameter(torch.zeros(1024, 1024).bfloat16()) for n in range(16)}
+        update = update_of(KINDS[kind], trained, ema={"rule": ema, "decay": 0.9})
+        for _ in range(2):  # states come with the first
+            for p in trained.values():
+                p.grad = torch.ones_like(p)
+            most = peak(update)
+        return update, most
+
+    update, most = step(chunk)
+    margin = 2**20  # counts and scales
+    assert most <= update.working_bytes() + margin
+    if kind != "prodigy":
+        assert update.working_bytes() <= chunk
+        whole, at_once = step(AT_ONCE)
+        assert at_once > 1.5 * chunk
+        assert at_once <= whole.working_bytes() + margin
+
+
+def test_chunks_hold_all_in_order_and_stay_within_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "CHUNK", 6)
+    assert chunked([3, 3, 3, 9, 1, 5], sum) == [[3, 3], [3], [9], [1, 5]]
+    assert chunked([9, 1], sum) == [[9], [1]]
+    assert chunked([2, 5, 7, 5], max) == [[2, 5], [7], [5]]

@@ -1,0 +1,75 @@
+"""A class of torch behind `Update`: what it keeps of a whole group."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from stepping import kept, parameters, resumed_after_three, steps, update_of
+
+
+class Distance(torch.optim.Optimizer):
+    """Keeps numbers of the whole group among its settings, as Prodigy does, and none of its parameters alone."""
+
+    def __init__(self, params: Any, lr: float = 1.0, slope: float = 0.5, weight_decay: float = 0.25) -> None:
+        super().__init__(params, {"lr": lr, "slope": slope, "weight_decay": weight_decay, "d": 1e-3, "k": 0})
+
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["d"] = group["d"] * 1.1 + float(sum(p.grad.abs().sum() for p in group["params"])) / 3e5
+            group["k"] += 1
+            group["seen"] = torch.tensor([1.0 / group["k"]])
+            group["warm"] = group["k"] > 2
+            for p in group["params"]:
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(group["lr"] * group["d"] * group["slope"] * float(group["seen"]) * p.grad.sign())
+
+
+@pytest.fixture
+def distance(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    module = ModuleType("made_up_optimizers")
+    module.Distance = Distance  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "made_up_optimizers", module)
+    return {"kind": "library", "class_name": "made_up_optimizers.Distance"}
+
+
+def test_numbers_that_a_library_keeps_of_a_group_are_part_of_the_state(distance: dict[str, Any]) -> None:
+    resumed_after_three(distance)
+    trained = parameters()
+    update = update_of(distance, trained)
+    steps(update, trained, range(3))
+    of_group = {name: t.dtype for name, t in update.tensors().items() if name.startswith("opt.group.")}
+    where = "denoiser/a.weight"
+    assert of_group == {
+        f"opt.group.d#float/{where}": torch.float64,
+        f"opt.group.k#int/{where}": torch.int64,
+        f"opt.group.seen/{where}": torch.float32,
+        f"opt.group.warm#bool/{where}": torch.int64,
+    }, "what never changes, such as slope, is the recipe's"
+
+
+def test_an_option_that_changes_on_resume_is_not_undone_by_the_checkpoint(distance: dict[str, Any]) -> None:
+    trained, again = parameters(), parameters()
+    first = update_of(distance, trained)
+    steps(first, trained, range(2))
+    second = update_of(distance | {"options": {"slope": 0.125}}, again)
+    second.load(kept(first))
+    before = again["denoiser/a.bias"].detach().clone()
+    steps(second, again, range(2, 3), lr=100.0)
+    expected = 100.0 * float(second.tensors()["opt.group.d#float/denoiser/a.weight"]) * 0.125 / 3
+    moved = (before - again["denoiser/a.bias"].detach()).abs()
+    torch.testing.assert_close(moved, torch.full_like(moved, expected), rtol=1e-3, atol=0)
+
+
+def test_a_weight_decay_of_nought_is_said_to_a_class_with_another_default(distance: dict[str, Any]) -> None:
+    for decay in (0.0, 0.5):
+        trained = parameters()
+        optimizer = distance | {"weight_decay": decay, "options": {"slope": 0.0}}
+        steps(update_of(optimizer, trained), trained, range(1))
+        for name, before in parameters().items():
+            torch.testing.assert_close(
+                trained[name].detach() / before.detach(), torch.full_like(before, 1 - 1e-2 * decay)
+            )

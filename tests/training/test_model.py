@@ -1,0 +1,53 @@
+"""Clean latents: as cached, or drawn from moments by address; stills behind the frames."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from trainers import batch_of, latents_at
+
+from mezzotint.families.sd import Family
+from mezzotint.stages import Batch
+from mezzotint.training.model import latents_of
+
+CPU = torch.device("cpu")
+
+
+def drawn(batch: Batch) -> torch.Tensor:
+    return latents_of(None, batch, CPU)  # type: ignore[arg-type]  # nothing is encoded
+
+
+def from_moments(moments: torch.Tensor, first: int = 0) -> Batch:
+    addresses = torch.arange(first, first + len(moments))
+    return replace(batch_of(moments, None), latents=None, moments=moments, posterior_keys=addresses)
+
+
+def test_cached_latents_are_taken_as_they_are() -> None:
+    latents = latents_at(1, 2)
+    assert torch.equal(drawn(batch_of(latents, None)), latents)
+
+
+def test_moments_are_drawn_by_the_samples_address_alone() -> None:
+    mean, deviation = latents_at(1, 3), latents_at(2, 3).abs()
+    moments = torch.cat([mean, deviation], dim=1)
+    whole = drawn(from_moments(moments))
+    assert not torch.equal(whole, mean)
+    assert torch.equal(drawn(from_moments(moments[1:], first=1)), whole[1:])
+    assert torch.equal(drawn(from_moments(torch.cat([mean, 0 * deviation], dim=1))), mean)
+
+
+def test_pixels_are_encoded_and_drawn_as_their_moments_are() -> None:
+    family = Family.tiny()
+    pixels = torch.linspace(-1, 1, 3 * 64 * 64).reshape(1, 3, 64, 64)
+    batch = from_moments(family.encode_media(pixels))
+    of_pixels = replace(batch, moments=None, pixels=pixels)
+    assert torch.equal(latents_of(family, of_pixels, CPU), drawn(batch))
+
+
+def test_stills_of_a_clip_lie_behind_its_frames() -> None:
+    clips, stills = latents_at(1, 2)[:, :, None].repeat(1, 1, 3, 1, 1), latents_at(2, 4)
+    joined = drawn(replace(batch_of(clips, None), stills=batch_of(stills, None)))
+    assert joined.shape == (2, 4, 5, 8, 8)
+    assert torch.equal(joined[:, :, :3], clips)
+    assert torch.equal(joined[1, :, 4], stills[3])

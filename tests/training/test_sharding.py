@@ -1,0 +1,63 @@
+"""Rows of tensors: put together, cut, and held against a manifest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.training import sharding
+from mezzotint.training.sharding import Share
+
+WHOLE = torch.arange(15).reshape(5, 3)
+SHARES = [Share((5, 3), 0, 2), Share((5, 3), 2, 5)]
+
+
+def tables() -> list[dict[str, Any]]:
+    held = [share.of(WHOLE) for share in SHARES]
+    return [
+        {"w/a/x": sharding.table_entry(rows, f"{place}.safetensors", share)}
+        for place, (rows, share) in enumerate(zip(held, SHARES, strict=True))
+    ]
+
+
+def shapes(table: dict[str, Any]) -> dict[str, Any]:
+    return {
+        piece["file"]: {name: {"shape": [piece["stop"] - piece["start"], 3], "dtype": entry["dtype"]}}
+        for name, entry in table.items()
+        for piece in entry["rows"]
+    }
+
+
+@pytest.mark.parametrize("wanted", [None, Share((5, 3), 1, 4), Share((5, 3), 5, 5)])
+def test_rows_of_several_files_become_the_rows_that_are_asked_for(wanted: Share | None) -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    for share in SHARES:
+        sharding.take(tensors, "w/a/x", share.of(WHOLE), (5, 3), share.start, wanted)
+    assert torch.equal(tensors["w/a/x"], WHOLE if wanted is None else wanted.of(WHOLE))
+
+
+def test_a_table_of_all_processes_is_in_order_and_fits_its_files() -> None:
+    table = sharding.joined(tables()[::-1])
+    assert [piece["start"] for piece in table["w/a/x"]["rows"]] == [0, 2]
+    assert sharding.damage(table, shapes(table)) is None
+
+
+def test_gaps_wrong_rows_and_strange_tensors_are_damage() -> None:
+    table = sharding.joined(tables())
+    files = shapes(table)
+    assert sharding.damage(table, files | {"2.safetensors": {"w/a/y": {}}}) == sharding.OTHER_TENSORS
+    assert sharding.damage(None, files) == sharding.OTHER_TENSORS
+    table["w/a/x"]["rows"].pop()
+    assert "is not whole" in (sharding.damage(table, shapes(table)) or "")
+    table["w/a/x"]["rows"][0]["start"] = 1
+    assert "are not those" in (sharding.damage(table, files) or "")
+
+
+def test_shares_are_known_by_the_parameter_whatever_the_state() -> None:
+    shares = {"a/x": SHARES[1]}
+    assert sharding.share_of("opt.mean/a/x", shares) == SHARES[1]
+    assert sharding.share_of("opt.applied", shares) is None
+    assert sharding.whole_shape("w/a/x", SHARES[1].of(WHOLE), shares) == (5, 3)
+    assert torch.equal(sharding.cut({"a/x": WHOLE, "b": WHOLE}, shares)["a/x"], WHOLE[2:])

@@ -1,0 +1,100 @@
+"""A model folder is written whole or not at all; what is not trained travels along."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from model_export import export_model, load_model
+from safetensors.torch import save_file
+from sd_folder import FOLDER, opened, trained
+
+from mezzotint.errors import StorageError, WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _of_two_levels(shallow_sd: Path) -> None:
+    """What is exported needs no four levels."""
+    globals()["FOLDER"] = shallow_sd
+
+
+@pytest.fixture
+def family() -> Family:
+    return load_model(Family, ModelSettings(path=FOLDER))
+
+
+def test_other_components_travel_along(family: Family, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
+    (source / "safety_checker").mkdir()
+    save_file({"a": torch.ones(1)}, source / "safety_checker" / "model.safetensors")
+    (source / "feature_extractor").mkdir()
+    (source / "feature_extractor" / "preprocessor_config.json").write_text('{"x":  1}')
+    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
+    out = export_model(loaded, tmp_path / "out", trained(loaded, "denoiser"))
+    for name in ("safety_checker/model.safetensors", "feature_extractor/preprocessor_config.json"):
+        assert (out / name).read_bytes() == (source / name).read_bytes()
+
+
+def test_what_training_left_beside_a_model_stays_there(family: Family, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
+    for name in ("checkpoint-500", "checkpoints", "exports", "logs", "samples"):
+        (source / name).mkdir()
+        (source / name / "optimizer.bin").write_bytes(b"a pickle")
+    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
+    out = export_model(loaded, tmp_path / "out", trained(loaded, "denoiser"))
+    assert {path.name for path in out.iterdir()} == {path.name for path in FOLDER.iterdir()}
+
+
+def test_no_path_of_this_machine_enters_the_files(family: Family, tmp_path: Path) -> None:
+    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
+    for name in ("model_index.json", "unet/config.json", "vae/config.json", "scheduler/scheduler_config.json"):
+        table = json.loads((source / name).read_text())
+        (source / name).write_text(json.dumps(table | {"_name_or_path": str(tmp_path)}))
+    loaded = load_model(Family, ModelSettings(path=source))
+    out = export_model(loaded, tmp_path / "out", trained(loaded, "denoiser"))
+    texts = [p.read_bytes() for p in out.rglob("*") if p.is_file()]
+    assert not any(str(tmp_path).encode() in text or b"_name_or_path" in text for text in texts)
+
+
+def test_a_lone_variant_is_exported_under_the_plain_name(tmp_path: Path) -> None:
+    source = Path(shutil.copytree(FOLDER, tmp_path / "source"))
+    plain = source / "vae" / "diffusion_pytorch_model.safetensors"
+    plain.rename(source / "vae" / "diffusion_pytorch_model.fp16.safetensors")
+    loaded = load_model(Family, ModelSettings(path=source), only=["denoiser"])
+    opened(export_model(loaded, tmp_path / "out", trained(loaded, "denoiser")))
+
+
+def test_a_place_that_is_taken_is_left_alone(family: Family, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("x")
+    with pytest.raises(WeightsError, match="already there") as caught:
+        export_model(family, tmp_path / "out", trained(family, "denoiser"))
+    assert caught.value.code == "E1410"
+    assert os.listdir(tmp_path / "out") == ["mine"]
+
+
+def test_a_failure_half_way_leaves_nothing_behind(
+    family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    with pytest.raises(StorageError, match="make room") as caught:
+        export_model(family, tmp_path / "out", trained(family, "denoiser"))
+    assert caught.value.code == "E1701"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_made_is_named(family: Family, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="out") as caught:
+        export_model(family, tmp_path / "file" / "out", trained(family, "denoiser"))
+    assert caught.value.code == "E1701"

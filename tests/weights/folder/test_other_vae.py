@@ -1,0 +1,109 @@
+"""An autoencoder from elsewhere: the same numbers from a folder, a model's folder and a file under either names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import open_folder
+from mezzotint.weights.folder.other_vae import OtherVae, open_vae
+from mezzotint.weights.keymap import ComponentMap
+from mezzotint.weights.layouts import base
+
+MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
+WEIGHTS = MODEL / "vae" / "diffusion_pytorch_model.safetensors"
+CONFIG = open_folder(MODEL).config("vae")
+
+
+def opened(path: Path) -> OtherVae:
+    return open_vae(path, CONFIG, MODEL / "vae" / "config.json")
+
+
+def in_original_names(path: Path, start: str) -> Path:
+    """The model's VAE in a file of its own, as Stability publishes them."""
+    ours = load_file(WEIGHTS)
+    shapes = components.shapes("vae", CONFIG, where=MODEL / "vae" / "config.json")
+    table = ComponentMap(start, base.vae, "vae").table(list(shapes))
+    tensors = components.modern_names("vae", ours)
+    save_file({e.foreign: e.to_foreign(tensors).reshape(e.foreign_shape(shapes)) for e in table.entries}, path)
+    return path
+
+
+def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
+    alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
+    file = Path(shutil.copy(WEIGHTS, tmp_path / "plain.safetensors"))
+    forms = [
+        MODEL, alone, file,
+        in_original_names(tmp_path / "short.safetensors", ""),
+        in_original_names(tmp_path / "long.safetensors", "first_stage_model."),
+    ]  # fmt: skip
+    expected = components.modern_names("vae", load_file(WEIGHTS))
+    pixels = torch.linspace(-1, 1, 3 * 16 * 16).reshape(1, 3, 16, 16)
+    latents = Family.of(ModelSettings(path=MODEL), only=["vae"]).encode_media(pixels)
+    for form in forms:
+        found = opened(form).tensors()
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(found[name], tensor) for name, tensor in expected.items()), form
+        family = Family.of(ModelSettings(path=MODEL, vae=form), only=["vae"])
+        assert torch.equal(family.encode_media(pixels), latents)
+
+
+def test_the_identity_of_latents_follows_the_weights_and_not_the_place(tmp_path: Path) -> None:
+    alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
+    plain = Family.files.of(ModelSettings(path=MODEL)).media_identity()
+    assert Family.files.of(ModelSettings(path=MODEL, vae=alone)).media_identity() == plain
+    config = json.loads((alone / "config.json").read_text())
+    (alone / "config.json").write_text(json.dumps(config | {"scaling_factor": 0.5}))
+    assert "scale=0.5" in Family.files.of(ModelSettings(path=MODEL, vae=alone)).media_identity()
+    long = in_original_names(tmp_path / "long.safetensors", "first_stage_model.")
+    before = Family.files.of(ModelSettings(path=MODEL, vae=long)).media_identity()
+    tensors = load_file(long)
+    tensors["first_stage_model.encoder.conv_in.bias"] += 1e-3
+    save_file(tensors, long)
+    assert Family.files.of(ModelSettings(path=MODEL, vae=long)).media_identity() != before
+
+
+def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
+    settings = ModelSettings(path=MODEL, weights="random", vae=MODEL)
+    family = Family.of(settings, only=["vae"])
+    for name, tensor in components.modern_names("vae", load_file(WEIGHTS)).items():
+        assert torch.equal(family.parts()["vae"].state_dict()[name], tensor)
+    assert [note for note in family.notes if "not random" in note] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "words"),
+    [
+        ("nowhere", "E1401", "not there"),
+        ("unet/diffusion_pytorch_model.safetensors", "E1406", "a denoiser alone"),
+        ("unet", "E1406", "UNet2DConditionModel"),
+        ("tokenizer/vocab.json", "E1406", "no folder"),
+        ("scheduler", "E1409", "config.json"),
+    ],
+)
+def test_what_is_no_autoencoder_is_refused_by_name(name: str, code: str, words: str) -> None:
+    with pytest.raises(WeightsError, match=words) as caught:
+        opened(MODEL / name)
+    assert caught.value.code == code
+    assert "model.vae" in caught.value.message or "config.json" in caught.value.message
+
+
+def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
+    other = shutil.copytree(MODEL / "vae", tmp_path / "vae")
+    (other / "config.json").write_text(json.dumps(CONFIG | {"latent_channels": 16}))
+    with pytest.raises(WeightsError, match="latents of channels 4, the other part says 16") as caught:
+        Family.of(ModelSettings(path=MODEL, vae=other), only=[])
+    assert caught.value.code == "E1409"
+    (other / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(WeightsError, match="no weights") as caught:
+        opened(other)
+    assert caught.value.code == "E1407"

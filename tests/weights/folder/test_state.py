@@ -1,0 +1,46 @@
+"""Tensors of a file that fit a network or are refused, and random ones by seed and part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from small_text import HERE, TEXT, same, text_file
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights.folder import components
+
+
+def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, _ = text_file(tmp_path)
+    state = load_file(path)
+    state["extra.weight"] = torch.ones(1)
+    del state["text_model.final_layer_norm.bias"]
+    state["text_model.final_layer_norm.weight"] = torch.ones(3)
+    save_file(state, path)
+    monkeypatch.setattr("mezzotint.weights.files.tensor_files.read", lambda *a: pytest.fail("must not be read"))
+    with pytest.raises(WeightsError) as caught:
+        components.load("clip_text", TEXT, path, where=HERE)
+    assert caught.value.code == "E1405"
+    for words in (
+        "missing: 1 tensor (final_layer_norm.bias)",
+        "unexpected: 1 tensor (extra.weight)",
+        "final_layer_norm.weight is 3 in the file, 16 by config.json",
+    ):
+        assert words in caught.value.message
+
+
+def test_random_weights_are_a_function_of_seed_and_part_and_leave_the_generator_alone() -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one = components.draw("clip_text", TEXT, 3, "text_encoder", where=HERE)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.rand(7)
+    assert same(components.draw("clip_text", TEXT, 3, "text_encoder", where=HERE), one)
+    assert not same(components.draw("clip_text", TEXT, 4, "text_encoder", where=HERE), one)
+    assert not same(components.draw("clip_text", TEXT, 3, "text_encoder_2", where=HERE), one)
+    assert not one.training

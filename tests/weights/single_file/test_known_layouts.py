@@ -1,0 +1,35 @@
+"""Which layout a file has, and will have."""
+
+from __future__ import annotations
+
+import pytest
+from layout_names import LAYOUTS, header_of
+
+from mezzotint.weights import kinds
+from mezzotint.weights.layouts import sd
+from mezzotint.weights.single_file import known_layouts
+
+
+@pytest.mark.parametrize("model", list(LAYOUTS))
+@pytest.mark.parametrize("which", [0, 1], ids=["stability", "mindone"])
+def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
+    layout = LAYOUTS[model][which]
+    header = header_of(model, layout)
+    words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
+    assert kinds.of_tensors(header) == words
+    assert kinds.refusal(header, "sdxl") is None
+    assert kinds.refusal(header, None) is None
+    assert known_layouts.of_names(header.keys()) is layout
+    told = kinds.refusal(header, "sd")
+    assert told == kinds.OtherKind(
+        words, "family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl"
+    )
+
+
+def test_layouts_are_chosen_by_the_components_to_be_written() -> None:
+    for model, (stability, mindone) in LAYOUTS.items():
+        assert known_layouts.for_components(stability.parts) is stability, model
+        assert known_layouts.for_components(stability.parts, style="mindone") is mindone
+    assert known_layouts.for_components(["unet", "vae", "text_encoder"]) is sd.LAYOUT
+    assert known_layouts.for_components(["unet", "vae", "text_encoder"], style="mindone") is None
+    assert known_layouts.for_components(["unet"]) is None

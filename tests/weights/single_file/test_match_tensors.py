@@ -1,0 +1,60 @@
+"""What a file holds of a model is told from names in any spelling, and its shapes are held against the model's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sd_folder import FOLDER
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights.folder.model_folder import open_folder
+from mezzotint.weights.layouts.sd import LAYOUT
+from mezzotint.weights.single_file import match_tensors
+
+SHAPES = match_tensors.shapes_of(open_folder(FOLDER), LAYOUT)
+
+
+@pytest.mark.parametrize("name", ["conv_in.bias", "model.diffusion_model.input_blocks.0.0.bias"])
+def test_a_part_is_told_in_every_spelling(tmp_path: Path, name: str) -> None:
+    tensor = torch.randn(SHAPES["unet"]["conv_in.bias"])
+    save_file({name: tensor, "other": torch.ones(1)}, tmp_path / "x.safetensors")
+    matched = match_tensors.of_file(tmp_path / "x.safetensors", tmp_path / "x.safetensors", LAYOUT, SHAPES)
+    assert matched.held["unet"].names() == {"conv_in.bias": name}
+    assert torch.equal(matched.held["unet"].read(["conv_in.bias"])["conv_in.bias"], tensor)
+    assert matched.besides == ("other",)
+    assert len(matched.lacks("unet", SHAPES["unet"])) == len(SHAPES["unet"]) - 1
+
+
+def test_an_averaged_copy_takes_the_place_of_the_plain_tensor(tmp_path: Path) -> None:
+    plain = "model.diffusion_model.input_blocks.0.0.bias"
+    shape, file = SHAPES["unet"]["conv_in.bias"], tmp_path / "x.safetensors"
+    save_file({plain: torch.zeros(shape), LAYOUT.average(plain): torch.ones(shape)}, file)
+    for averaged, value in ((False, 0.0), (True, 1.0)):
+        stored = match_tensors.of_file(file, file, LAYOUT, SHAPES, averaged=averaged).held["unet"]
+        assert stored.read(["conv_in.bias"])["conv_in.bias"].unique().tolist() == [value]
+
+
+def test_a_folder_of_one_component_is_that_component() -> None:
+    matched = match_tensors.of_folder(FOLDER / "vae", LAYOUT, SHAPES)
+    assert list(matched.held) == ["vae"]
+    assert matched.lacks("vae", SHAPES["vae"]) == []
+    assert matched.held["vae"].header().keys() == load_file(matched.held["vae"].file).keys()
+
+
+@pytest.mark.parametrize(
+    ("tensors", "code", "said"),
+    [
+        ({"conv_in.bias": torch.ones(3)}, "E1451", r"conv_in.bias has the shape \[3\], the model's unet needs"),
+        ({"x": torch.ones(3)}, "E1452", "holds nothing of the model"),
+    ],
+)
+def test_what_is_of_another_model_is_refused(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], code: str, said: str
+) -> None:
+    save_file(tensors, tmp_path / "x.safetensors")
+    with pytest.raises(WeightsError, match=said) as caught:
+        match_tensors.of_file(tmp_path / "x.safetensors", tmp_path / "x.safetensors", LAYOUT, SHAPES)
+    assert caught.value.code == code

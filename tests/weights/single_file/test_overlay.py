@@ -1,0 +1,29 @@
+"""Files over a model: what they hold takes the place of its own tensors, and nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from sd_folder import FOLDER
+
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.single_file.overlay import Overlay
+
+
+def test_a_component_is_the_models_with_what_lies_over_it(tmp_path: Path) -> None:
+    file = tmp_path / "over.safetensors"
+    own = load_file(FOLDER / "unet" / "diffusion_pytorch_model.safetensors")
+    save_file({"conv_in.bias": own["conv_in.bias"] + 1}, file)
+    overlay = Overlay(FOLDER, (file,))
+    overlay.require_fit()
+    assert overlay.touches("unet")
+    assert not overlay.touches("vae")
+    assert overlay.digests("unet") == [fingerprint.of_file(file)]
+    stored = overlay.component("unet")
+    assert stored.place == file
+    assert stored.header().keys() == own.keys()
+    tensors = stored.everything()
+    assert [name for name in own if not torch.equal(own[name], tensors[name])] == ["conv_in.bias"]
+    assert list(overlay.notes()) == [f"model.over: 1 of {len(own)} tensors of unet from {file}"]

@@ -1,0 +1,341 @@
+"""Models in one file: what is read is what the folder has, what is no such model is refused by name and reason."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sd_folder import FOLDER
+from torch import Tensor
+
+from mezzotint.cli import main
+from mezzotint.errors import WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.layouts.sd import LAYOUT
+from mezzotint.weights.single_file import single_file
+
+PARTS = ("denoiser", "text_encoder", "vae")
+Edit = Callable[[dict[str, Tensor]], None]
+
+
+def convert(*words: object) -> None:
+    assert main(["convert", *map(str, words)]) == 0
+
+
+@pytest.fixture
+def edited(sd1: Path, tmp_path: Path) -> Callable[..., Path]:
+    """`edited(change)`: the file with other tensors."""
+
+    def make(change: Edit, name: str = "edited.safetensors", metadata: dict[str, str] | None = None) -> Path:
+        tensors = load_file(sd1)
+        change(tensors)
+        save_file(tensors, tmp_path / name, metadata)
+        return tmp_path / name
+
+    return make
+
+
+def load(path: Path, config: Path | None = FOLDER, **settings: Any) -> Family:
+    return Family.of(ModelSettings(path=path, config=config, **settings))
+
+
+def same(a: Family, b: Family) -> bool:
+    pairs = [(a.parts()[part].state_dict(), b.parts()[part].state_dict()) for part in PARTS]
+    return all(x.keys() == y.keys() and all(torch.equal(x[k], y[k]) for k in x) for x, y in pairs)
+
+
+def test_a_single_file_loads_as_the_folder_it_was_made_of(sd1: Path, sd2: tuple[Path, Path]) -> None:
+    assert same(load(sd1), Family.of(ModelSettings(path=FOLDER)))
+    assert same(load(sd2[1], sd2[0]), Family.of(ModelSettings(path=sd2[0])))
+
+
+def test_only_the_parts_asked_for_are_read(sd1: Path) -> None:
+    assert Family.of(ModelSettings(path=sd1, config=FOLDER), only=["vae"]).parts().keys() == {"vae"}
+
+
+def _old_attention(tensors: dict[str, Tensor]) -> None:
+    for name in [n for n in tensors if ".mid.attn_1." in n]:
+        other = name
+        for old, new in ((".q.", ".to_q."), (".k.", ".to_k."), (".v.", ".to_v."), (".proj_out.", ".to_out.0.")):
+            other = other.replace(old, new)
+        tensors[other] = tensors.pop(name).squeeze()
+
+
+def _no_level(tensors: dict[str, Tensor]) -> None:
+    for name in [n for n in tensors if ".transformer.text_model." in n]:
+        tensors[name.replace(".text_model.", ".")] = tensors.pop(name)
+
+
+def _buffers(tensors: dict[str, Tensor]) -> None:
+    tensors["betas"] = torch.linspace(0.01, 0.02, 1000)
+    tensors["cond_stage_model.transformer.text_model.embeddings.position_ids"] = torch.arange(77)[None]
+
+
+@pytest.mark.parametrize("change", [_old_attention, _no_level, _buffers])
+def test_spellings_that_are_met_are_read(edited: Callable[..., Path], change: Edit) -> None:
+    assert same(load(edited(change)), Family.of(ModelSettings(path=FOLDER)))
+
+
+def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
+    def halve(tensors: dict[str, Tensor]) -> None:
+        tensors.update({name: tensor.half() for name, tensor in tensors.items()})
+
+    family = load(edited(halve))
+    whole = Family.of(ModelSettings(path=FOLDER)).parts()["denoiser"].state_dict()
+    assert {p.dtype for p in family.parts()["denoiser"].parameters()} == {torch.float32}
+    for name, tensor in family.parts()["denoiser"].state_dict().items():
+        assert torch.equal(tensor, whole[name].half().float())
+
+
+def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Callable[..., Path]) -> None:
+    def add(tensors: dict[str, Tensor]) -> None:
+        plain = {n: t for n, t in tensors.items() if n.startswith("model.")}
+        tensors.update({LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()})
+        tensors["model_ema.decay"] = torch.tensor(0.9999)
+
+    path = edited(add)
+    plain, averaged = load(path), load(path, ema_weights="use")
+    for a, b in zip(plain.parts()["denoiser"].parameters(), averaged.parts()["denoiser"].parameters(), strict=True):
+        assert torch.equal(a + 1, b)
+    assert torch.equal(plain.encode_text(["a"]).states, averaged.encode_text(["a"]).states)
+    assert any("684 averaged tensors" in note for note in plain.notes)
+    assert any("averaged copy" in note for note in averaged.notes)
+    settings = [ModelSettings(path=path, config=FOLDER, ema_weights=which) for which in ("ignore", "use")]
+    assert len({Family.files.of(s).fingerprint("denoiser") for s in settings}) == 2
+    assert len({Family.files.of(s).fingerprint("vae") for s in settings}) == 1
+
+
+def test_averaged_weights_that_are_not_there_are_an_error(sd1: Path) -> None:
+    with pytest.raises(WeightsError, match="no averaged weights") as caught:
+        load(sd1, ema_weights="use")
+    assert caught.value.code == "E1415"
+
+
+def test_tensors_nobody_knows_are_told(edited: Callable[..., Path]) -> None:
+    family = load(edited(lambda tensors: tensors.update(mystery=torch.ones(3))))
+    assert any("1 tensor (mystery)" in note for note in family.notes)
+    assert not load(edited(_buffers)).notes
+
+
+def test_a_pickled_file_is_read_through_the_other_process(
+    sd1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    torch.save({"state_dict": load_file(sd1)}, tmp_path / "x.ckpt")
+    family = load(tmp_path / "x.ckpt")
+    assert same(family, load(sd1))
+    assert any("pickle" in note for note in family.notes)
+    settings = ModelSettings(path=tmp_path / "x.ckpt", config=FOLDER)
+    assert Family.files.of(settings).fingerprint("vae") == Family.files.of(
+        ModelSettings(path=sd1, config=FOLDER)
+    ).fingerprint("vae")
+
+
+def test_safetensors_under_the_ending_ckpt_are_read(sd1: Path, tmp_path: Path) -> None:
+    shutil.copyfile(sd1, tmp_path / "x.ckpt")
+    assert same(load(tmp_path / "x.ckpt"), load(sd1))
+
+
+def test_names_of_weights_follow_the_tensors_of_a_part_alone(sd1: Path, edited: Callable[..., Path]) -> None:
+    def train(tensors: dict[str, Tensor]) -> None:
+        tensors["model.diffusion_model.out.2.bias"] += 1
+
+    one, two = (ModelSettings(path=path, config=FOLDER) for path in (sd1, edited(train)))
+    assert Family.files.of(one).fingerprint("denoiser") != Family.files.of(two).fingerprint("denoiser")
+    assert Family.files.of(one).media_identity() == Family.files.of(two).media_identity()
+    assert Family.files.of(one).text_identity() == Family.files.of(two).text_identity()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "mark", "yaml", "setting", "expected"),
+    [
+        ({}, False, "", None, "epsilon"),
+        ({"modelspec.prediction_type": "v"}, False, "", None, "v"),
+        ({"modelspec.architecture": "stable-diffusion-v2-768-v"}, False, "", None, "v"),
+        ({}, True, "", None, "v"),
+        ({}, False, "model: {target: x, params: {parameterization: v}}", None, "v"),
+        ({}, False, "model: {params: {linear_start: 0.00085}}", None, "epsilon"),
+        ({}, False, "model: {path: here}", None, "epsilon"),
+        ({"modelspec.prediction_type": "v"}, False, "", "epsilon", "epsilon"),
+    ],
+)
+def test_the_prediction_is_the_recipes_else_what_the_file_says(
+    edited: Callable[..., Path], metadata: dict[str, str], mark: bool, yaml: str, setting: Any, expected: str
+) -> None:
+    path = edited(lambda tensors: tensors.update({"v_pred": torch.ones(0)} if mark else {}), metadata=metadata)
+    if yaml:
+        path.with_suffix(".yaml").write_text(yaml)
+    family = Family.of(ModelSettings(path=path, config=FOLDER, prediction=setting), only=[])
+    assert family.prediction == expected
+
+
+def test_a_mark_of_zero_terminal_snr_is_honoured(edited: Callable[..., Path]) -> None:
+    path = edited(lambda tensors: tensors.update(v_pred=torch.ones(0), ztsnr=torch.ones(0)))
+    assert Family.of(ModelSettings(path=path, config=FOLDER), only=[]).schedule.zero_terminal
+
+
+def _header_file(path: Path, width: int, channels: int = 320, **shapes: tuple[int, ...]) -> Path:
+    """Just the tensors by which a model is told."""
+    told: dict[str, tuple[int, ...]] = {
+        "model.diffusion_model.input_blocks.0.0.weight": (channels, 4, 1, 1),
+        "model.diffusion_model.input_blocks.1.1.transformer_blocks.0.attn2.to_k.weight": (1, width),
+        "first_stage_model.quant_conv.bias": (8,),
+        "cond_stage_model.transformer.x": (1,),
+    } | {name.replace("__", "."): shape for name, shape in shapes.items()}
+    save_file({name: torch.zeros(shape) for name, shape in told.items() if shape}, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("width", "prediction", "expected"), [(768, None, "sd1"), (1024, "v", "sd2-v"), (1024, "epsilon", "sd2")]
+)
+def test_shipped_configurations_are_chosen_by_the_tensors(
+    tmp_path: Path, width: int, prediction: Any, expected: str
+) -> None:
+    path = _header_file(tmp_path / "x.safetensors", width)
+    found = single_file.open_single(path, LAYOUT, prediction=prediction)
+    assert found.folder.root == shipped(expected)
+
+
+def test_sd2_must_say_what_it_predicts(tmp_path: Path) -> None:
+    path = _header_file(tmp_path / "x.safetensors", 1024)
+    with pytest.raises(WeightsError, match=r"model\.prediction=v or model\.prediction=epsilon") as caught:
+        single_file.open_single(path, LAYOUT)
+    assert caught.value.code == "E1413"
+
+
+def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
+    with pytest.raises(WeightsError, match=r"16 channels, text of width 32.*model\.config=FOLDER") as caught:
+        load(sd1, None)
+    assert caught.value.code == "E1414"
+
+
+@pytest.mark.parametrize(
+    ("shapes", "words"),
+    [
+        (
+            {"model__diffusion_model__input_blocks__0__0__weight": (320, 9, 1, 1)},
+            "inpainting model.*9 channels.*4 channels",
+        ),
+        ({"model__diffusion_model__input_blocks__0__0__weight": (320, 8, 1, 1)}, "edits pictures"),
+        ({"model__diffusion_model__input_blocks__0__0__weight": (320, 5, 1, 1)}, "depth-to-image"),
+        (
+            {"conditioner__embedders__1__model": (1,)},
+            "SDXL; family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl",
+        ),
+        ({"conditioner__embedders__0__model": (1,)}, "SDXL refiner"),
+        ({"unet__lora_down__weight": (1,)}, "LoRA, to be laid over a model; give the model"),
+        ({"control_model__x": (1,)}, "ControlNet"),
+        ({"model__diffusion_model__joint_blocks__0": (1,)}, "SD 3"),
+        ({"cond_stage_model__transformer__x": ()}, "without text encoder"),
+        ({"first_stage_model__quant_conv__bias": ()}, r"without autoencoder \(VAE\)"),
+    ],
+)
+def test_other_kinds_are_refused_by_name(tmp_path: Path, shapes: dict[str, tuple[int, ...]], words: str) -> None:
+    path = _header_file(tmp_path / "x.safetensors", 768, **shapes)
+    with pytest.raises(WeightsError, match=words) as caught:
+        load(path, None)
+    assert caught.value.code == "E1406"
+
+
+def test_a_vae_alone_is_refused_by_name(tmp_path: Path) -> None:
+    for name in (
+        "first_stage_model.encoder.conv_in.bias",
+        "encoder.down.0.block.0.norm1.bias",
+        "decoder.up_blocks.0.x",
+    ):
+        save_file({name: torch.ones(1)}, tmp_path / "x.safetensors")
+        with pytest.raises(WeightsError, match=r"autoencoder \(VAE\) alone.*give the file of a whole model"):
+            load(tmp_path / "x.safetensors", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x.safetensors", b"", "empty"),
+        ("x.ckpt", b"", "empty"),
+        ("x.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n", "Git LFS pointer"),
+        ("x.ckpt", b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 4\n", "Git LFS pointer"),
+        ("x.safetensors", b"<!DOCTYPE html><html><body>please log in</body></html>", "web page"),
+        ("x.bin", b"<!DOCTYPE html><html><body>please log in</body></html>", "web page"),
+        ("x.safetensors", b"GGUF\x03\x00\x00\x00", "GGUF"),
+        ("x.safetensors", b"PK\x03\x04 and so on", "under another name"),
+    ],
+)
+def test_files_that_are_no_weights_are_refused_by_name(tmp_path: Path, name: str, content: bytes, words: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(WeightsError, match=words) as caught:
+        load(tmp_path / name, None)
+    assert caught.value.code == "E1402"
+
+
+def test_a_renamed_pickle_never_runs(tmp_path: Path) -> None:
+    class Canary:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (Path.touch, (tmp_path / "nest",))
+
+    torch.save({"a": Canary()}, tmp_path / "x.safetensors")
+    with pytest.raises(WeightsError, match="pickle file"):
+        load(tmp_path / "x.safetensors", None)
+    assert not (tmp_path / "nest").exists()
+
+
+def test_a_truncated_file_is_named(sd1: Path, tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(sd1.read_bytes()[:-100])
+    with pytest.raises(WeightsError, match="100 bytes are missing at its end"):
+        load(tmp_path / "x.safetensors")
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"GGUF\x03")
+    with pytest.raises(WeightsError, match="it is a GGUF file") as caught:
+        load(tmp_path / "x.gguf", None)
+    assert caught.value.code == "E1402"
+    (tmp_path / "x.model").write_bytes(b"something")
+    with pytest.raises(WeightsError, match=r"ends in \.safetensors"):
+        load(tmp_path / "x.model", None)
+
+
+def _lose(tensors: dict[str, Tensor]) -> None:
+    del tensors["model.diffusion_model.out.2.bias"]
+    del tensors["model.diffusion_model.out.2.weight"]
+
+
+def _gain(tensors: dict[str, Tensor]) -> None:
+    tensors["model.diffusion_model.output_blocks.12.0.x"] = torch.ones(1)
+
+
+def _bend(tensors: dict[str, Tensor]) -> None:
+    tensors["model.diffusion_model.out.2.bias"] = torch.ones(5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_lose, r"missing: 2 tensors \(conv_out\.weight, conv_out\.bias\)"),
+        (_gain, r"unexpected: 1 tensor \(model\.diffusion_model\.output_blocks\.12\.0\.x\)"),
+        (_bend, r"conv_out\.bias is 5 in the file, 4 by config\.json"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_counted_and_named(edited: Callable[..., Path], change: Edit, words: str) -> None:
+    with pytest.raises(WeightsError, match=words) as caught:
+        load(edited(change))
+    assert caught.value.code == "E1405"
+
+
+def test_the_shipped_tokenizer_is_clips(tmp_path: Path) -> None:
+    ids = {}
+    for name in ("sd1", "sd2"):
+        family = Family.of(ModelSettings(path=shipped(name), weights="random"), only=[])
+        tokenizer = family._tokenizer("text_encoder")
+        ids[name] = tokenizer("a photo of an astronaut riding a horse", padding="max_length").input_ids
+    start = [49406, 320, 1125, 539, 550, 18376, 6765, 320, 4558, 49407]
+    assert ids["sd1"] == start + [49407] * 67
+    assert ids["sd2"] == start + [0] * 67

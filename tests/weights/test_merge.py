@@ -1,0 +1,59 @@
+"""Models' files into one: laid over each other tensor by tensor, or summed up, read in portions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from sd_folder import FOLDER
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights import merge
+from mezzotint.weights.layouts import sd
+from mezzotint.weights.merge import Base, Merge, file_plan, open_base, open_other, read_in_order
+
+NAME = "conv_in.weight"
+
+
+@pytest.fixture(scope="module")
+def base() -> Base:
+    return open_base(FOLDER)
+
+
+def part_file(path: Path, base: Base, value: float) -> Path:
+    """A file with one tensor of the denoiser, all of a value."""
+    save_file({NAME: torch.full(base.shapes["unet"][NAME], value)}, path)
+    return path
+
+
+def test_the_last_file_that_has_a_tensor_gives_it(base: Base, tmp_path: Path) -> None:
+    others = [open_other(part_file(tmp_path / f"{value}.safetensors", base, value), base) for value in (1.0, 2.0)]
+    merged = Merge(base, others)
+    tensors = merged.read("unet", [NAME, "conv_out.bias"])
+    assert tensors[NAME].unique().tolist() == [2.0]
+    assert torch.equal(tensors["conv_out.bias"], base.source.held["unet"].read(["conv_out.bias"])["conv_out.bias"])
+    assert merged.keys()["unet"][NAME] == f"{tmp_path / '2.0.safetensors'}: {NAME}"
+    assert merged.header("unet")[NAME].dtype == "F32"
+    assert any(line.startswith("unet: ") and "1 tensors from" in line for line in merged.report())
+
+
+def test_a_sum_has_shares_of_whole_models(base: Base, tmp_path: Path) -> None:
+    other = open_other(FOLDER, base)
+    tensors = Merge(base, [other], shares=(0.25, 0.5)).read("vae", ["encoder.conv_in.bias"])
+    plain = base.source.held["vae"].read(["encoder.conv_in.bias"])
+    assert torch.allclose(tensors["encoder.conv_in.bias"], 0.75 * plain["encoder.conv_in.bias"])
+    with pytest.raises(WeightsError, match="a whole model is needed here") as caught:
+        Merge(base, [open_other(part_file(tmp_path / "x.safetensors", base, 1.0), base)], shares=(0.5, 0.5))
+    assert caught.value.code == "E1405"
+
+
+def test_a_file_is_planned_and_read_in_portions(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merge, "CHUNK", 200_000)
+    merged, counts = Merge(base, []), list[int]()
+    plan = file_plan(merged, sd.LAYOUT)
+    tensors = list(read_in_order(merged, plan, counts.append))
+    assert [(one.name, one.shape) for one in plan] == [(name, tuple(t.shape)) for name, t in tensors]
+    assert counts == sorted(counts)
+    assert counts[-1] == len(plan) > len(counts) > 1

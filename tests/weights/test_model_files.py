@@ -1,0 +1,47 @@
+"""What is asked of every model's files: random weights by seed, and what the denoiser predicts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sd_folder import FOLDER, edit
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder.model_folder import shipped
+
+
+def test_random_weights_are_a_function_of_the_seed() -> None:
+    settings = ModelSettings(path=shipped("tiny-sd"), weights="random")
+    one, same, other = (Family.of(settings, only=["text_encoder"], seed=s) for s in (1, 1, 2))
+    states = [f.encode_text(["a red circle"]).states for f in (one, same, other)]
+    assert torch.equal(states[0], states[1])
+    assert not torch.allclose(states[0], states[2])
+    assert any("vae" in note for note in Family.of(settings, only=["vae"]).notes)
+    names = [Family.files.of(settings, s).fingerprint("denoiser") for s in (1, 1, 2)]
+    assert names[0] == names[1] != names[2]
+    assert Family.files.of(settings, 1).text_identity() != Family.files.of(settings, 2).text_identity()
+
+
+def test_random_may_be_asked_for_where_weights_are(family: Family) -> None:
+    drawn = Family.of(ModelSettings(path=FOLDER, weights="random"), only=["denoiser"])
+    pairs = zip(drawn.parts()["denoiser"].parameters(), family.parts()["denoiser"].parameters(), strict=True)
+    assert any(not torch.equal(a, b) for a, b in pairs)
+
+
+def test_the_prediction_is_the_recipes_else_the_schedulers(copy: Path) -> None:
+    def prediction(**settings: Any) -> str:
+        return Family.of(ModelSettings(path=copy, **settings), only=[]).prediction
+
+    assert prediction() == "epsilon"
+    edit(copy / "scheduler" / "scheduler_config.json", prediction_type="v_prediction")
+    assert prediction() == "v"
+    assert prediction(prediction="epsilon") == "epsilon"
+    edit(copy / "scheduler" / "scheduler_config.json", prediction_type="sample")
+    with pytest.raises(WeightsError, match="'sample'") as caught:
+        prediction()
+    assert caught.value.code == "E1409"
