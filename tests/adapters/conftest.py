@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 from torch import Tensor
 
-from mezzotint.adapters.names import Layer, LayerNames
+from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.weights.files import tensor_files
 
 DATA = Path(__file__).parents[1] / "parity" / "data"
@@ -40,6 +40,6 @@ def bases() -> dict[str, Base]:
     return {"sd": opened(DATA / "diffusers" / "tiny_sd"), "sdxl": opened(RECORDS / "tiny_sdxl")}
 
 
-def layer(names: LayerNames, ending: str) -> Layer:
+def layer(names: LayerNames, ending: str) -> LayerName:
     """The first layer whose path ends so."""
     return next(each for each in names.weights if each.path.endswith(ending))

@@ -13,10 +13,10 @@ from mezzotint.adapters import extraction
 from mezzotint.adapters.extraction import RankRule
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, row_lengths
-from mezzotint.adapters.names import Layer
+from mezzotint.adapters.names import LayerName
 
-LAYER = Layer("unet", "mid_block.proj_in")
-CONVOLUTION = Layer("unet", "mid_block.conv1")
+LAYER = LayerName("unet", "mid_block.proj_in")
+CONVOLUTION = LayerName("unet", "mid_block.conv1")
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

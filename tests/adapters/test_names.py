@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mezzotint.adapters.names import Layer, LayerNames
+from mezzotint.adapters.names import LayerName, LayerNames
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
 
@@ -31,11 +31,11 @@ def test_encoders_are_met_under_several_names(bases: dict[str, Any]) -> None:
     one, two = bases["sd"].names, bases["sdxl"].names
     path = "text_model.encoder.layers.0.self_attn.q_proj"
     flat = path.replace(".", "_")
-    assert one.flat[Layer("text_encoder", path)] == f"lora_te_{flat}"
+    assert one.flat[LayerName("text_encoder", path)] == f"lora_te_{flat}"
     for name in (f"lora_te_{flat}", f"lora_te1_{flat}", "lora_te_encoder_layers_0_self_attn_q_proj"):
-        assert one.by_flat[name] == Layer("text_encoder", path)
-    assert two.flat[Layer("text_encoder_2", path)] == f"lora_te2_{flat}"
-    assert two.find("text_encoder_2", path.removeprefix("text_model.")) == Layer("text_encoder_2", path)
+        assert one.by_flat[name] == LayerName("text_encoder", path)
+    assert two.flat[LayerName("text_encoder_2", path)] == f"lora_te2_{flat}"
+    assert two.find("text_encoder_2", path.removeprefix("text_model.")) == LayerName("text_encoder_2", path)
     assert "lora_te_" + flat not in two.by_flat
 
 

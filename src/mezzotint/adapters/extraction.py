@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
-from mezzotint.adapters.names import Layer
+from mezzotint.adapters.names import LayerName
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Remainder:
     """What an approximation leaves of one layer's difference. rank: that was taken. norm: Frobenius, of the difference.
     share: of that norm that is left out, 0 … 1."""
 
-    layer: Layer
+    layer: LayerName
     rank: int
     norm: float
     share: float
@@ -50,14 +50,14 @@ class RankRule:
 
 
 def extracted(
-    pairs: Iterable[tuple[Layer, Tensor, Tensor]], rule: RankRule, *, least: float = 0.0
+    pairs: Iterable[tuple[LayerName, Tensor, Tensor]], rule: RankRule, *, least: float = 0.0
 ) -> tuple[Adapter, list[Remainder]]:
     """A LoRA that leads from one model to another, and what it leaves out of each layer.
 
     pairs: layer, weight of the first model, weight of the second, (out, in) or (out, in, k, k). least: layers that no
     number of which differs by more than this are left alone; 0 leaves out those that are equal. Scale is 1.
     """
-    modules: dict[Layer, AdapterModule] = {}
+    modules: dict[LayerName, AdapterModule] = {}
     remainders = []
     for layer, base, tuned in pairs:
         difference = tuned.float() - base.float()
@@ -69,13 +69,13 @@ def extracted(
 
 
 def resized(
-    adapter: Adapter, rule: RankRule, weights: Mapping[Layer, Tensor], shapes: Mapping[Layer, tuple[int, ...]]
+    adapter: Adapter, rule: RankRule, weights: Mapping[LayerName, Tensor], shapes: Mapping[LayerName, tuple[int, ...]]
 ) -> tuple[Adapter, list[Remainder]]:
     """The adapter in another rank, as a LoRA, and what that leaves out of each layer.
 
     weights: of the base, needed for layers that are DoRA; others take their shapes alone.
     """
-    modules: dict[Layer, AdapterModule] = {}
+    modules: dict[LayerName, AdapterModule] = {}
     remainders = []
     for layer, module in adapter.modules.items():
         if module.is_dora:
@@ -87,7 +87,7 @@ def resized(
     return Adapter(modules, adapter.metadata, adapter.layout), remainders
 
 
-def approximated(layer: Layer, difference: Tensor, rule: RankRule) -> tuple[AdapterModule, Remainder]:
+def approximated(layer: LayerName, difference: Tensor, rule: RankRule) -> tuple[AdapterModule, Remainder]:
     """The LoRA nearest to a difference of weights, float32, and what it leaves out."""
     shape = tuple(difference.shape)
     left, values, right = torch.linalg.svd(difference.flatten(1), full_matrices=False)

@@ -1,7 +1,8 @@
 """Files of adapters, read from diffusers' and kohya's layouts and written in either.
 
-Facts: reference of the two layouts in docs/reference/adapter-files.md. What is read is held against the layers of the
-model at hand, name by name and shape by shape: a file of another model is told apart before anything is changed.
+diffusers' layout is that of its `save_lora_weights`, with the settings of peft in the header; kohya's that of
+sd-scripts' and LyCORIS' networks, whose alphas are tensors. What is read is held against the layers of the model at
+hand, name by name and shape by shape: a file of another model is told apart before anything is changed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.adapters.modules import LEAVES, MAGNITUDE, AdapterModule, Kind
-from mezzotint.adapters.names import Layer, LayerNames
+from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
 
@@ -52,7 +53,7 @@ class Adapter:
     know of it, in sentences.
     """
 
-    modules: Mapping[Layer, AdapterModule]
+    modules: Mapping[LayerName, AdapterModule]
     metadata: Mapping[str, str] = field(default_factory=dict)
     layout: Layout = "diffusers"
     notes: tuple[str, ...] = ()
@@ -171,9 +172,9 @@ def _reads_dotted(name: str) -> _Place | None:
     return _Place((match[1], match[2]), leaf)
 
 
-def _grouped(tensors: Mapping[str, Tensor], names: LayerNames) -> tuple[dict[Layer, dict[str, Tensor]], list[str]]:
+def _grouped(tensors: Mapping[str, Tensor], names: LayerNames) -> tuple[dict[LayerName, dict[str, Tensor]], list[str]]:
     """The tensors of each layer by leaf, and the names that are of no layer of the model."""
-    grouped: dict[Layer, dict[str, Tensor]] = defaultdict(dict)
+    grouped: dict[LayerName, dict[str, Tensor]] = defaultdict(dict)
     unknown = []
     for name, tensor in tensors.items():
         place = _reads_flat(name) or _reads_dotted(name)
@@ -188,7 +189,7 @@ def _grouped(tensors: Mapping[str, Tensor], names: LayerNames) -> tuple[dict[Lay
     return dict(grouped), unknown
 
 
-def _module(file: Path, layer: Layer, leaves: dict[str, Tensor], settings: Mapping[str, Any]) -> AdapterModule:
+def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: Mapping[str, Any]) -> AdapterModule:
     tensors = dict(leaves)
     alpha = tensors.pop("alpha", None)
     kinds = {_KIND_OF[leaf] for leaf in tensors if leaf in _KIND_OF}
@@ -212,8 +213,8 @@ def _module(file: Path, layer: Layer, leaves: dict[str, Tensor], settings: Mappi
     own = {key.removeprefix(f"{layer.component}."): value for key, value in settings.items()}
     if not settings or "lora_alpha" not in own:
         return AdapterModule(kind, tensors)
-    told = _by_pattern(own.get("alpha_pattern"), layer.path, own["lora_alpha"])
-    return AdapterModule(kind, tensors, told, bool(own.get("use_rslora")))
+    stated = _by_pattern(own.get("alpha_pattern"), layer.path, own["lora_alpha"])
+    return AdapterModule(kind, tensors, stated, bool(own.get("use_rslora")))
 
 
 _NEEDED: dict[Kind, tuple[tuple[str, ...], ...]] = {
@@ -262,7 +263,7 @@ def _by_pattern(patterns: Mapping[str, float] | None, path: str, otherwise: floa
 
 
 def _notes(
-    modules: Mapping[Layer, AdapterModule], metadata: Mapping[str, str], tensors: Mapping[str, Tensor], dotted: bool
+    modules: Mapping[LayerName, AdapterModule], metadata: Mapping[str, str], tensors: Mapping[str, Tensor], dotted: bool
 ) -> Iterable[str]:
     without = sum(m.alpha is None and not {"lokr_w1", "lokr_w2"} <= m.tensors.keys() for m in modules.values())
     if without and not dotted:
@@ -289,7 +290,7 @@ def _refuse_other(file: Path, header: Iterable[str], unknown: Sequence[str], nam
     )
 
 
-def _refuse_shape(file: Path, layer: Layer, module: AdapterModule, names: LayerNames) -> NoReturn:
+def _refuse_shape(file: Path, layer: LayerName, module: AdapterModule, names: LayerNames) -> NoReturn:
     shapes = ", ".join(f"{leaf} {tuple(tensor.shape)}" for leaf, tensor in sorted(module.tensors.items()))
     raise WeightsError(
         f"{file}: {layer} does not fit: {shapes}, and the layer's weight is {names.weights[layer]}. The adapter is of "
@@ -301,7 +302,9 @@ def _refuse_shape(file: Path, layer: Layer, module: AdapterModule, names: LayerN
 def _described(names: LayerNames) -> str:
     if "text_encoder_2" in names.shapes:
         return "SDXL"
-    width = names.weights.get(Layer("unet", "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"), (0, 0))[1]
+    width = names.weights.get(LayerName("unet", "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"), (0, 0))[
+        1
+    ]
     return {768: "Stable Diffusion 1", 1024: "Stable Diffusion 2"}.get(width, "one with other layers")
 
 

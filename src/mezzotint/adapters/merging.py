@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
-from mezzotint.adapters.names import Layer
+from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError
 
 Weighted = Sequence[tuple[Adapter, float]]
@@ -50,7 +50,7 @@ def joined(adapters: Weighted) -> Adapter:
 
     Raises WeightsError E1436 for what does not add up so: DoRA, LoHa, LoKr, convolutions in three factors.
     """
-    layers: dict[Layer, list[tuple[AdapterModule, float]]] = {}
+    layers: dict[LayerName, list[tuple[AdapterModule, float]]] = {}
     for adapter, strength in adapters:
         for layer, module in adapter.modules.items():
             if module.kind != "lora" or module.is_dora or "lora_mid.weight" in module.tensors:
@@ -84,7 +84,7 @@ def scaled(adapter: Adapter, strength: float) -> Adapter:
     return replace(adapter, modules=modules)
 
 
-def differences(adapter: Adapter, weights: Mapping[Layer, Tensor]) -> Iterator[tuple[Layer, Tensor]]:
+def differences(adapter: Adapter, weights: Mapping[LayerName, Tensor]) -> Iterator[tuple[LayerName, Tensor]]:
     """adapted − W of each layer, float32. weights: at least of the layers that it changes."""
     for layer, module in adapter.modules.items():
         yield layer, module.adapted(weights[layer]) - weights[layer].float()

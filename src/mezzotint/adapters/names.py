@@ -21,7 +21,7 @@ UNET_START = "lora_unet_"
 """What flat names of a denoiser begin with, of every family."""
 
 
-class Layer(NamedTuple):
+class LayerName(NamedTuple):
     """A layer of a model. component: of its folder (`unet`, `text_encoder_2`). path: dotted, as in that component's
     files."""
 
@@ -43,10 +43,10 @@ class LayerNames:
     shapes: Mapping[str, Mapping[str, Shape]]
 
     @cached_property
-    def weights(self) -> dict[Layer, Shape]:
+    def weights(self) -> dict[LayerName, Shape]:
         """Matrices and convolutions, with the shapes of their weights."""
         return {
-            Layer(component, name.removesuffix(".weight")): shape
+            LayerName(component, name.removesuffix(".weight")): shape
             for component, tensors in self.shapes.items()
             if component != "vae"
             for name, shape in tensors.items()
@@ -54,24 +54,24 @@ class LayerNames:
         }
 
     @cached_property
-    def flat(self) -> dict[Layer, str]:
+    def flat(self) -> dict[LayerName, str]:
         """Kohya's name of each layer: of SDXL's denoiser after generative-models' names, else after diffusers'."""
         return {layer: next(self._spellings(layer)) for layer in self.weights}
 
     @cached_property
-    def by_flat(self) -> dict[str, Layer]:
+    def by_flat(self) -> dict[str, LayerName]:
         """The layer behind each flat name, in every spelling that files are met with."""
         layers = {name: layer for layer in self.weights for name in self._spellings(layer)}
         return layers | {name: layer for layer, name in self.flat.items()}
 
-    def find(self, component: str, path: str) -> Layer | None:
+    def find(self, component: str, path: str) -> LayerName | None:
         """The layer of a dotted path; the level `text_model` may be missing, as newer transformers leave it out."""
         for spelling in (path, f"text_model.{path}", path.removeprefix("text_model.")):
-            if Layer(component, spelling) in self.weights:
-                return Layer(component, spelling)
+            if LayerName(component, spelling) in self.weights:
+                return LayerName(component, spelling)
         return None
 
-    def _spellings(self, layer: Layer) -> Iterator[str]:
+    def _spellings(self, layer: LayerName) -> Iterator[str]:
         """Flat names of a layer, the proper one first."""
         path = layer.path.replace(".", "_")
         if not layer.component.startswith("text_encoder"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from mezzotint.adapters.names import Layer, LayerNames
+from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError, did_you_mean
 
 Preset = Literal["attention", "attention+mlp", "all-linear", "all"]
@@ -18,7 +18,7 @@ _OUTER = re.compile(r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*p
 """Layers at a network's ends, which no preset takes."""
 
 
-def chosen(names: LayerNames, component: str, targets: Preset | Sequence[str]) -> list[Layer]:
+def chosen(names: LayerNames, component: str, targets: Preset | Sequence[str]) -> list[LayerName]:
     """The layers of a component that are adapted, in its order.
 
     targets: `attention` is the projections to and from queries, keys and values, as the scripts of diffusers take them;
