@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def start_one(processor: str, threads: int, seed: int) -> None:
     """A run in a process with the setting's environment. Raises CalledProcessError when it fails."""
     words = [sys.executable, __file__, "one", f"--processor={processor}", f"--threads={threads}", f"--seed={seed}"]
-    env = {**os.environ, **PROCESSORS[processor], "OMP_NUM_THREADS": str(threads)}
+    env = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ, **PROCESSORS[processor], "OMP_NUM_THREADS": str(threads)}
     subprocess.run(words, env=env, check=True)
 
 
