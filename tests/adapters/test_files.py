@@ -127,8 +127,15 @@ def pipeline(bases: dict[str, Any]) -> Any:
 IDS = torch.tensor([[3, 7, 1, 2, 9, 4]])
 
 
-@pytest.mark.parametrize("layout", ["diffusers", "kohya"])
-@pytest.mark.parametrize("kind", ["lora", "rslora", "mixed", "dora"])
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [
+        *((kind, "diffusers") for kind in ("lora", "rslora", "mixed", "dora")),
+        # of kohya's layout diffusers takes the commonest alpha for all layers, and drops the lengths of a DoRA
+        ("lora", "kohya"),
+        ("rslora", "kohya"),
+    ],
+)
 def test_diffusers_draws_what_the_merged_model_draws(
     kind: str, layout: Layout, bases: dict[str, Any], pipeline: Any, tmp_path: Path
 ) -> None:
@@ -139,8 +146,6 @@ def test_diffusers_draws_what_the_merged_model_draws(
     )
     if kind == "rslora":
         adapter = Adapter({layer: AdapterModule("lora", m.tensors, 3.0, True) for layer, m in adapter.modules.items()})
-    if layout == "kohya" and kind in ("mixed", "dora"):
-        pytest.skip("diffusers takes the commonest alpha for all, and drops the lengths of a DoRA")
     files.write(adapter, tmp_path / "a.safetensors", base.names, layout)
     before = latents(pipeline, IDS)
     with warnings.catch_warnings():
@@ -200,6 +205,17 @@ def test_half_a_layer_is_named(bases: dict[str, Any], tmp_path: Path) -> None:
     assert caught.value.code == "E1433"
 
 
+@pytest.mark.parametrize("leaf", ["lora_down.weight", "alpha"])
+def test_rank_0_and_an_alpha_of_several_numbers_are_refused(leaf: str, bases: dict[str, Any], tmp_path: Path) -> None:
+    def empty(tensors: dict[str, Tensor]) -> None:
+        name = next(name for name in tensors if name.endswith(leaf))
+        tensors[name] = torch.ones(2) if leaf == "alpha" else tensors[name][:0].clone()
+
+    with pytest.raises(WeightsError, match="rank 0") as caught:
+        files.read(spoilt(tmp_path, empty), bases["sd"].names)
+    assert caught.value.code == "E1433"
+
+
 def test_layers_without_alpha_are_counted(bases: dict[str, Any], tmp_path: Path) -> None:
     path = spoilt(tmp_path, lambda tensors: [tensors.pop(n) for n in list(tensors) if n.endswith("to_v.alpha")])
     adapter = files.read(path, bases["sd"].names)
@@ -222,7 +238,10 @@ def test_a_model_is_no_adapter(bases: dict[str, Any]) -> None:
     assert files.is_adapter(load_file(RECORDS / "files" / "sd_loha_r2_a4.lycoris.safetensors"))
 
 
-@pytest.mark.parametrize("settings", ["{", "[]", '{"unet.lora_alpha": "much"}', '{"unet.alpha_pattern": {"a": []}}'])
+@pytest.mark.parametrize(
+    "settings",
+    ["{", "[]", '{"unet.lora_alpha": NaN}', '{"unet.lora_alpha": "much"}', '{"unet.alpha_pattern": {"a": []}}'],
+)
 def test_settings_that_cannot_be_read_are_no_guess(settings: str, bases: dict[str, Any], tmp_path: Path) -> None:
     tensors = load_file(RECORDS / "files" / "sd_lora_r4_a8.diffusers" / files.DIFFUSERS_NAME)
     save_file(tensors, tmp_path / "a.safetensors", {files.SETTINGS_KEY: settings})

@@ -8,6 +8,7 @@ hand, name by name and shape by shape: a file of another model is told apart bef
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import torch
 from torch import Tensor
 
+from mezzotint import outside
 from mezzotint.adapters.modules import LEAVES, MAGNITUDE, AdapterModule, Kind
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError
@@ -202,6 +204,12 @@ def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: M
             f"{file}: {layer} has {', '.join(sorted(tensors))} and lacks {lacking}; the file is not whole",
             code="E1433",
         )
+    if any(0 in tensor.shape for tensor in tensors.values()) or (alpha is not None and alpha.numel() != 1):
+        raise WeightsError(
+            f"{file}: {layer} has a tensor without numbers (rank 0), or an alpha that is not one number; "
+            "take another copy",
+            code="E1433",
+        )
     if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 1:
         tensors[MAGNITUDE] = tensors[MAGNITUDE][:, None]
     if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 4 and tensors[MAGNITUDE].shape[0] == 1:
@@ -238,13 +246,13 @@ def _settings(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        settings = json.loads(text)
+        settings = outside.parse_json(text)
         numbers = [value for key, value in settings.items() if key.endswith("lora_alpha")]
         tables = [value for key, value in settings.items() if key.endswith("_pattern") and value is not None]
         numbers += [value for table in tables for value in table.values()]
-        if not all(isinstance(value, int | float) for value in numbers):
+        if not all(isinstance(value, int | float) and math.isfinite(value) for value in numbers):
             raise ValueError("a strength that is no number")
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError) as error:
         raise WeightsError(
             f"{file}: the settings in its header ({SETTINGS_KEY}) cannot be read ({error}), so that the strength of "
             "the adapter is not known; write it anew, or take the entry out to have it read with alpha = rank",
