@@ -80,6 +80,11 @@ def is_adapter(names: Iterable[str]) -> bool:
     return any(_reads_flat(name) or _reads_dotted(name) for name in names)
 
 
+def file_at(path: Path) -> Path:
+    """The file that a path means: itself, or the one of diffusers' name in a folder."""
+    return path / DIFFUSERS_NAME if path.is_dir() else path
+
+
 def read(path: Path, names: LayerNames) -> Adapter:
     """Reads an adapter for the model with these layers. path: the file, or a folder with diffusers' name of one.
 
@@ -87,7 +92,7 @@ def read(path: Path, names: LayerNames) -> Adapter:
     another model, E1432 naming a layer whose shape does not fit; E1433 for a layer that lacks a tensor; E1434 for
     settings in its header that cannot be read.
     """
-    file = path / DIFFUSERS_NAME if path.is_dir() else path
+    file = file_at(path)
     header = tensor_files.read_header(file)
     if not is_adapter(header):
         raise WeightsError(

@@ -10,13 +10,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mezzotint import draws
+from mezzotint.adapters.dropout import AddressedDropout, DropoutDraws
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, Kind, row_lengths
 from mezzotint.diffusion import noise
 from mezzotint.errors import WeightsError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 Method = Literal["lora", "rslora", "dora", "loha", "lokr"]
 Init = Literal["kaiming", "gaussian"]
+Factors = Mapping[tuple[str, str], Tensor]
+"""Tensors of adapters by path and leaf."""
 _NAME = "default"
 _LEAVES = {
     "lora_A": "lora_down.weight",
@@ -40,6 +43,9 @@ _LEAVES = {
     },
 }  # fmt: skip
 """Leaf of a file by peft's name of a tensor."""
+ALL_LEAVES = tuple(_LEAVES.values())
+FACTORS = tuple(leaf for leaf in ALL_LEAVES if leaf != MAGNITUDE)
+"""The leaves whose product the change of a weight is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +96,14 @@ def put_on(network: nn.Module, shape: AdapterShape) -> None:
     inject_adapter_in_model(_config(shape, [_own_path(path, own) for path in shape.layers]), network, _NAME)
 
 
+def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
+    """Gives every adapter of a network dropout before its first factor. chance: in (0, 1)."""
+    for name, module in list(network.named_modules()):
+        if name.endswith(".lora_dropout"):
+            path = _file_path(name.removesuffix(".lora_dropout"), network)
+            cast(nn.ModuleDict, module)[_NAME] = AddressedDropout(chance, path, where)
+
+
 def trained(network: nn.Module) -> list[Trained]:
     """The parameters of a network's adapters, sorted by layer and leaf."""
     return sorted(_parameters(network), key=lambda each: each[:2])
@@ -135,7 +149,79 @@ def read_off(network: nn.Module, shape: AdapterShape) -> dict[str, AdapterModule
     tensors: dict[str, dict[str, Tensor]] = {}
     for path, leaf, parameter in trained(network):
         tensors.setdefault(path, {})[leaf] = parameter.detach().to("cpu", copy=True)
-    return {path: _as_module(shape, path, leaves) for path, leaves in tensors.items()}
+    return {path: as_module(shape, path, leaves) for path, leaves in tensors.items()}
+
+
+def shape_of(modules: Mapping[str, AdapterModule], factor: int = -1) -> AdapterShape:
+    """What has to be put on a network to hold these modules. factor: of a LoKr. Raises WeightsError E1440 for several
+    kinds."""
+    methods = {_method_of(module) for module in modules.values()}
+    if len(methods) > 1:
+        raise WeightsError(
+            f"the adapter has layers of several kinds ({', '.join(sorted(methods))}), which are not trained together; "
+            "`mezzotint merge` it into the model and begin a new one",
+            code="E1440",
+        )
+    ranks = {path: module.rank for path, module in modules.items()}
+    alphas = {path: float(m.rank if m.alpha is None else m.alpha) for path, m in modules.items()}
+    (method,) = methods
+    return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, factor)
+
+
+def _method_of(module: AdapterModule) -> Method:
+    if module.kind != "lora":
+        return module.kind
+    return "dora" if module.is_dora else "rslora" if module.rank_stabilized else "lora"
+
+
+def as_module(shape: AdapterShape, path: str, tensors: Mapping[str, Tensor]) -> AdapterModule:
+    """The adapter of a layer as files have it. tensors: its parameters by leaf, which it shares where it can."""
+    leaves = dict(tensors)
+    rank = shape.ranks.get(path, shape.rank)
+    alpha = _alphas(shape).get(path, float(rank if shape.alpha is None else shape.alpha))
+    kind: Kind = "lora" if shape.method in ("lora", "rslora", "dora") else shape.method  # type: ignore[assignment]
+    if MAGNITUDE in leaves:
+        up = leaves["lora_up.weight"]
+        leaves[MAGNITUDE] = leaves[MAGNITUDE].reshape(up.shape[0], *(1,) * (up.ndim - 1))
+    if {"lokr_w1", "lokr_w2"} <= leaves.keys():  # readers take such a module at scale 1
+        leaves["lokr_w1"] = leaves["lokr_w1"] * (alpha / rank)
+    return AdapterModule(kind, leaves, alpha, shape.method == "rslora")
+
+
+def take_out(network: nn.Module, shape: AdapterShape) -> Factors:
+    """Begins with the largest singular vectors of each weight, and takes them out of it: PiSSA (Meng et al.,
+    arXiv:2404.02948). The model computes what it did before. Returns the factors, by path and leaf."""
+    factors: dict[tuple[str, str], Tensor] = {}
+    bases = _base_weights(network)
+    pairs = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
+    for path, weight in bases.items():
+        down, up = (pairs[path, leaf] for leaf in ("lora_down.weight", "lora_up.weight"))
+        scale = as_module(shape, path, {"lora_down.weight": down, "lora_up.weight": up}).scale
+        with torch.no_grad():
+            left, values, right = torch.linalg.svd(weight.float().flatten(1), full_matrices=False)
+            root = (values[: len(down)] / scale).sqrt()
+            down[: len(root)].copy_((root[:, None] * right[: len(root)]).reshape(-1, *down.shape[1:]))
+            up[:, : len(root)].copy_((left[:, : len(root)] * root).reshape(len(up), -1, *up.shape[2:]))
+        factors |= {(path, "lora_down.weight"): down.detach().clone(), (path, "lora_up.weight"): up.detach().clone()}
+    exchange(network, shape, {}, factors)
+    return factors
+
+
+def exchange(network: nn.Module, shape: AdapterShape, before: Factors, after: Factors) -> None:
+    """Puts the products of some factors back into the weights and takes those of others out; equal ones change
+    nothing. By path and leaf."""
+    for path, weight in _base_weights(network).items():
+        products = [_product_of(shape, path, factors, weight) for factors in (before, after)]
+        if not torch.equal(*products):
+            with torch.no_grad():
+                weight.copy_(weight.float() + (products[0] - products[1]))
+
+
+def _product_of(shape: AdapterShape, path: str, factors: Factors, weight: Tensor) -> Tensor:
+    if not factors:
+        return torch.zeros_like(weight, dtype=torch.float32)
+    pair = {leaf: factors[path, leaf].to(weight.device) for leaf in ("lora_down.weight", "lora_up.weight")}
+    return as_module(shape, path, pair).difference(tuple(weight.shape))
 
 
 # --- peft -----------------------------------------------------------------------------------------------------------
@@ -199,18 +285,6 @@ def _base_weights(network: nn.Module) -> dict[str, Tensor]:
         for name, weight in weights.items()
         if name.endswith(ending)
     }
-
-
-def _as_module(shape: AdapterShape, path: str, leaves: dict[str, Tensor]) -> AdapterModule:
-    rank = shape.ranks.get(path, shape.rank)
-    alpha = _alphas(shape).get(path, float(rank if shape.alpha is None else shape.alpha))
-    kind: Kind = "lora" if shape.method in ("lora", "rslora", "dora") else shape.method  # type: ignore[assignment]
-    if MAGNITUDE in leaves:
-        up = leaves["lora_up.weight"]
-        leaves[MAGNITUDE] = leaves[MAGNITUDE].reshape(up.shape[0], *(1,) * (up.ndim - 1))
-    if {"lokr_w1", "lokr_w2"} <= leaves.keys():  # readers take such a module at scale 1
-        leaves["lokr_w1"] = leaves["lokr_w1"] * (alpha / rank)
-    return AdapterModule(kind, leaves, alpha, shape.method == "rslora")
 
 
 # --- initial values -------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from mezzotint.weights.files import fingerprint, pickled
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import state, t5
 from mezzotint.weights.folder.model_folder import find_weights, read_json
+from mezzotint.weights.keymap import Shape
 from mezzotint.weights.layouts import latte as layout
 from mezzotint.weights.model_files import ModelFiles
 
@@ -152,6 +153,10 @@ class Files(ModelFiles):
     def length(self) -> int:
         """Tokens of a caption."""
         return self.settings.max_tokens or self.config.model_max_length
+
+    def shapes(self, name: str) -> Mapping[str, Shape]:
+        """See ModelFiles."""
+        return {key: tuple(tensor.shape) for key, tensor in state.on_meta(self._build(name)).state_dict().items()}
 
     def network(self, name: str) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""

@@ -72,6 +72,7 @@ class Recipe(Section):
                 f"model.train includes {encoders[0]}; "
                 "set data.cache.text=false or train the denoiser alone"
             )
+        yield from self._with_adapter()
         yield from self._unshared()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
@@ -84,6 +85,27 @@ class Recipe(Section):
             yield (
                 "model.last_layers says how much of the text encoder is trained, but model.train does not train it; "
                 "write model.train=[denoiser, text_encoder]"
+            )
+
+    def _with_adapter(self) -> Iterator[str]:
+        """What has no meaning where an adapter is trained and no weight of the model's own."""
+        if not self.model.has_adapter:
+            return
+        export = self.run.export
+        whole = {
+            "run.export.parts": export.parts == "trained",
+            "run.export.trained_file": export.trained_file != "none",
+            "run.export.single_file": export.single_file,
+            "run.export.mindspore_optimizer": export.mindspore_optimizer,
+            "optim.ema.start": self.optim.ema.start is not None,
+            "run.start.optimizer": self.run.start.optimizer is not None,
+        }
+        for name in (name for name, is_set in whole.items() if is_set):
+            yield f"{name} is about a whole model's weights, and model.adapter trains an adapter; leave one of them out"
+        if self.model.adapter.max_norm is not None and self.run.runtime == "fsdp":
+            yield (
+                "model.adapter.max_norm measures whole tensors, and with run.runtime=fsdp no process has any; leave it "
+                "out, or take run.runtime=ddp"
             )
 
     def _unshared(self) -> Iterator[str]:

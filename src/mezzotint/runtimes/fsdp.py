@@ -67,6 +67,8 @@ class Runtime(Processes):
             reduce_dtype=torch.float32,
             cast_forward_inputs=False,  # sizes given as numbers are whole in float32 alone
         )
+        own = {id(p): f"{name}/{at}" for name, part in parts.items() for at, p in part.named_parameters()}
+        places = {name: own[id(parameter)] for name, parameter in trained.items()}
         for block in blocks:
             self._shard(list(block), policy)
         for name in moved:
@@ -75,17 +77,18 @@ class Runtime(Processes):
         for unit in self._units:
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
-        self._take_hold(parts, trained)
+        self._take_hold(parts, places)
         return self._here
 
     def _shard(self, modules: list[nn.Module], policy: MixedPrecisionPolicy) -> FSDPModule:
         fully_shard(modules, mesh=self._mesh, reshard_after_forward=self._lets_go, mp_policy=policy)
         return cast(FSDPModule, modules[-1])
 
-    def _take_hold(self, parts: Mapping[str, nn.Module], trained: Mapping[str, nn.Parameter]) -> None:
-        """Plain parameters over the rows that the library holds, in one storage with them."""
+    def _take_hold(self, parts: Mapping[str, nn.Module], places: Mapping[str, str]) -> None:
+        """Plain parameters over the rows that the library holds, in one storage with them. places: by a trained
+        parameter's name what its network calls it, part in front."""
         now = {f"{part}/{name}": p for part, module in parts.items() for name, p in module.named_parameters()}
-        self._shared = {name: now[name] for name in trained}
+        self._shared = {name: now[at] for name, at in places.items()}
         place, group = int(self._mesh[_SHARD].get_local_rank()), int(self._mesh[_SHARD].size())
         shares = {}
         for name, parameter in self._shared.items():

@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from mezzotint import registry
+from mezzotint.adapters import files as adapter_files
+from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
@@ -44,6 +47,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
+from mezzotint.weights.files import fingerprint
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 
@@ -210,11 +214,13 @@ def _within(recipe: Recipe, timeline: Timeline) -> int:
 
 
 def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
-    """The fingerprints of the parts that stay as they are, in whole or, with `model.freeze` and `model.last_layers`,
-    perhaps in part."""
-    in_part = recipe.model.freeze or recipe.model.last_layers is not None
+    """The fingerprints of the parts that stay as they are, in whole, as beside an adapter, or, with `model.freeze` and
+    `model.last_layers`, perhaps in part; and of the file that an adapter begins with."""
+    in_part = recipe.model.freeze or recipe.model.last_layers is not None or recipe.model.has_adapter
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
-    return {part: files.fingerprint(part) for part in sorted(frozen)}
+    begun = recipe.model.adapter.path
+    own = {} if begun is None else {"adapter": fingerprint.of_file(adapter_files.file_at(begun))}
+    return {part: files.fingerprint(part) for part in sorted(frozen)} | own
 
 
 def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
@@ -330,11 +336,11 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
     family = family_class(recipe).load(files, needed_parts(recipe))
     refuse_unfit(recipe, family.grid)
-    trained = trained_parameters(family.parts(), recipe.model, files.spec.trainable)
+    trained, adapter = what_is_trained(recipe, files, family)
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
-        if name not in recipe.model.train:
-            cast(module, precision.of_frozen(name))
+        if name not in recipe.model.train or adapter is not None:
+            cast(module, precision.of_frozen(name), but=trained.values())
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
     optim = weight_decay.resolved(recipe.optim, family.parts(), list(trained))
@@ -345,14 +351,19 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
     if precision.has_no_masters:
         _refuse_sharded(runtime)
-        for name in recipe.model.train:  # before the update takes them: there are no others
-            cast(family.parts()[name], precision.weights)
+        _cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
-    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, written=runtime.written)
-    if is_apart:
-        for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
-            cast(family.parts()[name], precision.weights)
+    update = Update(
+        trained,
+        optim,
+        ema_decay=resolved.ema_decay,
+        separate_masters=is_apart,
+        written=runtime.written,
+        **({} if adapter is None else {"moved": adapter.shorten}),
+    )
+    if is_apart:  # after the masters are taken: they keep every bit of the file
+        _cast_trained(recipe, family, trained, precision.weights)
     return TrainableModel(
         family=family,
         files=files,
@@ -366,7 +377,28 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         attention=recipe.model.attention,
         recomputed_blocks=recomputed,
         compiled_blocks=compiled,
+        adapter=adapter,
     )
+
+
+def what_is_trained(
+    recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
+) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
+    """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
+    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
+    trained = trained_parameters(family.parts(), recipe.model, files.spec.trainable)
+    if not recipe.model.has_adapter:
+        return trained, None
+    adapter = TrainedAdapter.of(recipe.model, files)
+    return adapter.put_on(family.parts(), recipe.run.seed, values=values), adapter
+
+
+def _cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
+    """Trained parts in a type; of an adapter's, what is trained of them."""
+    for part in [] if recipe.model.has_adapter else recipe.model.train:
+        cast(family.parts()[part], dtype)
+    for parameter in trained.values() if recipe.model.has_adapter else ():
+        parameter.data = parameter.data.to(dtype)
 
 
 @contextmanager

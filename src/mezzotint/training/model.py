@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily, posterior_sample
@@ -36,11 +38,28 @@ class TrainableModel:
     attention: Attention = "auto"
     recomputed_blocks: int = 0
     compiled_blocks: int = 0
+    adapter: TrainedAdapter | None = None
 
     @property
     def trains_text(self) -> bool:
         """Whether a text encoder is trained."""
         return any(group.part in self.family.text_parts for group in self.update.groups)
+
+    def drawing(self, seed: int, step: int, positions: Tensor, device: torch.device) -> AbstractContextManager[None]:
+        """Surrounds forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""
+        return self.adapter.drawing(seed, step, positions, device) if self.adapter else nullcontext()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor that a checkpoint keeps, by flat name."""
+        own = self.adapter.tensors() if self.adapter else {}
+        return self.update.tensors() | self.scale.tensors() | own
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes back a checkpoint's tensors."""
+        self.update.load(tensors)
+        self.scale.load(tensors)
+        if self.adapter is not None:
+            self.adapter.load(tensors, self.family.parts())
 
 
 def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:

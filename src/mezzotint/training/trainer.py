@@ -168,9 +168,10 @@ class Trainer:
             with self.runtime.micro_batch(last=number == len(batches.sizes) - 1):
                 batch = next(in_order)
                 if batch.size:
-                    loss, level = self._loss(batch, batches.step)
-                    with attending(self.model.attention, device):  # what is recomputed takes the same kernel
-                        (loss.total * (self.model.scale.scale / batches.count)).backward()
+                    with self.model.drawing(self.resolved.seed, batches.step, batch.positions, device):
+                        loss, level = self._loss(batch, batches.step)
+                        with attending(self.model.attention, device):  # what is recomputed takes the same kernel
+                            (loss.total * (self.model.scale.scale / batches.count)).backward()
                     if not batch.is_filler:
                         sums.keys += batch.keys
                         sums.total += loss.total.detach()
@@ -243,7 +244,7 @@ class Trainer:
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""
-        return self.model.update.tensors() | self.model.scale.tensors()
+        return self.model.tensors()
 
     def state(self) -> dict[str, Any]:
         """Everything else that a checkpoint keeps, as JSON."""
@@ -254,8 +255,7 @@ class Trainer:
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Takes back a checkpoint's tensors and state."""
-        self.model.update.load(tensors)
-        self.model.scale.load(tensors)
+        self.model.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())
         states = state["callbacks"] if "callbacks" in state else state["observers"]  # what they were called before

@@ -41,7 +41,8 @@ class Update:
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
     parameters are of a smaller type; float32 masters are kept beside them. ema_decay: in the place of
-    `optim.ema.decay`. written: called when parameters were written in place outside of a step.
+    `optim.ema.decay`. written: called when parameters were written in place outside of a step. moved: called after each
+    step with the masters, which it may change in place.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class Update:
         separate_masters: bool,
         ema_decay: float | None = None,
         written: Callable[[], None] = lambda: None,
+        moved: Callable[[Mapping[str, Tensor]], None] = lambda masters: None,
     ) -> None:
         self._settings = settings
+        self._moved = moved
         self._written = written
         self._trained = dict(trained)
         self._separate = separate_masters
@@ -99,6 +102,7 @@ class Update:
                 reads = self._steps[group.part].reads_on_host
                 for names in self._chunks[group.name]:
                     self._step(group, names, coefficients, loss_scale, on_host if reads else found_inf, lr[group.name])
+            self._moved(self._masters)
             if self._separate:
                 torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
             if update_ema and self.ema is not None:

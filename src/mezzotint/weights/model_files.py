@@ -18,6 +18,8 @@ from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import scheduler_file
 from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.keymap import Shape
+from mezzotint.weights.single_file.modelspec import Description
 
 Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
 ConfigConstraint = tuple[str, Any, Any]
@@ -98,6 +100,15 @@ class ModelFiles(ABC):
         )
 
     @abstractmethod
+    def shapes(self, part: str) -> Mapping[str, Shape]:
+        """The shape of every tensor of a part, by the names of files in diffusers' layout. No memory is taken for
+        values. Raises WeightsError."""
+
+    def trainable_shapes(self) -> dict[str, Mapping[str, Shape]]:
+        """`shapes` of all parts that can be trained, by their folders in diffusers' layout."""
+        return {self.spec.folders[part]: self.shapes(part) for part in self.spec.trainable if part in self.parts}
+
+    @abstractmethod
     def network(self, part: str) -> nn.Module:
         """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError."""
 
@@ -124,6 +135,10 @@ class ModelFiles(ABC):
     def media_identity(self) -> str:
         """What latents depend on besides the placed pixels: VAE weights and configuration, scaling, tiling. One line
         of text."""
+
+    def description(self, title: str) -> Description | None:
+        """What a header says of the model; None of families that ModelSpec has no word for."""
+        return None
 
     def text_shape(self) -> tuple[int, int] | None:
         """Tokens and width of the text that the denoiser takes, from its configuration, where no encoder has to be

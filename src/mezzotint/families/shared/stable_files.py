@@ -31,11 +31,13 @@ from mezzotint.weights.folder.model_folder import (
     tokenizer_files,
 )
 from mezzotint.weights.folder.other_vae import OtherVae, open_vae
-from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.keymap import KeyMap, Shape
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.match_tensors import ComponentInFile
+from mezzotint.weights.single_file.modelspec import Description
 from mezzotint.weights.single_file.overlay import OverlaidComponent, Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
+from mezzotint.weights.single_file.writing import described
 
 Configs = Mapping[str, Mapping[str, Any]]
 _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
@@ -139,6 +141,10 @@ class StableFiles(ModelFiles):
             raise self._without_weights(self.where(part).parent)
         return weights
 
+    def shapes(self, part: str) -> Mapping[str, Shape]:
+        """See ModelFiles."""
+        return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
+
     def network(self, part: str) -> nn.Module:
         """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError E1402 to E1409."""
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
@@ -208,6 +214,10 @@ class StableFiles(ModelFiles):
         """See ModelFiles."""
         scale, shift = self.scaling
         return f"sd-media-1 vae={self.fingerprint('vae')} scale={scale!r} shift={shift!r} tiling=off"
+
+    def description(self, title: str) -> Description | None:
+        """See ModelFiles."""
+        return described(self.folder, self.prediction, title)
 
     def length(self, part: str) -> int:
         """Tokens of a caption for a text encoder, start and end included."""

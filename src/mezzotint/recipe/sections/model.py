@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from mezzotint import registry
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, InputPath, ModelPath, Section, as_list
 from mezzotint.recipe.families import base as families
+from mezzotint.recipe.sections.adapter import AdapterSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Paths = Annotated[tuple[InputPath, ...], BeforeValidator(as_list)]
@@ -91,6 +92,9 @@ class ModelSettings(Section):
     such as `!text_encoder/*embeddings*` with `model.last_layers`; one after `~` may match nothing, which a note then
     says."""
 
+    adapter: AdapterSettings = AdapterSettings()
+    """An adapter that is trained in the place of the parts' own weights."""
+
     attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"], ALLOW] = "auto"
     """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
     slow and exact to follow; `slice` is that formula for half of the heads at a time, which spares memory only while
@@ -129,6 +133,9 @@ class ModelSettings(Section):
                 "model.over lays files over the plain weights of a model, and model.weights=random and "
                 "model.ema_weights=use have none; leave one of them out"
             )
+        if self.has_adapter and (self.freeze or self.last_layers is not None):
+            name = "freeze" if self.freeze else "last_layers"
+            yield f"model.{name} is for the model's own weights; of an adapter, name layers in model.adapter.targets"
 
     def _of_others(self) -> Iterator[str]:
         """What has no meaning for this family: what it refuses, and the sections of others."""
@@ -143,6 +150,11 @@ class ModelSettings(Section):
             f"model.family={self.family}: {why}; leave {'them' if several else 'it'} out"
             + (f", or set model.family={taking[0]}" if len(taking) == 1 else "")
         )
+
+    @property
+    def has_adapter(self) -> bool:
+        """Whether an adapter is trained, and no weight of the model's own."""
+        return self.adapter.is_trained
 
     @property
     def trained_encoders(self) -> tuple[str, ...]:

@@ -82,6 +82,11 @@ class ExportSettings(Section):
     the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
     `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
 
+    adapter: Annotated[Literal["diffusers", "kohya", "both"], FREE] = "both"
+    """Of a run that trains an adapter (`model.adapter`), which files of it are written, into a folder of their own:
+    `diffusers` is `pytorch_lora_weights.safetensors`, which its `load_lora_weights` reads; `kohya` `NAME.safetensors`
+    after `run.name`, which A1111, Forge and ComfyUI read. LoHa and LoKr have kohya's alone."""
+
     trained_file: Annotated[Literal["none", "safetensors", "mindspore"], FREE] = "none"
     """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models: `safetensors`, or
     `mindspore` for a checkpoint of MindSpore's (.ckpt, of family sdxl). {what} of its name is what is in it, such as

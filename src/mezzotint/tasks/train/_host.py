@@ -151,7 +151,10 @@ class TrainHost(RunHost):
             "name": exports.name_of(self.recipe, trainer, ema),
             "name_alone": exports.name_of(self.recipe, trainer, ema, alone=True),
         }
-        return exports.write(self.model, self.recipe, settings, self.folder.exports, whole, **names)
+        facts = exports.facts(self.recipe, trainer)
+        return exports.write(
+            self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say, **names
+        )
 
 
 def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: int) -> list[Callback]:

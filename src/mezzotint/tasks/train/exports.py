@@ -3,13 +3,16 @@ of it alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from torch import Tensor
 
 from mezzotint import durable
+from mezzotint.adapters import files, header
+from mezzotint.adapters.files import Layout
+from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
@@ -17,8 +20,10 @@ from mezzotint.recipe.sections.run import ExportSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.convert.convert import single_file_of
 from mezzotint.training.model import TrainableModel
+from mezzotint.training.precision.policy import DTYPES
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.files import mindspore
+from mezzotint.weights.single_file import modelspec
 
 
 def require_possible(recipe: Recipe) -> None:
@@ -60,11 +65,13 @@ def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = Fa
 
 def write(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, place: Path, weights: Mapping[str, Tensor], *,
-    name: str, name_alone: str,
+    name: str, name_alone: str, facts: Mapping[str, object], say: Callable[[str], None],
 ) -> list[Path]:  # fmt: skip
     """Writes weights, trained ones by `part/parameter`, into the folder `place`: the model as a folder called `name`,
     or the file of what was trained; before it the file of `run.export.trained_file`, called `name_alone`, where that is
-    another one. Returns what was written. Raises what exporting raises, StorageError E1701."""
+    another one. Of an adapter, a folder called `name` with its files. facts: of the run, for their headers. say: gets
+    sentences about what readers of them misread. Returns what was written. Raises what exporting raises, StorageError
+    E1701."""
 
     def parts(stem: str, *, mindspore_file: bool) -> Path:
         ending = mindspore.SUFFIX if mindspore_file else ".safetensors"
@@ -76,6 +83,8 @@ def write(
             model.family.export_parts(target, recipe.model.train, model.files, weights=on_cpu, dtype=dtype)
         return target
 
+    if model.adapter is not None:
+        return [_adapter(model, model.adapter, recipe, settings, place / name, weights, facts, say)]
     if settings.parts == "trained":
         written = [parts(name, mindspore_file=settings.mindspore)]
     else:
@@ -87,23 +96,55 @@ def write(
 
 
 def _folder(model: TrainableModel, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor]) -> Path:
-    export = partial(
-        model.family.export,
-        files=model.files,
-        weights=weights,
-        dtype=settings.dtype,
-        schedule=model.objective.schedule,
-        trained_form=model.objective.parameterization,
-    )
-    if target.exists():  # an earlier one goes when the new one is whole
-        with durable.replacing(target) as aside:
-            export(aside)
-    else:
-        with durable.storage_errors(target):
-            export(target)
+    with _new_or_replaced(target) as folder:
+        model.family.export(
+            folder,
+            model.files,
+            weights=weights,
+            dtype=settings.dtype,
+            schedule=model.objective.schedule,
+            trained_form=model.objective.parameterization,
+        )
     if settings.single_file:
         ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
         single_file_of(target, settings.single_file_folder or target.parent, settings.single_file_dtype, ending)
+    return target
+
+
+@contextmanager
+def _new_or_replaced(target: Path) -> Iterator[Path]:
+    """Where a folder is to be written: an earlier one goes when the new one is whole."""
+    if target.exists():
+        with durable.replacing(target) as aside:
+            yield aside
+    else:
+        with durable.storage_errors(target):
+            yield target
+
+
+def _adapter(
+    model: TrainableModel, trained: TrainedAdapter, recipe: Recipe, settings: ExportSettings, target: Path,
+    weights: Mapping[str, Tensor], facts: Mapping[str, object], say: Callable[[str], None],
+) -> Path:  # fmt: skip
+    """An adapter's files in a folder, each whole or not there."""
+    adapter = trained.as_file({name: tensor.detach().cpu() for name, tensor in weights.items()})
+    base = {part: model.files.fingerprint(part) for part in trained.folders}
+    description = model.files.description(recipe.run.name)
+    words = header.entries(adapter, recipe.model.adapter, base, description, {"output_name": recipe.run.name, **facts})
+    seal = modelspec.seal if description is not None else None
+    kinds = {module.kind for module in adapter.modules.values()}
+    layouts: list[Layout] = ["diffusers", "kohya"] if settings.adapter == "both" else [settings.adapter]
+    if kinds != {"lora"} or "transformer" in trained.folders.values():
+        layouts = ["kohya"] if kinds != {"lora"} else ["diffusers"]
+    with _new_or_replaced(target) as folder:
+        folder.mkdir(parents=True, exist_ok=True)
+        for layout in layouts:
+            file = folder / (files.DIFFUSERS_NAME if layout == "diffusers" else f"{recipe.run.name}.safetensors")
+            notes = files.write(
+                adapter, file, trained.names, layout, metadata=words, dtype=DTYPES[settings.dtype], seal=seal
+            )
+            for note in notes if len(layouts) == 1 or layout == "kohya" else ():
+                say(f"{file.name}: {note}")
     return target
 
 
@@ -116,3 +157,22 @@ def is_made(folder: RunFolder, step: int) -> bool:
             case "started" | "resumed", int(at) if at < step:
                 return False
     return False
+
+
+def facts(recipe: Recipe, trainer: Trainer) -> dict[str, object]:
+    """What a file says of the run that made it, by kohya's names."""
+    data, optim, progress = recipe.data, recipe.optim, trainer.progress
+    return {
+        "steps": progress.step,
+        "max_train_steps": progress.last_step,
+        "epoch": progress.epoch + 1,
+        "seed": trainer.resolved.seed,
+        "learning_rate": optim.lr,
+        "optimizer": optim.optimizer.kind,
+        "lr_scheduler": optim.schedule.kind,
+        "total_batch_size": data.batch_size * optim.accumulation,
+        "resolution": data.resolution,
+        "mixed_precision": "no" if recipe.run.precision == "fp32" else recipe.run.precision,
+        "clip_skip": recipe.model.clip_skip + 1 if recipe.model.clip_skip else None,
+        "sd_model_name": recipe.model.path.name,
+    }

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -78,10 +78,11 @@ class Precision:
         )
 
 
-def cast(module: nn.Module, dtype: torch.dtype) -> None:
+def cast(module: nn.Module, dtype: torch.dtype, *, but: Iterable[Tensor] = ()) -> None:
     """Changes the type of a module's floating numbers, in place, by torch's own rule: libraries wrap `to` with rules
-    of theirs."""
-    nn.Module.to(module, dtype=dtype)
+    of theirs. but: parameters that keep theirs."""
+    kept = {id(parameter) for parameter in but}
+    nn.Module._apply(module, lambda t: t.to(dtype) if t.is_floating_point() and id(t) not in kept else t)
 
 
 class LossScale:

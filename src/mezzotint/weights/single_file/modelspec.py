@@ -18,7 +18,9 @@ IMPLEMENTATION = "https://github.com/Stability-AI/generative-models"
 
 _START = "modelspec."
 _HASH = "modelspec.hash_sha256"
-_OPEN = "0x" + "0" * 64
+LEGACY_HASH = "sshs_model_hash"
+"""The same hash in kohya's words, without `0x`: by it programs know an adapter again."""
+OPEN = "0x" + "0" * 64
 _KEPT = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
 
 
@@ -58,7 +60,7 @@ class Description:
             "resolution": f"{self.resolution}x{self.resolution}",
             "prediction_type": self.prediction,
         }
-        start = others | {"format": "pt", _HASH: _OPEN, f"{_START}title": self.title} | kept
+        start = others | {"format": "pt", _HASH: OPEN, f"{_START}title": self.title} | kept
         return start | {_START + name: value for name, value in words.items()}
 
 
@@ -88,8 +90,10 @@ def seal(path: Path) -> None:
     with path.open("r+b") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
-        assert header["__metadata__"][_HASH] == _OPEN, path
-        words = header["__metadata__"] | {_HASH: f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"}
+        assert header["__metadata__"][_HASH] == OPEN, path
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        words = header["__metadata__"] | {_HASH: f"0x{digest}"}
+        words |= {LEGACY_HASH: digest} if LEGACY_HASH in words else {}
         sealed = header | {"__metadata__": dict(sorted(words.items()))}
         text = json.dumps(sealed, separators=(",", ":"), ensure_ascii=False).encode()
         assert len(text) <= length, path  # the same entries in another order; the format pads with spaces
