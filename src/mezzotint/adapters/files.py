@@ -81,8 +81,11 @@ def is_adapter(names: Iterable[str]) -> bool:
 
 
 def file_at(path: Path) -> Path:
-    """The file that a path means: itself, or the one of diffusers' name in a folder."""
-    return path / DIFFUSERS_NAME if path.is_dir() else path
+    """The file that a path means: itself; in a folder the one of diffusers' name, or the only one."""
+    if not path.is_dir() or (path / DIFFUSERS_NAME).exists():
+        return path / DIFFUSERS_NAME if path.is_dir() else path
+    there = sorted(path.glob("*.safetensors"))
+    return there[0] if len(there) == 1 else path / DIFFUSERS_NAME
 
 
 def read(path: Path, names: LayerNames) -> Adapter:

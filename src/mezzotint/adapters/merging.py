@@ -6,11 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
+from mezzotint.adapters.networks import file_weights
 from mezzotint.errors import WeightsError
 
 Weighted = Sequence[tuple[Adapter, float]]
@@ -43,6 +44,16 @@ def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) ->
                 code="E1416",
             )
     return result
+
+
+def merge_into(network: nn.Module, component: str, adapters: Weighted) -> None:
+    """Puts adapters into the weights of a network, in place, as `merged`. component: of a model folder. Raises
+    WeightsError E1416."""
+    weights = file_weights(network)
+    with torch.no_grad():
+        for name, weight in merged(component, weights, adapters).items():
+            if weight is not weights[name]:
+                weights[name].copy_(weight)
 
 
 def joined(adapters: Weighted) -> Adapter:

@@ -90,10 +90,16 @@ def put_on(network: nn.Module, shape: AdapterShape) -> None:
     """
     require_peft()
     from peft import inject_adapter_in_model
+    from peft.tuners.tuners_utils import BaseTunerLayer
 
     network.requires_grad_(False)
     own = {name for name, _ in network.named_modules()}
     inject_adapter_in_model(_config(shape, [_own_path(path, own) for path in shape.layers]), network, _NAME)
+    if shape.method in ("loha", "lokr"):  # whose layers draw in training, whatever their dropout is
+        for module in network.modules():
+            if isinstance(module, BaseTunerLayer):
+                module.eval()
+                vars(module)["train"] = lambda mode=True, layer=module: layer
 
 
 def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
@@ -262,8 +268,13 @@ def _own_path(path: str, own: set[str]) -> str:
     return path if path in own else short
 
 
+def file_weights(network: nn.Module) -> dict[str, nn.Parameter]:
+    """The parameters of a network without adapters, by the names of its files."""
+    return {_file_path(name, network): parameter for name, parameter in network.named_parameters()}
+
+
 def _file_path(path: str, network: nn.Module) -> str:
-    """The path in files of a layer of the network at hand."""
+    """The path in files of a layer, or a parameter, of the network at hand."""
     flat_encoder = type(network).__name__ == "CLIPTextModel" and not path.startswith("text_model.")
     return f"text_model.{path}" if flat_encoder else path
 

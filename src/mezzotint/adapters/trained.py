@@ -43,6 +43,8 @@ class TrainedAdapter:
     shapes: Mapping[str, AdapterShape]
     begun: Adapter | None = None
     dropout: DropoutDraws = field(default_factory=DropoutDraws)
+    numbers: dict[str, int] = field(default_factory=dict)
+    """How many it has trained of each part, once it is put on."""
     _taken: dict[str, Tensor] = field(default_factory=dict)
     """By parameter's name, the factors that `pissa` has taken out of the weights."""
 
@@ -58,10 +60,11 @@ class TrainedAdapter:
         layers = _layers(settings.targets, names, folders)
         return cls(settings, names, folders, {part: _shape(settings, part, layers[part]) for part in folders})
 
-    @property
-    def size(self) -> int:
-        """How many layers it changes."""
-        return sum(len(shape.layers) for shape in self.shapes.values())
+    def __str__(self) -> str:
+        shape = next(iter(self.shapes.values()))
+        ranks = sorted({shape.ranks.get(path, shape.rank) for shape in self.shapes.values() for path in shape.layers})
+        rank = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
+        return f"{shape.method} of {rank}"
 
     def put_on(self, parts: Mapping[str, nn.Module], seed: int = 0, *, values: bool = True) -> dict[str, nn.Parameter]:
         """Puts it on the networks, which are frozen, with the values that training begins with; returns its parameters
@@ -81,7 +84,9 @@ class TrainedAdapter:
             if values and self.settings.init == "pissa":
                 taken = networks.take_out(network, shape)
                 self._taken |= {f"{part}/{path}.{leaf}": factor for (path, leaf), factor in taken.items()}
-            parameters |= {f"{part}/{path}.{leaf}": parameter for path, leaf, parameter in networks.trained(network)}
+            mine = {f"{part}/{path}.{leaf}": parameter for path, leaf, parameter in networks.trained(network)}
+            self.numbers[part] = sum(parameter.numel() for parameter in mine.values())
+            parameters |= mine
         return parameters
 
     @contextmanager
@@ -106,11 +111,13 @@ class TrainedAdapter:
             for path, tensors in of_part.items()
         }
 
-    def as_file(self, weights: Mapping[str, Tensor]) -> Adapter:
-        """What is written of its parameters: the change of the model's own weights. weights: by name, on the CPU."""
+    def as_file(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor] | None = None) -> Adapter:
+        """What is written of its parameters: the change of the model's own weights. weights: by name, on the CPU. kept:
+        what a checkpoint keeps besides; None is its own `tensors`."""
         modules = self.modules(weights)
-        if self._taken:
-            begun = self.modules({name: factor.cpu() for name, factor in self._taken.items()})
+        taken = {n.removeprefix(START): t.cpu() for n, t in (kept if kept is not None else self.tensors()).items()}
+        if taken:
+            begun = self.modules(taken)
             modules = {layer: _less(module, begun[layer]) for layer, module in modules.items()}
         return Adapter(modules)
 

@@ -42,7 +42,7 @@ from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
-from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
+from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
@@ -395,10 +395,11 @@ def what_is_trained(
 
 def _cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
     """Trained parts in a type; of an adapter's, what is trained of them."""
-    for part in [] if recipe.model.has_adapter else recipe.model.train:
+    if recipe.model.has_adapter:
+        cast_parameters(trained, dtype)
+        return
+    for part in recipe.model.train:
         cast(family.parts()[part], dtype)
-    for parameter in trained.values() if recipe.model.has_adapter else ():
-        parameter.data = parameter.data.to(dtype)
 
 
 @contextmanager

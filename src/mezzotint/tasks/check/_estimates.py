@@ -207,6 +207,8 @@ def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> 
     numbers = {part.name: part.parameters for part in memory.parts}
     of_folder = DTYPES[export.dtype].itemsize
     of_file = DTYPES[export.single_file_dtype or export.dtype].itemsize
+    if recipe.model.has_adapter:
+        return sum(part.trained for part in memory.parts) * of_folder * (2 if export.adapter == "both" else 1)
     trained_file = sum(numbers[part] for part in recipe.model.train) * of_file
     if export.parts == "trained":
         return trained_file

@@ -29,11 +29,10 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
-from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files
+from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, what_is_trained
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
-from mezzotint.training.precision.policy import DTYPES, Precision, cast
-from mezzotint.training.trainable import trained_parameters
+from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import ModelFiles
 
@@ -85,6 +84,8 @@ class Memory:
     activations: Mapping[Size, Activations]
     grid: Grid
     text_numbers: int
+    adapter: str = ""
+    """What is trained in the place of the parts' weights, in words."""
 
     @property
     def worst(self) -> int:
@@ -129,6 +130,7 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         activations={size: activations(upright(size), count) for size, count in samples.items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
+        adapter=str(outline.adapter or ""),
     )
 
 
@@ -164,9 +166,14 @@ class Outline:
         self.files, self.family = described(family_class(recipe), recipe.model)
         if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
             self.files.network(self.files.spec.text_parts[0])  # says which is nowhere, and where to get it
+        self.trained, self.adapter = what_is_trained(recipe, self.files, self.family, values=False)
         for name, module in self.family.parts().items():
-            cast(module, self.precision.weights if name in recipe.model.train else self.precision.of_frozen(name))
-        self.trained = trained_parameters(self.family.parts(), recipe.model, self.files.spec.trainable)
+            is_own = name in recipe.model.train and self.adapter is None
+            cast(
+                module, self.precision.weights if is_own else self.precision.of_frozen(name), but=self.trained.values()
+            )
+        if self.adapter is not None:
+            cast_parameters(self.trained, self.precision.weights)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
         optim = with_values(recipe.optim, {"ema.device": "same"})
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))

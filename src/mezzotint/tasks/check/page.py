@@ -163,7 +163,8 @@ def _parameters(checked: Checked) -> Iterator[str]:
         moves = "frozen" if part.loaded else "frozen, not loaded: what it makes is cached"
         if part.trained:
             rest = part.parameters - part.trained
-            moves = f"{part.trained:,} of them trained, {rest:,} frozen" if rest else "trained"
+            of_adapter = f" ({checked.memory.adapter})" if checked.memory and checked.memory.adapter else ""
+            moves = f"{part.trained:,} of them trained{of_adapter}, {rest:,} frozen" if rest else "trained"
         rows.append([part.name, f"{part.parameters:,}", moves])
     yield from _table(rows, "<><", indent="")
 

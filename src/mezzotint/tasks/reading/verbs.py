@@ -140,6 +140,12 @@ _SAMPLE = (
     Switch("--spacing=NAME", "", setting="sample.spacing"),
     Switch("--batch=N", "", aliases=("--batch-size",), setting="sample.batch_size"),
     Switch("--weights=KIND", "of a run: raw, or ema for the average of its weights, which is usual where there is one"),
+    Switch(
+        "--adapter=FILE:SCALE",
+        "an adapter (LoRA and its kin) laid into the model, of any layout; 1 without a scale; several, one switch each",
+        aliases=("--lora",),
+        repeats=True,
+    ),
     Switch("--frames=N", "of models that draw clips", setting="sample.clip.frames"),
     Switch("--rate=FPS", "frames a second of a clip's file", setting="sample.clip.rate"),
     Switch("--out=FOLDER", "where the pictures go; without it a new folder in samples/"),
@@ -249,6 +255,7 @@ VERBS: tuple[Verb, ...] = (
         (
             ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
             ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
+            ("mezzotint sample model/ --adapter=fox.safetensors:0.8 --prompt='a sks fox'", "with an adapter"),
             (
                 "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6",
                 "begins with a picture (img2img); a strength of 1 leaves little of it",

@@ -30,7 +30,7 @@ class SampleArgs:
     """A command line. place: what is drawn from, as written. overrides: `key=value`, those of prompt files and switches
     included, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the recipe's.
     weights, out: None where nothing is said. notes: sentences about the files. numbered: pictures have numbers for
-    names, after those that are there."""
+    names, after those that are there. adapters: files that are laid into the model, with their strengths."""
 
     place: str
     overrides: tuple[str, ...] = ()
@@ -43,6 +43,7 @@ class SampleArgs:
     out: Path | None = None
     notes: tuple[str, ...] = ()
     numbered: bool = False
+    adapters: tuple[tuple[Path, float], ...] = ()
 
 
 def parse(arguments: Sequence[str]) -> SampleArgs:
@@ -82,6 +83,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
             *(["--weights=shadow is now called --weights=ema"] if line.get("--weights") == "shadow" else []),
         ),
         numbered="--numbered" in line,
+        adapters=tuple(_adapter(line, text) for text in line.all("--adapter")),
     )
 
 
@@ -129,6 +131,16 @@ def _whole(line: Words, name: str, text: str) -> int:
     if re.fullmatch(r"\s*-?\d{1,19}\s*", text) is None:
         raise line.wrong(f"{name} is a whole number, got {text!r}")
     return int(text)
+
+
+def _adapter(line: Words, text: str) -> tuple[Path, float]:
+    """`FILE`, or `FILE:0.8` with the strength behind it."""
+    name, colon, number = text.rpartition(":")
+    has_number = bool(colon) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", number) is not None
+    path = Path(name if has_number else text).expanduser()
+    if not path.exists():
+        raise line.wrong(f"--adapter: {path} is not there; write --adapter=FILE, or FILE:0.8 with a strength")
+    return path, float(number) if has_number else 1.0
 
 
 def _weights(line: Words) -> Weights | None:

@@ -68,7 +68,7 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None]) -> Iterator
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
     out = args.out or durable.free_folder(Path("samples") / source.name)
-    model = open_model(source, args.weights)
+    model = open_model(source, args.weights, args.adapters)
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
     if args.numbered:
         drawings = _numbered(out, drawings)

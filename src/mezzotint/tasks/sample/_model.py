@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,10 @@ import torch
 from torch import Tensor
 
 from mezzotint import outside
+from mezzotint.adapters import files as adapter_files
+from mezzotint.adapters import merging
+from mezzotint.adapters.names import LayerNames
+from mezzotint.adapters.trained import START, TrainedAdapter
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError
 from mezzotint.families.base import ModelFamily
@@ -29,7 +33,9 @@ from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
+from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.fingerprint import of_values
+from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file.single_file import family_at
 
 
@@ -113,14 +119,18 @@ def _of_run(recipe: Recipe, folder: RunFolder, name: str) -> ModelSource:
     return ModelSource(recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, said=start.said)
 
 
-def open_model(source: ModelSource, weights: Weights | None) -> SampledModel:
-    """Loads the model, and a checkpoint's weights over it.
+def open_model(
+    source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]] = ()
+) -> SampledModel:
+    """Loads the model, a checkpoint's weights over it, and adapters into it with their strengths.
 
     weights: None takes the average where there is one. Raises what loading raises; CheckpointError E1502 where other
     parts were trained, E1075 where an average is asked for and none is there.
     """
     recipe = source.recipe
     files = open_files(recipe)
+    names = LayerNames(files.trainable_shapes()) if adapters else None
+    laid = [(adapter_files.read(path, names), scale) for path, scale in adapters] if names else []
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = family_class(recipe).load(files)
@@ -128,13 +138,18 @@ def open_model(source: ModelSource, weights: Weights | None) -> SampledModel:
     identity: dict[str, str] = {part: files.fingerprint(part) for part in parts}
     facts: dict[str, str] = {}
     if source.checkpoint is not None:
-        facts = _overlay(family, source.checkpoint, weights)
+        facts = _overlay(family, source.checkpoint, weights, recipe, files)
         identity |= {"checkpoint": facts.pop("sha256")}
     elif weights == "ema":
         raise _no_ema(f"{source.name} is not a run")
+    for part, component in files.spec.folders.items() if laid else ():
+        merging.merge_into(parts[part], component, laid)
+    for path, scale in adapters:
+        facts[f"adapter {path.name}"] = f"{scale:g}"
+        identity[f"adapter {fingerprint.of_file(adapter_files.file_at(path))}"] = repr(scale)
     precision = Precision.of(recipe.run)
     for name, module in parts.items():
-        is_trained = name in recipe.model.train
+        is_trained = name in recipe.model.train and not recipe.model.has_adapter
         cast(module.requires_grad_(False).eval(), precision.weights if is_trained else precision.of_frozen(name))
         module.to(device)
     attention.set_up(parts["denoiser"], recipe.model.attention)
@@ -143,7 +158,9 @@ def open_model(source: ModelSource, weights: Weights | None) -> SampledModel:
     return SampledModel(family, objective.to(device), precision, device, facts)
 
 
-def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> dict[str, str]:
+def _overlay(
+    family: ModelFamily, checkpoint: Path, weights: Weights | None, recipe: Recipe, files: ModelFiles
+) -> dict[str, str]:
     """Puts a checkpoint's weights into the networks. Returns what pictures say of them, and their file's SHA-256."""
     restored = state.read(checkpoint)
     has_ema = any(name.startswith("ema/") for name in restored.tensors)
@@ -152,7 +169,14 @@ def _overlay(family: ModelFamily, checkpoint: Path, weights: Weights | None) -> 
     which: Weights = weights or ("ema" if has_ema else "raw")
     prefix = "ema/" if which == "ema" else "w/"
     chosen = {name.removeprefix(prefix): t for name, t in restored.tensors.items() if name.startswith(prefix)}
-    _copy(family, chosen, checkpoint)
+    if recipe.model.has_adapter:
+        trained = TrainedAdapter.of(recipe.model, files)
+        kept = {name: t for name, t in restored.tensors.items() if name.startswith(START)}
+        adapter = trained.as_file(chosen, kept)
+        for part, component in trained.folders.items():
+            merging.merge_into(family.parts()[part], component, [(adapter, 1.0)])
+    else:
+        _copy(family, chosen, checkpoint)
     manifest = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)
     file = "shadow.safetensors" if which == "ema" else "weights.safetensors"
     return {

@@ -108,9 +108,14 @@ def _model_line(recipe: Recipe) -> str:
 
 
 def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
-    lines, parts = [], model.family.parts()
+    lines, parts, adapter = [], model.family.parts(), model.adapter
+    own = {} if adapter is None else adapter.numbers
+    for part, count in own.items():
+        assert adapter is not None
+        layers = counted(len(adapter.shapes[part].layers), "layer")
+        lines.append(f"{adapter} on {layers} of {part}: {count:,} trained")
     for part, module in parts.items():
-        total = sum(p.numel() for p in module.parameters())  # of which a process may hold a share
+        total = sum(p.numel() for p in module.parameters()) - own.get(part, 0)  # of which a process may hold a share
         moving = sum(p.numel() for name, p in module.named_parameters() if f"{part}/{name}" in model.trained)
         lines.append(f"{part} {moving:,} of {total:,} trained" if moving else f"{part} {total:,} frozen")
     cached = (*model.family.text_parts * recipe.data.cache.text, *("vae",) * recipe.data.cache.latents)

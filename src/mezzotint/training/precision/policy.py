@@ -85,6 +85,12 @@ def cast(module: nn.Module, dtype: torch.dtype, *, but: Iterable[Tensor] = ()) -
     nn.Module._apply(module, lambda t: t.to(dtype) if t.is_floating_point() and id(t) not in kept else t)
 
 
+def cast_parameters(parameters: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
+    """Changes the type of single parameters, in place."""
+    for parameter in parameters.values():
+        parameter.data = parameter.data.to(dtype)
+
+
 class LossScale:
     """The dynamic loss scale of fp16, all on the device: it grows by a factor after a clean window and is divided by it
     on an overflow (Micikevicius et al. 2018, arXiv:1710.03740). Factor and window may change at given steps. A static
