@@ -130,7 +130,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["--ms_amp_level=O0"],
         {"run.precision": "fp32", "run.frozen_dtype": "fp32", "run.vae_dtype": "gone"},
     ),
-    "param_fp16": (["--param_fp16", "True"], {"run.weight_dtype": "same", "run.gradient_sums": "same"}),
+    "param_fp16": (["--param_fp16", "True"], {"run.weight_dtype": "same"}),
     "max_device_memory": (["--max_device_memory", "59GB"], {"run.device_memory": "59GB"}),
 }  # fmt: skip
 
