@@ -42,9 +42,14 @@ NUMBERS = frozenset({"diffusion", "effects", "families", "nets", "parity", "runt
 """Folders whose tests are about numbers. Elsewhere those of a file are that has torch or numpy at hand."""
 
 
+LONG = frozenset({"faults", "families", "journeys", "weights"})
+"""Folders whose files take long. They come first: at the end no process waits for another's long file."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that compare numbers, which `make portable` repeats."""
+    """Marks the tests that compare numbers, which `make portable` repeats; puts those that take long before others."""
     here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
     for item in items:
         names = vars(getattr(item, "module", None) or SimpleNamespace())
         if item.path.relative_to(here).parts[0] in NUMBERS or "torch" in names or "np" in names:
