@@ -55,7 +55,7 @@ def test_a_process_that_takes_a_step_reads_nothing_that_it_does_not_use(tmp_path
     assert done.stdout.splitlines()[-2:] == ["LOADED [] [] True", "COMPILED"]
 
 
-@pytest.mark.parametrize("name", [*late.OPEN, *late.FOR_LATER])
+@pytest.mark.parametrize("name", [*sorted(late.OPEN), *late.FOR_LATER])
 def test_what_waits_is_there_and_comes_whole(name: str) -> None:
     """Every entry is a module of the installed release, and its names are the module's own."""
     if find_spec(name.partition(".")[0]) is None:
