@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -22,7 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from forked import exit_status, fork, free_port, variables
+from forked import exit_status, fork, free_port, import_all, variables
 from model_export import export_model, tiny_model
 from PIL import Image
 
@@ -194,13 +193,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for heavy in (
-            "mezzotint.tasks.train.train",
-            "mezzotint.tasks.cache.cache",
-            "mezzotint.families.sd",
-            "matplotlib.pyplot",
-        ):
-            importlib.import_module(heavy)  # once, here: forked runs then start at once
+        import_all()
         if not gc.get_freeze_count():
             gc.freeze()  # nor does a forked run look through all that again, and copy it by that
         self.model = narrow_model(root / "model")
