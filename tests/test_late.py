@@ -28,9 +28,11 @@ OF_TEXT = ("transformers.modeling_utils", "transformers.loss.loss_utils", "sympy
 
 ONE_STEP = f"""
 import os, sys
+from mezzotint import late
+late.install()
 import mezzotint.tasks.train.train
 early = [name for name in {(*HEAVY, *OF_TEXT, "matplotlib")} if name in sys.modules]
-from mezzotint import cli, late
+from mezzotint import cli
 from mezzotint.training.trainer import Trainer
 whole = Trainer.step
 def step(self, batches):
@@ -53,6 +55,11 @@ def test_a_process_that_takes_a_step_reads_nothing_that_it_does_not_use(tmp_path
     done = subprocess.run([sys.executable, "-c", ONE_STEP], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["LOADED [] [] True", "COMPILED"]
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    late.install()
 
 
 @pytest.mark.parametrize("name", [*sorted(late.OPEN), *late.FOR_LATER])

@@ -1,8 +1,4 @@
-"""Mezzotint trains latent-diffusion models. Importing the package imports nothing heavy: `mezzotint --help` answers at
-once; see `late` for what its modules import."""
-
-from mezzotint import late
+"""Mezzotint trains latent-diffusion models. Importing the package imports nothing else: `mezzotint --help` answers at
+once."""
 
 __version__ = "0.1.0"
-
-late.install()

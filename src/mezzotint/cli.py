@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 
-from mezzotint import __version__, startup
+from mezzotint import __version__, late, startup
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, most_alike
 from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
 
@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
     """
+    late.install()  # in programs of ours alone: who imports a module of ours gets every library as it is
     startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
     startup.leave_out_warnings()

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-IMPORT = "import mezzotint.tasks.train.train"
+IMPORT = "from mezzotint import late; late.install(); import mezzotint.tasks.train.train"
 TO_THE_STEP = """
 import os
 from mezzotint import cli
