@@ -266,7 +266,7 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(fresh: Fa
     for broken, ends_well in (((2,), True), ((4,), False)):
         tried: list[int] = []
 
-        def save(trainer: Any, broken: tuple[int, ...] = broken, tried: list[int] = tried) -> None:
+        def save(trainer: Any, at_once: bool, broken: tuple[int, ...] = broken, tried: list[int] = tried) -> None:
             tried.append(trainer.progress.step)
             if trainer.progress.step in broken:
                 raise StorageError("the disk is full")
@@ -290,7 +290,7 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(fresh: Family) -> None
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
-        fresh, steps, requests=lambda: next(flags), save=lambda t: saved.append(t.progress.step), update_check=None
+        fresh, steps, requests=lambda: next(flags), save=lambda t, at_once: saved.append(t.progress.step), update_check=None
     )
     trainer.run()
     assert saved == [2, 4]

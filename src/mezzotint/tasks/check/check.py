@@ -25,7 +25,7 @@ from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, j
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.runtimes.base import Launch, bytes_of, device_for
+from mezzotint.runtimes.base import Launch, bytes_of, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, held_out
@@ -307,12 +307,7 @@ def _memory_at_hand(device: torch.device, cap: str | None) -> int | None:
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return free if cap is None else min(free, bytes_of(cap))
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * int(available[0]) if available else None
+    return free_memory()
 
 
 def _progress(done: int, total: int) -> None:
