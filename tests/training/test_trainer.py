@@ -290,7 +290,11 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(fresh: Family) -> None
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
-        fresh, steps, requests=lambda: next(flags), save=lambda t, at_once: saved.append(t.progress.step), update_check=None
+        fresh,
+        steps,
+        requests=lambda: next(flags),
+        save=lambda t, at_once: saved.append(t.progress.step),
+        update_check=None,
     )
     trainer.run()
     assert saved == [2, 4]

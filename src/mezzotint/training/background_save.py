@@ -17,15 +17,23 @@ import torch
 from torch import Tensor
 
 from mezzotint import fault_injection
-from mezzotint.recipe.sections.run import SaveSettings
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Runtime, free_memory
 from mezzotint.training import state
 from mezzotint.training.state import PIECE, Transaction, Verified, pieces_of
 from mezzotint.training.update import Update
 
 _BLOCK = 1 << 28
-_ROOM = 1.25
+ROOM = 1.25
+"""How much more memory than a copy takes has to be free for it."""
+
 Result = TypeVar("Result")
+
+
+def is_behind(run: RunSettings) -> bool:
+    """Whether training goes on while checkpoints are written. The optimizer's file for MindONE is made of the weights
+    that the checkpoint has, when that is complete."""
+    return run.save.asynchronous and not run.export.mindspore_optimizer
 
 
 class PinnedCopies:
@@ -161,9 +169,10 @@ class Saves:
     the first alone.
     """
 
-    def __init__(self, folder: Path, runtime: Runtime, settings: SaveSettings, warn: Callable[[str], None]) -> None:
+    def __init__(self, folder: Path, runtime: Runtime, settings: RunSettings, warn: Callable[[str], None]) -> None:
         self.verified = Verified()
-        self._folder, self._runtime, self._settings, self._warn = folder, runtime, settings, warn
+        self._folder, self._runtime, self._warn = folder, runtime, warn
+        self._is_behind, self._keep = is_behind(settings), settings.save.keep
         self._pinned = PinnedCopies()
         self._said: list[str] = []
         self._told_of_room = False
@@ -173,12 +182,12 @@ class Saves:
 
     def reserve(self, update: Update) -> None:
         """Makes ready for copies of what the update keeps on a GPU."""
-        if not self._settings.asynchronous or self._runtime.device.type != "cuda":
+        if not self._is_behind or self._runtime.device.type != "cuda":
             return
         ema = update.ema
         on_host = sum(t.nbytes for t in ema.weights.values()) if ema is not None and ema.device.type == "cpu" else 0
         size, free = update.checkpoint_bytes() - on_host, free_memory()
-        if (self._runtime.is_first or self._runtime.shares) and (free is None or free > _ROOM * size):
+        if (self._runtime.is_first or self._runtime.shares) and (free is None or free > ROOM * size):
             self._pinned.reserve(size)
 
     @property
@@ -189,15 +198,15 @@ class Saves:
     def begin(
         self, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str, at_once: bool
     ) -> None:
-        """Begins a checkpoint of the tensors as they are now; with at_once, without `asynchronous` or where memory is
-        short it is complete on return. Raises as `Transaction.complete`, also of the one that was under way."""
+        """Begins a checkpoint of the tensors as they are now; with at_once, where training waits or memory is short it
+        is complete on return. Raises as `Transaction.complete`, also of the one that was under way."""
         self.end()
         shared = self._runtime if self._runtime.shares else None
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
         mine = transaction.tensors
-        if at_once or not self._settings.asynchronous or self._is_short_of_memory(mine):
+        if at_once or not self._is_behind or self._is_short_of_memory(mine):
             self._complete(transaction, transaction.write(lambda name: pieces_of(mine[name])))
             self._say()
             return
@@ -242,7 +251,7 @@ class Saves:
             return
         self.verified.add(path)
         try:
-            state.prune(self._folder, self._settings.keep, self.verified)
+            state.prune(self._folder, self._keep, self.verified)
         except OSError as error:  # what is written stays written
             self._said.append(f"an old checkpoint could not be removed ({error}); training goes on")
 
@@ -257,7 +266,7 @@ class Saves:
         needed = sum(tensor.nbytes for tensor in tensors.values()) - min(pinned, self._pinned.nbytes)
         needed *= self._runtime.local_size if self._runtime.shares else 1
         free = free_memory()
-        short = free is not None and free < _ROOM * needed
+        short = free is not None and free < ROOM * needed
         if self._runtime.shares:
             short = bool(self._runtime.agree(short))
         if short and not self._told_of_room and free is not None:

@@ -31,6 +31,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -254,11 +255,13 @@ def pieces_of(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _not_finite(numbers: Tensor) -> int:
-    """How many of the numbers are not finite. A sum that is finite has summands that are; so few of them that torch
-    takes no further threads, which training needs."""
-    parts = numbers.split(_SUMMED)
-    suspected = [p for p in parts if not math.isfinite(p.sum(dtype=torch.promote_types(p.dtype, torch.float32)))]
-    return sum(int((~torch.isfinite(part)).sum()) for part in suspected)
+    """How many of the numbers are not finite. A sum that is finite has summands that are."""
+    if numbers.dtype in (torch.float32, torch.float64):
+        with np.errstate(all="ignore"):
+            is_sound = math.isfinite(np.add.reduce(numbers.numpy()))  # in one thread: training needs the others
+    else:  # in parts for which torch takes no further threads
+        is_sound = all(math.isfinite(part.sum(dtype=torch.float32)) for part in numbers.split(_SUMMED))
+    return 0 if is_sound else int((~torch.isfinite(numbers)).sum())
 
 
 def file_of(name: str, ending: str = "") -> str:

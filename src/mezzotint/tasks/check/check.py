@@ -42,6 +42,7 @@ from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import announce, ema_start, exports, resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
+from mezzotint.training.background_save import ROOM
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.weights.folder import publishing
 
@@ -220,6 +221,14 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             checked.notes.append(
                 "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
             )
+        copy, free = checked.memory.copy, free_memory()
+        if copy and free is not None:
+            free = max(0, free - (checked.memory.peak if checked.device.type == "cpu" else 0))
+            if free < ROOM * copy:
+                checked.notes.append(
+                    f"a copy for a checkpoint takes {page.size(copy)}, and {page.size(free)} of the host's memory are "
+                    "free for it: training waits while one is written, as with run.save.asynchronous=false"
+                )
 
 
 def _look_at_writing(checked: Checked) -> None:

@@ -69,8 +69,7 @@ class TrainHost(RunHost):
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.digest,
-            # the optimizer's file is made of the weights that the checkpoint has, when that is complete
-            at_once=at_once or self.recipe.run.export.mindspore_optimizer,
+            at_once=at_once,
         )
         if self.runtime.is_first:
             _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)

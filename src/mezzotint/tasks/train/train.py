@@ -250,7 +250,7 @@ def prepare(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
             resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
-            saves=Saves(folder.checkpoints, runtime, recipe.run.save, lambda text: live.say(f"warning: {text}")),
+            saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
             say=live.say,
         )  # fmt: skip
         host.saves.reserve(model.update)
