@@ -421,10 +421,11 @@ class Trainer:
 
     def _save(self, *, final: bool) -> None:
         self._end_save()
-        failure = ""
+        failure, at_once = "", final or self.owes_export
         try:
-            self.host.save(self, at_once=final or self.owes_export)
-            self._saved_step = self._saving_step = self.progress.step
+            self.host.save(self, at_once=at_once)
+            self._saved_step = self.progress.step
+            self._saving_step = -1 if at_once else self.progress.step
         except StorageError as error:
             failure = _not_saved(self.progress.step, error)
             if not final:
