@@ -62,11 +62,12 @@ def test_killed_again_and_again_it_ends_to_the_bit(shared_world: Any, undisturbe
 @pytest.mark.parametrize(
     "points",
     [
-        ["step.begin@1", "checkpoint.begin@2", "checkpoint.held@1", "checkpoint.file@2", "checkpoint.manifest@1",
-         "checkpoint.renamed@1", "checkpoint.prune@1", "export.begin@1", "export.renamed@1"],
+        ["step.begin@1", "checkpoint.begin@2", "checkpoint.file@2", "checkpoint.manifest@1", "checkpoint.renamed@1",
+         "checkpoint.prune@1", "export.begin@1", "export.renamed@1"],
         ["data.decode@9", "step.backward@5", "step.end@4"],
+        ["checkpoint.held@2"],
     ],
-    ids=["saving", "stepping"],
+    ids=["saving", "stepping", "while-a-thread-saves"],
 )  # fmt: skip
 def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, points: list[str]) -> None:
     """Killed at a point, gone on with, killed at the next. The second save is the first one of a run that goes on."""

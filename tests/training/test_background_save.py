@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,11 @@ from torch import Tensor
 from mezzotint import durable, fault_injection
 from mezzotint.errors import Diverged, StorageError
 from mezzotint.recipe.sections.run import RunSettings, SaveSettings
-from mezzotint.runtimes.base import Launch
+from mezzotint.runtimes.base import Launch, Share
 from mezzotint.runtimes.single import Runtime
 from mezzotint.training import background_save, state
 from mezzotint.training.background_save import PinnedCopies, Saves, Snapshot
-
-SETTINGS = RunSettings()
+from mezzotint.weights.files import tensor_files
 
 
 def tensors(seed: int = 1) -> dict[str, Tensor]:
@@ -110,9 +110,14 @@ def test_what_the_thread_has_written_is_not_copied(tmp_path: Path) -> None:
     assert not snapshot._copies
 
 
-def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_once(tmp_path: Path, gate: Any) -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_once(
+    tmp_path: Path, gate: Any, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """And files that go past the system's cache have the bytes of those that do not."""
     content = tensors()
     begin(saves(tmp_path / "at-once"), 5, content, at_once=True)
+    monkeypatch.setattr(tensor_files, "UNCACHED", 0 if is_large else 1 << 30)
     goes_on = gate("checkpoint.file")
     one = saves(tmp_path / "behind")
     begin(one, 5, content)
@@ -306,3 +311,37 @@ def test_what_has_changed_since_it_was_written_is_hashed_again(tmp_path: Path) -
     file.write_bytes(content)
     begin(one, 3, tensors(3), at_once=True)
     assert [state.step_of(path) for path in state.listed(tmp_path)] == [3, 2, 1], "2 is damaged and does not count"
+
+
+def test_what_processes_share_they_complete_between_two_steps(tmp_path: Path) -> None:
+    """The thread speaks to nobody; what another process has met takes the checkpoint's name from all."""
+    whole = torch.randn(4, 3)
+    answers = ['{"files": {}, "tensors": {}}', '{"error": "the disk is full", "code": "E1701", "kind": "StorageError"}']
+    run, threads = RunSettings(), []
+
+    class Two(Runtime):
+        world_size = 2
+
+        def __init__(self) -> None:
+            super().__init__(torch.device("cpu"), Launch(), run)
+            self.shares = {"denoiser/a": Share((4, 3), 0, 4)}
+
+        def gather(self, text: str) -> tuple[str, ...]:
+            threads.append(threading.current_thread())
+            return text, answers.pop(0)
+
+    one = Saves(tmp_path, Two(), run, print)
+    for step, ends_well in ((1, True), (2, False)):
+        begin(one, step, {"w/denoiser/a": whole})
+        assert one._work is not None
+        wait([one._work])
+        assert not one.is_writing
+        assert state.step_of((state.listed(tmp_path) or [Path("none")])[0]) < step
+        if ends_well:
+            one.end()
+            continue
+        with pytest.raises(StorageError, match="the disk is full"):
+            one.end()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    assert set(threads) == {threading.current_thread()}
+    assert torch.equal(state.read(tmp_path / "step-00000001").tensors["w/denoiser/a"], whole)

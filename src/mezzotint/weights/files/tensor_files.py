@@ -34,6 +34,8 @@ TYPES: Mapping[str, torch.dtype] = {
     "BOOL": torch.bool,
 }  # fmt: skip
 """The type of a number, by its name in a header, in the order in which safetensors writes them."""
+UNCACHED = 1 << 26
+"""From how many bytes on a file is large."""
 SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
 """Bytes of a number, by the name of its type in a header."""
 PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -264,9 +266,11 @@ def write_pieces(
     *,
     seal: Callable[[Path], None] | None = None,
     digest: Digest | None = None,
+    is_cached: bool = True,
 ) -> int:
     """As `write_in_turn`, of the tensors' bytes one after the other, uint8 on the CPU, which nobody looks at here.
-    digest: takes the file's bytes as they are written. Returns the file's size."""
+    digest: takes the file's bytes as they are written. is_cached: whether the system's cache is to hold a large file
+    once it is written. Returns the file's size."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
     for name, info in header.items():
@@ -275,7 +279,7 @@ def write_pieces(
     text = json.dumps(entries, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     with replacing(path) as aside:
-        with aside.open("wb") as file:
+        with aside.open("wb") if is_cached or end < UNCACHED else durable.UncachedFile(aside) as file:
             bare: Iterator[Any] = (piece.numpy().data for piece in pieces)
             for block in itertools.chain([len(text).to_bytes(8, "little") + text], bare):
                 if digest is not None:
