@@ -233,6 +233,19 @@ def test_without_room_for_a_copy_training_waits_and_it_is_said_once(
     assert "1,000,000 bytes of memory are free" in said[0]
 
 
+def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(nbytes: int) -> Tensor:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(background_save, "_pinned", refused)
+    said: list[str] = []
+    one = saves(tmp_path, said=said)
+    one._pinned.reserve(1)
+    begin(one, 1, tensors())
+    assert not one.is_writing
+    assert "page-locked memory for a copy of the checkpoint is not to be had: training waits" in said[0]
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_the_device_waits_and_the_host_does_not() -> None:
     content = {name: tensor.cuda() for name, tensor in tensors().items()}

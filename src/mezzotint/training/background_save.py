@@ -48,6 +48,10 @@ class PinnedCopies:
         """Lets a thread make so much of it, which takes a while, before the first save."""
         self._reserving = in_thread(lambda: self._blocks.extend(_pinned(_BLOCK) for _ in range(nbytes // _BLOCK + 1)))
 
+    def is_to_be_had(self) -> bool:
+        """Whether what was reserved is there, which is waited for."""
+        return self._reserving is None or self._reserving.exception() is None
+
     @property
     def nbytes(self) -> int:
         """The bytes that are there already."""
@@ -56,8 +60,6 @@ class PinnedCopies:
     def take(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], torch.cuda.Event | None]:
         """Sends the tensors off as they are at this place of the device's queue, on a stream of its own, so that what
         is queued later does not wait. Returns their copies, and what tells that they have arrived."""
-        if self._reserving is not None:
-            self._reserving.result()
         copies = self._places(tensors)
         device = next(iter(tensors.values())).device
         if device.type != "cuda":
@@ -186,8 +188,8 @@ class Saves:
             return
         ema = update.ema
         on_host = sum(t.nbytes for t in ema.weights.values()) if ema is not None and ema.device.type == "cpu" else 0
-        size, free = update.checkpoint_bytes() - on_host, free_memory()
-        if (self._runtime.is_first or self._runtime.shares) and (free is None or free > ROOM * size):
+        size = update.checkpoint_bytes() - on_host
+        if (self._runtime.is_first or self._runtime.shares) and self._has_room(size):
             self._pinned.reserve(size)
 
     @property
@@ -264,15 +266,21 @@ class Saves:
         """Whether a copy of the tensors does not fit into the host's memory beside what lies there, on any process."""
         pinned = sum(tensor.nbytes for tensor in tensors.values() if tensor.device.type == "cuda")
         needed = sum(tensor.nbytes for tensor in tensors.values()) - min(pinned, self._pinned.nbytes)
-        needed *= self._runtime.local_size if self._runtime.shares else 1
-        free = free_memory()
-        short = free is not None and free < ROOM * needed
-        if self._runtime.shares:
-            short = bool(self._runtime.agree(short))
-        if short and not self._told_of_room and free is not None:
+        reason = (
+            "" if self._pinned.is_to_be_had() else "page-locked memory for a copy of the checkpoint is not to be had"
+        )
+        if not self._has_room(needed):
+            reason = f"{free_memory() or 0:,} bytes of memory are free and a copy for the checkpoint takes {needed:,}"
+        is_short = bool(self._runtime.agree(bool(reason)) if self._runtime.shares else reason)
+        if is_short and not self._told_of_room:
             self._told_of_room = True
             self._warn(
-                f"{free:,} bytes of memory are free and a copy for the checkpoint takes {needed:,}: training waits "
+                f"{reason or 'another process has no room for a copy of its part of the checkpoint'}: training waits "
                 "while it is written, as with run.save.asynchronous=false"
             )
-        return short
+        return is_short
+
+    def _has_room(self, nbytes: int) -> bool:
+        """Whether so much is free, of each process on this machine that writes a part."""
+        free = free_memory()
+        return free is None or free >= ROOM * nbytes * (self._runtime.local_size if self._runtime.shares else 1)
