@@ -1,5 +1,5 @@
-"""What saving costs, of about a gigabyte of state: against torch.save with fsync in CPU seconds, and against a save
-that training waits for in seconds of a training loop. Ratios of one run, taken in turn; the median of several rounds.
+"""What saving costs, of about a gigabyte of state: against torch.save with fsync in CPU seconds, and against a save at
+once in seconds that a loop of steps waits. Ratios of one run, taken in turn; the median of several rounds.
 
 Each file is removed before the next is written, so that all of them are given memory that this machine has in use."""
 
@@ -56,24 +56,24 @@ def _cpu(tensors: dict[str, Tensor], folder: Path, rounds: int) -> tuple[float, 
     return tuple(statistics.median(taken) / statistics.median(plain) for taken in (alone, pruned))
 
 
-def _stall(tensors: dict[str, Tensor], folder: Path, steps: int = 8) -> float:
-    """How much longer a loop with one save takes than one without, as a share of the same with a save at once."""
-    took: list[float] = []
-    for how in (None, True, False):
-        saves = _saves(folder / f"stall-{how}")
+def _stall(tensors: dict[str, Tensor], folder: Path, steps: int = 4) -> float:
+    """How long a loop of steps waits for its one save, as a share of how long it waits for a save at once."""
+    waited: list[float] = []
+    for at_once in (True, False):
+        saves = _saves(folder / f"stall-{at_once}")
         began = time.monotonic()
-        for step in range(steps):
-            if step == 1 and how is not None:
-                _save(saves, tensors, step, at_once=how)
+        _save(saves, tensors, 1, at_once=at_once)
+        waited.append(time.monotonic() - began)
+        for _ in range(steps):
             _compute(STEP_SECONDS)
+            began = time.monotonic()
             saves.hold()
+            waited[-1] += time.monotonic() - began
             for tensor in tensors.values():
                 tensor.mul_(0.999)
-        took.append(time.monotonic() - began)
         saves.end()
         _remove(folder)
-    nothing, at_once, behind = took
-    return (behind - nothing) / (at_once - nothing)
+    return waited[1] / waited[0]
 
 
 def _compute(seconds: float) -> None:
