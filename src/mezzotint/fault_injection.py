@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 POINTS: dict[str, str] = {
     "checkpoint.begin": "before the partial folder of a checkpoint is made",
+    "checkpoint.held": "after what a checkpoint under way still needs is copied, before the update",
     "checkpoint.file": "after each file of a checkpoint is written and synced",
     "checkpoint.manifest": "after the manifest is written, before the folder is renamed",
     "checkpoint.renamed": "after the folder carries its final name, before old ones are pruned",

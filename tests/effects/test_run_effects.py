@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from mezzotint import fault_injection
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
@@ -392,6 +394,32 @@ def test_timeout_seconds_is_how_long_peers_are_waited_for(groups: list[dict[str,
     for seconds in (7, 1234):
         base.open_runtime(settings_of(runtime="ddp", device="cpu", timeout_seconds=seconds), pair)
     assert [group["timeout"] for group in groups] == [datetime.timedelta(seconds=s) for s in (7, 1234)]
+
+
+# breaks if training waited for a checkpoint all the same, or did not wait where it has to
+@pytest.mark.effect("run.save.asynchronous")
+@pytest.mark.parametrize("behind", [True, False])
+def test_asynchronous_writes_while_training_goes_on(
+    behind: bool, prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = prepare(run__folder=tmp_path / "run", run__save__asynchronous=behind)
+    host, main, goes_on = ready.trainer.host, threading.current_thread(), threading.Event()
+
+    def wait_there(point: str) -> None:
+        if threading.current_thread() is not main:
+            assert goes_on.wait(30)
+
+    monkeypatch.setattr(fault_injection, "reach", wait_there)
+    host.save(ready.trainer, at_once=False)
+    assert host.is_saving() == behind
+    before = {name: tensor.clone() for name, tensor in ready.trainer.tensors().items()}
+    ready.step()
+    checkpoints = tmp_path / "run" / "checkpoints"
+    assert [path.name for path in state.listed(checkpoints)] == ([] if behind else ["step-00000000"])
+    goes_on.set()
+    host.end_save()
+    kept = state.read(checkpoints / "step-00000000").tensors
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in before.items())
 
 
 # --- going on -------------------------------------------------------------------------------------------------------

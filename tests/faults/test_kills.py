@@ -65,8 +65,9 @@ def test_killed_again_and_again_it_ends_to_the_bit(shared_world: Any, undisturbe
         ["step.begin@1", "checkpoint.begin@2", "checkpoint.file@2", "checkpoint.manifest@1", "checkpoint.renamed@1",
          "checkpoint.prune@1", "export.begin@1", "export.renamed@1"],
         ["data.decode@9", "step.backward@5", "step.end@4"],
+        ["checkpoint.held@2"],
     ],
-    ids=["saving", "stepping"],
+    ids=["saving", "stepping", "while-a-thread-saves"],
 )  # fmt: skip
 def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, points: list[str]) -> None:
     """Killed at a point, gone on with, killed at the next. The second save is the first one of a run that goes on."""
@@ -209,7 +210,8 @@ def test_a_full_disk_at_a_scheduled_save_warns_and_training_goes_on(shared_world
 @pytest.mark.faults
 def test_a_flipped_bit_is_named_passed_over_and_the_end_is_the_same(shared_world: Any, undisturbed: Any) -> None:
     world = shared_world
-    assert world.wait(world.fork("flipped", fault="step.begin@8:kill")) == 137
+    waits = {"run__save__asynchronous": False}  # the checkpoint of step 6 is complete when step 8 begins
+    assert world.wait(world.fork("flipped", fault="step.begin@8:kill", **waits)) == 137
     newest = state.newest(world.root / "flipped" / "checkpoints").path
     content = bytearray((newest / "weights.safetensors").read_bytes())
     content[-7] ^= 8

@@ -19,7 +19,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
 from mezzotint.training.callbacks.base import Action, Callback
-from mezzotint.training.callbacks.saving import Saver
+from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.progress import Progress
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -266,7 +266,7 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(fresh: Fa
     for broken, ends_well in (((2,), True), ((4,), False)):
         tried: list[int] = []
 
-        def save(trainer: Any, broken: tuple[int, ...] = broken, tried: list[int] = tried) -> None:
+        def save(trainer: Any, at_once: bool, broken: tuple[int, ...] = broken, tried: list[int] = tried) -> None:
             tried.append(trainer.progress.step)
             if trainer.progress.step in broken:
                 raise StorageError("the disk is full")
@@ -285,12 +285,83 @@ def test_a_save_that_fails_is_tried_again_and_only_the_last_one_counts(fresh: Fa
         assert tried == [2, 4]
 
 
+def events_of(family: Family, count: int, callbacks: Sequence[Callback], **host: Any) -> tuple[Any, list[str]]:
+    """A trainer of so many steps, and what it will ask of its host, in order. A save takes two steps."""
+    events: list[str] = []
+    steps = [step_batches(four_samples(family, (4,)), step) for step in range(count)]
+    left = [0]
+
+    def save(trainer: Any, at_once: bool) -> None:
+        left[0] = 0 if at_once else 2
+        events.append(f"save {trainer.progress.step}{' at once' if at_once else ''}")
+
+    def is_saving() -> bool:
+        left[0] -= 1
+        return left[0] > 0
+
+    named = {name: lambda *_, name=name: events.append(name) for name in ("end_save", "hold_save", "export")}
+    given = {"save": save, "is_saving": is_saving} | named | host
+    trainer = trainer_over(family, steps, callbacks=callbacks, update_check=None, **given)
+    apply = trainer.model.update.apply
+    trainer.model.update.apply = lambda **kwargs: (events.append("apply"), apply(**kwargs))  # type: ignore[method-assign]
+    return trainer, events
+
+
+def test_weights_are_held_before_they_move_and_a_save_ends_between_two_steps(fresh: Family) -> None:
+    trainer, events = events_of(fresh, 5, [Saver([Every(2, "steps")])])
+    trainer.run()
+    step = ["hold_save", "apply"]
+    assert events == [
+        *step, *step, "save 2", *step, *step, "end_save", "save 4", *step, "end_save", "save 5 at once",
+    ]  # fmt: skip
+
+
+def test_a_save_under_way_is_waited_for_before_an_export_and_at_the_end(fresh: Family) -> None:
+    trainer, events = events_of(fresh, 4, [Saver([Every(2, "steps")]), Exporter([Every(3, "steps")])])
+    trainer.run()
+    assert [event for event in events if event not in ("hold_save", "apply")] == [
+        "save 2", "end_save", "export", "save 4 at once",
+    ]  # fmt: skip
+    trainer, events = events_of(fresh, 2, [Saver([Every(1, "steps")]), Exporter([Every(1, "steps")])])
+    trainer.run()
+    assert [event for event in events if event not in ("hold_save", "apply")] == [
+        "save 1 at once", "export", "save 2 at once", "export",
+    ]  # fmt: skip
+
+
+def test_what_a_save_under_way_has_met_is_told_between_two_steps(fresh: Family) -> None:
+    def full() -> None:
+        raise StorageError("the disk is full")
+
+    said: list[str] = []
+    trainer, events = events_of(fresh, 6, [Saver([Every(3, "steps")])], end_save=full, warn=said.append)
+    trainer.run()
+    assert said == ["the checkpoint of step 3 could not be saved: the disk is full"]
+    assert [event for event in events if "save " in event] == ["save 3", "save 6 at once"]
+
+    def diverged() -> None:
+        raise Diverged("nothing was saved", code="E1603")
+
+    given_up: list[bool] = []
+    trainer, events = events_of(
+        fresh, 6, [Saver([Every(3, "steps")])], end_save=diverged, give_up_save=lambda: given_up.append(True)
+    )
+    with pytest.raises(Diverged, match="nothing was saved"):
+        trainer.run()
+    assert trainer.progress.step == 5
+    assert given_up == [True]
+
+
 def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(fresh: Family) -> None:
     steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(9)]
     flags = iter([0, 1, 0, 2, 2])
     saved: list[int] = []
     trainer = trainer_over(
-        fresh, steps, requests=lambda: next(flags), save=lambda t: saved.append(t.progress.step), update_check=None
+        fresh,
+        steps,
+        requests=lambda: next(flags),
+        save=lambda t, at_once: saved.append(t.progress.step),
+        update_check=None,
     )
     trainer.run()
     assert saved == [2, 4]

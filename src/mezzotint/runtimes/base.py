@@ -6,8 +6,9 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -42,6 +43,8 @@ class Runtime:
     it. Gradients are summed, never averaged: the trainer divides by samples."""
 
     world_size: int = 1
+    local_size: int = 1
+    """How many of them are on this machine."""
     rank: int = 0
     shares: Mapping[str, Share] = MappingProxyType({})
     """What this process holds of each trained parameter, where no process holds all of it; empty elsewhere."""
@@ -166,6 +169,21 @@ def device_for(settings: RunSettings, launch: Launch) -> torch.device:
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_of(settings.device_memory) / total), device)
     return device
+
+
+def free_memory() -> int | None:
+    """Bytes of this machine's memory that may be taken, by its own account and by that of the container that the
+    process is in; None where nobody tells."""
+    free = []
+    with suppress(OSError, ValueError, IndexError):
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        free += [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
+    with suppress(OSError, ValueError, IndexError, KeyError):  # of a machine without limits, the first line says max
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text("ascii"))
+        used = dict(line.split() for line in (group / "memory.stat").read_text("ascii").splitlines())
+        free.append(max(0, limit - int((group / "memory.current").read_text("ascii")) + int(used["inactive_file"])))
+    return min(free, default=None)
 
 
 def bytes_of(text: str) -> int:

@@ -19,25 +19,33 @@ Nothing in it is pickled. docs/reference/checkpoint-format.md specifies it for o
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
-from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError
+from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError, WeightsError
 from mezzotint.runtimes.base import Runtime
 from mezzotint.training import sharding
+from mezzotint.training.sharding import OTHER_TENSORS
 from mezzotint.weights.files import tensor_files
 
 SCHEMA, SCHEMA_OF_ROWS = 1, 2
+PIECE = 1 << 20
+"""Bytes of a tensor that are checked, hashed and written at once, while they are near the processor."""
+_SUMMED = 32_000
 _NAME = re.compile(r"step-(\d{8,})")
 _TORCH_NAMES = {
     "F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16",
@@ -51,6 +59,14 @@ class Newest:
 
     path: Path | None
     passed_over: tuple[tuple[Path, str], ...] = ()
+
+
+class DamagedCheckpoint(CheckpointError):
+    """A checkpoint that is not what its manifest says, and why."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"{path}: {reason}; take another checkpoint", code="E1501")
+        self.path, self.reason = path, reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,33 +95,143 @@ def write(
     recipe_digest: str,
     runtime: Runtime | None = None,
 ) -> Path:
-    """Writes a checkpoint into `folder` and returns its path. Either it is complete under its name, or nothing of that
-    name is there.
+    """Writes a checkpoint into `folder` while the caller waits, and returns its path. See Transaction."""
+    one = Transaction(
+        folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=runtime
+    )  # fmt: skip
+    return one.complete(one.write(lambda name: pieces_of(tensors[name])))
 
-    runtime: of processes that share the weights, which all call this together, each with the tensors that it holds;
-    None for one that holds everything. Raises, on each of them, what any has met: Diverged E1603 when a weight is not
-    finite (nothing is written), StorageError when the disk refuses (older ones are untouched).
+
+class Transaction:
+    """A checkpoint that is being written into `folder`: begun, written, completed. Either it is complete under its name
+    in the end, or nothing of that name is there.
+
+    runtime: of processes that share the weights, which all begin and complete this together, each with the tensors that
+    it holds; None for one that holds everything. values: written as they are now. `write` speaks to no other process,
+    so that a thread may do it.
     """
-    final = folder / name_of(step)
-    fault_injection.reach("checkpoint.begin")
-    share, gather = (runtime.share, runtime.gather) if runtime else (str, lambda text: (text,))
-    is_first = runtime is None or runtime.is_first
-    aside = Path(share(str(folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}")))
-    manifest = {"schema": SCHEMA_OF_ROWS if runtime else SCHEMA, "step": step, "recipe": recipe_digest}
-    try:
-        answers = [json.loads(one) for one in gather(_attempt(lambda: _write_mine(aside, final, tensors, runtime)))]
-        failed = [answer for answer in answers if "error" in answer]
-        if not failed:
-            outcome = _attempt(lambda: _complete(aside, final, manifest, answers, values)) if is_first else ""
-            failed = [answer for answer in [json.loads(share(outcome))] if "error" in answer]
-        if failed:
-            kind = Diverged if failed[0]["kind"] == "Diverged" else StorageError
-            raise kind(failed[0]["error"], code=failed[0]["code"])
-    except BaseException:
-        if is_first and aside.exists():
-            durable.remove_tree(aside)
-        raise
-    return final
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        values: Mapping[str, Any],
+        recipe_digest: str,
+        runtime: Runtime | None = None,
+    ) -> None:
+        fault_injection.reach("checkpoint.begin")
+        self.step, self.path = step, folder / name_of(step)
+        self._runtime, self._is_first = runtime, runtime is None or runtime.is_first
+        self._share: Callable[[str], str] = runtime.share if runtime else str
+        self._gather: Callable[[str], tuple[str, ...]] = runtime.gather if runtime else lambda text: (text,)
+        self._aside = Path(self._share(str(folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}")))
+        self._manifest = {"schema": SCHEMA_OF_ROWS if runtime else SCHEMA, "step": step, "recipe": recipe_digest}
+        self._state = durable.json_text(values)
+        self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
+        self._tensors = {n: t.detach() for n, t in tensors.items() if _is_written_here(self._shares[n], runtime)}
+        ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}" if runtime else ""
+        self._headers: dict[str, dict[str, tensor_files.TensorInfo]] = {}
+        by_file: dict[str, dict[str, Tensor]] = {}
+        for name, tensor in self._tensors.items():
+            by_file.setdefault(file_of(name, ending), {})[name] = tensor
+        for file, content in sorted(by_file.items()):
+            self._headers[file] = tensor_files.header_of(content, {name: t.dtype for name, t in content.items()})
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What this process writes, by flat name, in the order in which `write` asks for it."""
+        return {name: self._tensors[name] for header in self._headers.values() for name in header}
+
+    def write(self, pieces: Callable[[str], Iterable[Tensor]]) -> str:
+        """Writes this process's tensors aside, hashed as they are written. pieces: the bytes of a tensor by its flat
+        name, uint8 on the CPU. Returns what `complete` takes: what was written, or what went wrong."""
+        with self._removed_on_failure():
+            return _attempt(lambda: self._write_mine(pieces))
+
+    def complete(self, outcome: str) -> Path:
+        """Adds state and manifest, and gives the checkpoint its name. Raises, on each process, what any has met:
+        Diverged E1603 when a weight is not finite, StorageError when the disk refuses (older checkpoints are
+        untouched)."""
+        with self._removed_on_failure():
+            answers = [json.loads(one) for one in self._gather(outcome)]
+            failed = [answer for answer in answers if "error" in answer]
+            if not failed:
+                last = _attempt(lambda: self._name(answers)) if self._is_first else ""
+                failed = [answer for answer in [json.loads(self._share(last))] if "error" in answer]
+            if failed:
+                kind = Diverged if failed[0]["kind"] == "Diverged" else StorageError
+                raise kind(failed[0]["error"], code=failed[0]["code"])
+        return self.path
+
+    @contextmanager
+    def _removed_on_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._is_first and self._aside.exists():
+                durable.remove_tree(self._aside)
+            raise
+
+    def _write_mine(self, pieces: Callable[[str], Iterable[Tensor]]) -> dict[str, Any]:
+        """Returns size and hash of this process's files, and its part of the manifest's table."""
+        files: dict[str, Any] = {}
+        table: dict[str, dict[str, Any]] = {}
+        not_finite: dict[str, int] = {}
+        with durable.storage_errors(self.path, needed=sum(t.nbytes for t in self._tensors.values())):
+            self._aside.mkdir(parents=True, exist_ok=True)
+            for file, header in self._headers.items():
+                digest = hashlib.sha256()
+                content = self._counted(header, pieces, not_finite)
+                size = tensor_files.write_pieces(self._aside / file, header, content, digest=digest, is_cached=False)
+                files[file] = {"bytes": size, "sha256": digest.hexdigest()}
+                for name in header:
+                    entry = sharding.table_entry(self._tensors[name], file, self._shares[name])
+                    alone = {"shape": entry["shape"], "dtype": entry["dtype"], "file": file}
+                    table[name] = entry if self._runtime else alone
+                fault_injection.reach("checkpoint.file")
+        self._refuse(not_finite)
+        return {"files": files, "tensors": table}
+
+    def _counted(
+        self, names: Iterable[str], pieces: Callable[[str], Iterable[Tensor]], not_finite: dict[str, int]
+    ) -> Iterator[Tensor]:
+        """The pieces, looked at on their way. not_finite: gets how many numbers of a tensor are not finite."""
+        for name in names:
+            tensor = self._tensors[name]
+            for piece in pieces(name):
+                if tensor_files.can_be_checked(tensor) and (count := _not_finite(piece.view(tensor.dtype))):
+                    not_finite[name] = not_finite.get(name, 0) + count
+                yield piece
+
+    def _refuse(self, not_finite: Mapping[str, int]) -> None:
+        """Raises Diverged E1603 for weights, or their average, that are not finite, and WeightsError E1403 for
+        others."""
+        weights = [name for name in self._tensors if name in not_finite and name.startswith(("w/", "ema/"))]
+        if weights:
+            raise Diverged(
+                f"{weights[0]} and {len(weights) - 1} more tensors hold values that are not finite; "
+                "nothing was saved, the newest checkpoint is whole",
+                code="E1603",
+            )
+        for name, count in not_finite.items():
+            raise tensor_files.not_finite(self.path, name, count, self._tensors[name].numel())
+
+    def _name(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name. answers: what
+        each process has written."""
+        with durable.storage_errors(self.path):
+            durable.write_file(self._aside / "state.json", self._state)
+            content = self._state.encode()
+            files = {name: file for answer in answers for name, file in answer["files"].items()}
+            files["state.json"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+            tensors = sharding.joined([answer["tensors"] for answer in answers])
+            durable.write_json(self._aside / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
+            fault_injection.reach("checkpoint.manifest")
+            durable.take_place(self._aside, self.path)
+            fault_injection.reach("checkpoint.renamed")
+        return {}
 
 
 def _attempt(work: Callable[[], dict[str, Any]]) -> str:
@@ -116,29 +242,6 @@ def _attempt(work: Callable[[], dict[str, Any]]) -> str:
         return json.dumps({"error": error.message, "code": error.code, "kind": type(error).__name__})
 
 
-def _write_mine(aside: Path, final: Path, tensors: Mapping[str, Tensor], runtime: Runtime | None) -> dict[str, Any]:
-    """Writes what this process has to write; returns size and hash of its files, and its part of the manifest's
-    table."""
-    shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
-    mine = {name: tensor for name, tensor in tensors.items() if _is_written_here(shares[name], runtime)}
-    refuse_non_finite(mine)
-    ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}" if runtime else ""
-    files: dict[str, Any] = {}
-    table: dict[str, dict[str, Any]] = {}
-    by_file: dict[str, dict[str, Tensor]] = {}
-    for name, tensor in mine.items():
-        by_file.setdefault(file_of(name, ending), {})[name] = tensor.detach()
-        entry = sharding.table_entry(tensor, file_of(name, ending), shares[name])
-        table[name] = entry if runtime else {key: entry[key] for key in ("shape", "dtype")} | {"file": file_of(name)}
-    with durable.storage_errors(final, needed=sum(t.numel() * t.element_size() for t in mine.values())):
-        aside.mkdir(parents=True, exist_ok=True)
-        for file, content in sorted(by_file.items()):
-            tensor_files.write(content, aside / file, {"format": "pt"})
-            files[file] = _size_and_hash(aside / file)
-            fault_injection.reach("checkpoint.file")
-    return {"files": files, "tensors": table}
-
-
 def _is_written_here(share: sharding.Share | None, runtime: Runtime | None) -> bool:
     """Of what is shared by the process that has rows, where no other writes the same; the rest by the first."""
     if runtime is None or share is None or 0 in share.shape:
@@ -146,25 +249,19 @@ def _is_written_here(share: sharding.Share | None, runtime: Runtime | None) -> b
     return runtime.is_writer and share.start < share.stop
 
 
-def _complete(
-    aside: Path, final: Path, manifest: dict[str, Any], answers: list[dict[str, Any]], values: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Adds `state.json` and the manifest to the files that lie aside, and gives the folder its name. answers: what each
-    process has written."""
-    with durable.storage_errors(final):
-        durable.write_json(aside / "state.json", values)
-        manifest["files"] = {name: file for answer in answers for name, file in answer["files"].items()}
-        manifest["files"]["state.json"] = _size_and_hash(aside / "state.json")
-        manifest["tensors"] = sharding.joined([answer["tensors"] for answer in answers])
-        durable.write_json(aside / "manifest.json", manifest)
-        fault_injection.reach("checkpoint.manifest")
-        durable.take_place(aside, final)
-        fault_injection.reach("checkpoint.renamed")
-    return {}
+def pieces_of(tensor: Tensor) -> Iterator[Tensor]:
+    """The bytes of a tensor, uint8 on the CPU, PIECE at a time: views of it where it lies there in one row."""
+    yield from tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8).split(PIECE)
 
 
-def _size_and_hash(path: Path) -> dict[str, Any]:
-    return {"bytes": path.stat().st_size, "sha256": durable.sha256(path)}
+def _not_finite(numbers: Tensor) -> int:
+    """How many of the numbers are not finite. A sum that is finite has summands that are."""
+    if numbers.dtype in (torch.float32, torch.float64):
+        with np.errstate(all="ignore"):
+            is_sound = math.isfinite(np.add.reduce(numbers.numpy()))  # in one thread: training needs the others
+    else:  # in parts for which torch takes no further threads
+        is_sound = all(math.isfinite(part.sum(dtype=torch.float32)) for part in numbers.split(_SUMMED))
+    return 0 if is_sound else int((~torch.isfinite(numbers)).sum())
 
 
 def file_of(name: str, ending: str = "") -> str:
@@ -173,24 +270,9 @@ def file_of(name: str, ending: str = "") -> str:
     return f"{kind}{ending}.safetensors"
 
 
-def refuse_non_finite(tensors: Mapping[str, Tensor]) -> None:
-    """Raises Diverged E1603 for weights, or their average, that are not finite."""
-    checked = {n: t for n, t in tensors.items() if n.startswith(("w/", "ema/")) and t.is_floating_point() and t.numel()}
-    by_device: dict[torch.device, list[Tensor]] = {}
-    for tensor in checked.values():
-        by_device.setdefault(tensor.device, []).append(tensor.detach().abs().amax())
-    if all(bool(torch.isfinite(torch.stack(worst)).all()) for worst in by_device.values()):
-        return
-    broken = [name for name, tensor in checked.items() if not bool(torch.isfinite(tensor).all())]
-    raise Diverged(
-        f"{broken[0]} and {len(broken) - 1} more tensors hold values that are not finite; "
-        "nothing was saved, the newest checkpoint is whole",
-        code="E1603",
-    )
-
-
-def damage(path: Path) -> str | None:
-    """Why a checkpoint cannot be trusted, naming the file; None when every file is what its manifest says."""
+def damage(path: Path, *, hashes: bool = True) -> str | None:
+    """Why a checkpoint cannot be trusted, naming the file; None when every file is what its manifest says. hashes:
+    whether files of tensors are read for that; without, their sizes and headers are looked at."""
     manifest_path = path / "manifest.json"
     try:
         manifest = outside.read_json(manifest_path, limit=outside.LISTED)
@@ -210,13 +292,17 @@ def damage(path: Path) -> str | None:
     if "state.json" not in manifest["files"]:
         return "manifest.json does not list state.json"
     try:
-        reasons = (_file_damage(path, name, expected) for name, expected in manifest["files"].items())
-        return next(filter(None, reasons), None) or _table_damage(path, manifest)
+        reasons = (_file_damage(path, name, expected, hashes) for name, expected in manifest["files"].items())
+        reason = next(filter(None, reasons), None) or _table_damage(path, manifest)
+        # of a header that is wrong, the hash tells which file is damaged
+        return damage(path) or reason if reason and not hashes else reason
+    except WeightsError:
+        return damage(path) if not hashes else OTHER_TENSORS
     except OSError as error:
         return f"{error.filename or 'a file of it'} cannot be read ({error.strerror or error})"
 
 
-def _file_damage(path: Path, name: str, expected: Any) -> str | None:
+def _file_damage(path: Path, name: str, expected: Any, hashes: bool) -> str | None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+\.(safetensors|json)", name) or not isinstance(expected, dict):
         return f"manifest.json lists {name!r}, which no checkpoint has"
     file = path / name
@@ -224,9 +310,13 @@ def _file_damage(path: Path, name: str, expected: Any) -> str | None:
         return f"{name} is missing"
     if file.stat().st_size != expected.get("bytes"):
         return f"{name} has {file.stat().st_size:,} bytes, its manifest says {expected.get('bytes')}"
-    if durable.sha256(file) != expected.get("sha256"):
-        return f"{name} is damaged: its SHA-256 is not the manifest's"
+    if (hashes or file.suffix == ".json") and durable.sha256(file) != expected.get("sha256"):
+        return _other_hash(name)
     return None
+
+
+def _other_hash(name: str) -> str:
+    return f"{name} is damaged: its SHA-256 is not the manifest's"
 
 
 def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
@@ -243,7 +333,7 @@ def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
     if manifest["schema"] == SCHEMA_OF_ROWS:
         return sharding.damage(listed_tensors, shapes)
     there = {name: {**kept, "file": file} for file, tensors in shapes.items() for name, kept in tensors.items()}
-    return None if listed_tensors == there else sharding.OTHER_TENSORS
+    return None if listed_tensors == there else OTHER_TENSORS
 
 
 def step_of(path: Path) -> int:
@@ -258,11 +348,12 @@ def listed(folder: Path) -> list[Path]:
     return sorted((path for path in paths if step_of(path) >= 0 and path.is_dir()), key=step_of, reverse=True)
 
 
-def newest(folder: Path) -> Newest:
-    """The newest checkpoint that verifies. Order is by step, never by file time."""
+def newest(folder: Path, *, hashes: bool = True, damaged: Mapping[Path, str] = MappingProxyType({})) -> Newest:
+    """The newest checkpoint that verifies (see `damage`). Order is by step, never by file time. damaged: checkpoints
+    that are known to be, with the reason."""
     passed: list[tuple[Path, str]] = []
     for path in listed(folder):
-        reason = damage(path)
+        reason = damaged.get(path) or damage(path, hashes=hashes)
         if reason is None:
             return Newest(path, tuple(passed))
         passed.append((path, reason))
@@ -270,31 +361,49 @@ def newest(folder: Path) -> Newest:
 
 
 def read(path: Path, *, tensors: bool = True) -> Restored:
-    """Reads a checkpoint after verifying it. tensors: whether those are read as well, each as a whole. Raises
-    CheckpointError E1501 naming the file that is wrong."""
-    reason = damage(path)
+    """Reads a checkpoint and verifies what it reads. tensors: whether those are read as well, each as a whole. Raises
+    DamagedCheckpoint E1501 naming the file that is wrong."""
+    reason = damage(path, hashes=False)
     if reason is not None:
-        raise CheckpointError(f"{path}: {reason}; take another checkpoint", code="E1501")
+        raise DamagedCheckpoint(path, reason)
     manifest = _manifest(path)
     values = outside.read_json(path / "state.json", limit=outside.LISTED)
     shapes = {name: tuple(entry["shape"]) for name, entry in manifest["tensors"].items()}
     return Restored(path, int(manifest["step"]), tensors_of(path) if tensors else {}, values, shapes)
 
 
-def tensors_of(path: Path, shares: Mapping[str, sharding.Share] = MappingProxyType({})) -> dict[str, Tensor]:
-    """The tensors of a checkpoint that is known to verify, by flat name. shares: by parameter, the rows that this
-    process holds; of the parameters that are not named, and of numbers that belong to none, everything.
+def tensors_of(
+    path: Path, shares: Mapping[str, sharding.Share] = MappingProxyType({}), *, hashes: bool = True
+) -> dict[str, Tensor]:
+    """The tensors of a checkpoint whose manifest and headers are known to be sound, by flat name. shares: by parameter,
+    the rows that this process holds; of the parameters that are not named, and of numbers that belong to none,
+    everything. hashes: whether files are hashed as they are read; where another process does that, values are looked at
+    alone.
 
-    One file is in memory at a time, besides what is returned.
+    One file is in memory at a time, besides what is returned. Raises DamagedCheckpoint E1501, WeightsError E1403.
     """
     manifest = _manifest(path)
     tensors: dict[str, Tensor] = {}
     for file in manifest["files"]:
         if file.endswith(".safetensors"):
-            for name, held in tensor_files.read(path / file).items():
+            for name, held in _read_file(path, file, manifest["files"][file] if hashes else None).items():
                 entry = manifest["tensors"][name]
                 start = next((p["start"] for p in entry.get("rows", ()) if p["file"] == file), 0)
                 sharding.take(tensors, name, held, tuple(entry["shape"]), start, sharding.share_of(name, shares))
+    return tensors
+
+
+def _read_file(path: Path, file: str, expected: Mapping[str, Any] | None) -> dict[str, Tensor]:
+    """expected: what the manifest says of the file, where it is to be verified."""
+    if expected is None:
+        return tensor_files.read(path / file)
+    try:
+        tensors, digest = tensor_files.read_hashed(path / file)
+    except (OSError, EOFError) as error:
+        raise DamagedCheckpoint(path, f"{file} cannot be read ({error})") from error
+    if digest != expected["sha256"]:
+        raise DamagedCheckpoint(path, _other_hash(file))
+    tensor_files.require_finite(path / file, tensors)
     return tensors
 
 
@@ -303,7 +412,35 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def prune(folder: Path, keep: int | None) -> list[Path]:
+class Verified:
+    """Checkpoints that this process has written, or read to the bit: they are not hashed again while the files are the
+    same by name, place, size and time."""
+
+    def __init__(self) -> None:
+        self._stamps: dict[Path, list[tuple[str, int, int, int]]] = {}
+
+    def add(self, path: Path) -> None:
+        """Takes a checkpoint in, as its files are now."""
+        self._stamps[path] = _stamps(path)
+
+    def reason_against(self, path: Path) -> str | None:
+        """As `damage`, of what is not known yet. What proves whole is taken in."""
+        if path in self._stamps and self._stamps[path] == _stamps(path):
+            return None
+        reason = damage(path)
+        if reason is None:
+            self.add(path)
+        return reason
+
+
+def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
+    with suppress(OSError):
+        looks = [(file.name, file.stat()) for file in path.iterdir()]
+        return sorted((name, look.st_ino, look.st_size, look.st_mtime_ns) for name, look in looks)
+    return []
+
+
+def prune(folder: Path, keep: int | None, verified: Verified | None = None) -> list[Path]:
     """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went. None keeps
     all.
 
@@ -311,11 +448,12 @@ def prune(folder: Path, keep: int | None) -> list[Path]:
     """
     if keep is None or len(listed(folder)) <= keep:  # nothing to take, so nothing has to be read and hashed again
         return []
+    verified = verified or Verified()
     whole: list[Path] = []
     gone = []
     for path in listed(folder):
         if len(whole) < keep:
-            if damage(path) is None:
+            if verified.reason_against(path) is None:
                 whole.append(path)
         elif whole:
             fault_injection.reach("checkpoint.prune")

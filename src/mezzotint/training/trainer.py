@@ -27,15 +27,29 @@ from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck
 
-_SAVE, _STOP, _FIRST_CLOCK = 1, 2, 8
+_SAVE, _STOP, _WRITING, _FIRST_CLOCK = 1, 2, 4, 8
 
 
 class RunHost:
     """Saves, exports, passes signals on and tells the user. Here each of them does nothing, which is all that a dry run
     and a benchmark need; `train` has its own."""
 
-    def save(self, trainer: Trainer) -> None:
-        """Writes a checkpoint of the trainer's `tensors()` and `state()`."""
+    def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
+        """Writes a checkpoint of the trainer's `tensors()` and `state()`, or begins to: with at_once it is complete on
+        return."""
+
+    def is_saving(self) -> bool:
+        """Whether this process still writes its part of a checkpoint that was begun."""
+        return False
+
+    def hold_save(self) -> None:
+        """Called before a step moves weights: what is being saved stays what it was."""
+
+    def end_save(self) -> None:
+        """Waits for the checkpoint that was begun and completes it; raises what it met."""
+
+    def give_up_save(self) -> None:
+        """Called when the run fails while a checkpoint is under way. Raises nothing."""
 
     def export(self, trainer: Trainer) -> None:
         """Writes the model as the trainer has it now."""
@@ -126,12 +140,20 @@ class Trainer:
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
     _saved_step: int = -1
+    _saving_step: int = -1
     _ended: bool = False
     _failed_save: str = ""
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
         PeerLost."""
+        try:
+            self._run()
+        except BaseException:
+            self.host.give_up_save()
+            raise
+
+    def _run(self) -> None:
         remembering = [type(one).__name__ for one in self.callbacks if one.state()]
         assert len({*remembering}) == len(remembering), remembering
         self._mark = self.clock()
@@ -155,6 +177,7 @@ class Trainer:
                 break
         if self._pending is not None:
             self._flush()
+        self._end_save()
         if self._failed_save:
             raise StorageError(self._failed_save, code="E1704")
 
@@ -219,6 +242,7 @@ class Trainer:
         found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite
         rates = self.rates(batches.step)
         due = self.model.optim.ema.rule != "none" and (batches.step + 1) % self.model.optim.ema.interval == 0
+        self.host.hold_save()
         self.model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, update_ema=due)
         self.model.scale.update(found_inf, batches.step)
         fault_injection.reach("step.end")
@@ -279,7 +303,10 @@ class Trainer:
         if self._pending is not None:
             self._read(self._pending)
         self._pending = pending
-        flags = self.runtime.agree(self.host.requests() | self._clock_flags())
+        writing = _WRITING if self.host.is_saving() else 0
+        flags = self.runtime.agree(self.host.requests() | self._clock_flags() | writing)
+        if not flags & _WRITING:
+            self._end_save()
         on_clock = [bool(flags & (_FIRST_CLOCK << place)) for place in range(len(self.callbacks))]
         self._last_clock = [self.clock() if due else last for due, last in zip(on_clock, self._last_clock, strict=True)]
         due = [
@@ -372,6 +399,7 @@ class Trainer:
         if action & (Action.SAVE | Action.STOP) and self._saved_step != self.progress.step:
             self._save(final=Action.STOP in action or self.progress.is_done)
         if Action.EXPORT in action:
+            self._end_save()
             try:
                 self.host.export(self)
             except StorageError as error:
@@ -380,15 +408,32 @@ class Trainer:
             self.runtime.barrier()
         self._ended = Action.STOP in action
 
-    def _save(self, *, final: bool) -> None:
-        failure = ""
+    def _end_save(self) -> None:
+        """Waits for the checkpoint under way, if any. One that failed is told; the next one is another try."""
+        if self._saving_step < 0:
+            return
+        step, self._saving_step = self._saving_step, -1
         try:
-            self.host.save(self)
-            self._saved_step = self.progress.step
+            self.host.end_save()
         except StorageError as error:
-            failure = f"the checkpoint of step {self.progress.step} could not be saved: {error.message}"
+            self._saved_step = -1
+            self.host.warn(_not_saved(step, error))
+
+    def _save(self, *, final: bool) -> None:
+        self._end_save()
+        failure, at_once = "", final or self.owes_export
+        try:
+            self.host.save(self, at_once=at_once)
+            self._saved_step = self.progress.step
+            self._saving_step = -1 if at_once else self.progress.step
+        except StorageError as error:
+            failure = _not_saved(self.progress.step, error)
             if not final:
                 self.host.warn(failure)
         self.runtime.barrier()  # the first process may have written for long
         if self.runtime.agree(bool(failure)) and final:  # it ends the run, and is said once
             self._failed_save = failure or "another process could not save the final checkpoint"
+
+
+def _not_saved(step: int, error: StorageError) -> str:
+    return f"the checkpoint of step {step} could not be saved: {error.message}"

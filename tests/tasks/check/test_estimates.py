@@ -15,7 +15,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
-from mezzotint.tasks.check import check
+from mezzotint.tasks.check import check, page
 from mezzotint.tasks.check._estimates import Length, refuse_full_disk, times_due
 from mezzotint.tasks.train import announce, exports
 from mezzotint.training import state
@@ -44,6 +44,22 @@ def test_the_bucket_table_tells_what_becomes_of_the_rest(
 def test_repeats_count_as_visits(quick: Path) -> None:
     row = checked("data.repeats=3").buckets[0]
     assert (row.pictures, row.visits, row.batches, row.rest) == (5, 15, 8, 1)
+
+
+def test_the_copy_of_a_save_is_counted_and_that_there_is_no_room_for_it_is_said(
+    quick: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, waits = checked(), checked("run.save.asynchronous=false")
+    assert found.memory is not None
+    assert waits.memory is not None
+    assert (found.memory.copy, waits.memory.copy) == (found.memory.checkpoint, 0)
+    assert found.memory.peak == waits.memory.peak
+    assert any(line.split()[:1] == ["save"] for line in page.page(found))
+    assert not any(line.split()[:1] == ["save"] for line in page.page(waits))
+    monkeypatch.setattr(check, "free_memory", lambda: found.memory.peak + found.memory.copy)  # type: ignore[union-attr]
+    sentence = "training waits while one is written"
+    assert sentence in " ".join(checked().notes)
+    assert sentence not in " ".join([*found.notes, *checked("run.save.asynchronous=false").notes])
 
 
 def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:

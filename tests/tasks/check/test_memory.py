@@ -178,7 +178,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         runtime = Runtime(torch.device("cpu"), Launch(), wanted.run)
         real = assemble.open_model(wanted, assemble.open_files(wanted), runtime, assemble.resolve(wanted, 1))
         tensors = real.update.tensors()
-        assert found.checkpoint == _bytes(tensors.values())
+        assert found.checkpoint == found.copy == _bytes(tensors.values())
         assert found.gradients == _bytes(real.trained.values())
         assert found.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
         assert found.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))

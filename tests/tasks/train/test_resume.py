@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +11,57 @@ import pytest
 import torch
 from PIL import Image
 
+from mezzotint import durable
 from mezzotint.recipe.reading.read import read
 from mezzotint.sampling.pictures import told_by
-from mezzotint.tasks.train import resume
+from mezzotint.tasks.train import resume, train
+from mezzotint.training import state
+from mezzotint.weights.files import tensor_files
+
+
+def test_a_run_reads_its_checkpoints_to_go_on_and_never_besides(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed, read = [], []
+    of_file, in_one_pass = durable.sha256, tensor_files.read_hashed
+
+    def counted(path: Path) -> str:
+        hashed.append(path.name)
+        return of_file(path)
+
+    def counted_pass(path: Path) -> Any:
+        read.append(path.name)
+        return in_one_pass(path)
+
+    monkeypatch.setattr(durable, "sha256", counted)
+    monkeypatch.setattr(tensor_files, "read_hashed", counted_pass)
+    saving = {"run__steps": 4, "run__save__every": 1, "run__save__keep": 1}
+    assert world.train("run", **saving) == 0
+    of_checkpoints = {"weights.safetensors", "shadow.safetensors", "optimizer.safetensors", "state.json"}
+    assert not of_checkpoints & {*hashed}, "what was written here was hashed then"
+    hashed.clear()
+    assert not read
+    assert world.train("run", **saving) == 0
+    assert sorted(read) == ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
+    assert {"state.json"} == of_checkpoints & {*hashed}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_checkpoint_that_proves_damaged_as_it_is_read_is_so_for_every_process(tmp_path: Path, rank: int) -> None:
+    content = {"w/denoiser/a": torch.ones(3)}
+    path = state.write(tmp_path, step=1, tensors=content, values={}, recipe_digest="")
+    restored = state.read(path, tensors=False)
+    weights = bytearray((path / "weights.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (path / "weights.safetensors").write_bytes(weights)
+    heard: list[str] = []
+
+    def gather(text: str) -> tuple[str, ...]:
+        heard.append(text)
+        return (text, "") if rank == 0 else ("weights.safetensors is damaged: …", text)
+
+    runtime: Any = SimpleNamespace(is_first=rank == 0, shares={}, gather=gather)
+    with pytest.raises(state.DamagedCheckpoint, match=r"weights\.safetensors is damaged"):
+        train._read(restored, runtime)
+    assert bool(heard[0]) == (rank == 0), "the first process hashes for all"
 
 
 def test_all_processes_take_the_first_ones_seed(world: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.autograd.profiler import profile
 
+from mezzotint import durable
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import tensor_files
 
@@ -38,6 +39,10 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert all(torch.equal(back[k], tensors[k]) and back[k].dtype == tensors[k].dtype for k in tensors)
     assert tensor_files.read_metadata(tmp_path / "x.safetensors") == {"step": "3"}
     assert os.listdir(tmp_path) == ["x.safetensors"]
+    again, digest = tensor_files.read_hashed(tmp_path / "x.safetensors")
+    assert digest == durable.sha256(tmp_path / "x.safetensors")
+    assert all(torch.equal(again[k], back[k]) and again[k].dtype == back[k].dtype for k in back)
+    assert again.keys() == back.keys()
 
 
 def test_the_header_alone_tells_types_and_shapes(sound: Path) -> None:

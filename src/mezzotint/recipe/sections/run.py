@@ -57,6 +57,11 @@ class SaveSettings(Section):
     keep: Annotated[PositiveInt | None, FREE] = 2
     """How many checkpoints stay; null keeps all. An old one goes only after a newer one is written and verified."""
 
+    asynchronous: Annotated[bool, FREE] = True
+    """Write checkpoints while training goes on, from a copy in the host's memory, to the same bytes; at most one at a
+    time. Where memory has no room for the copy, and with `run.export.mindspore_optimizer`, training waits, as it does
+    with false. The last one of a run, one on a signal that stops it and one before an export are waited for."""
+
 
 class ExportSettings(Section):
     """The finished model as others read it: a folder that diffusers opens."""

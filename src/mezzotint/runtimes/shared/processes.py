@@ -24,6 +24,7 @@ class Processes(base.Runtime):
         self.device = device
         self.rank = launch.rank
         self.world_size = launch.world_size
+        self.local_size = launch.local_size
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
             dist.init_process_group(

@@ -25,7 +25,7 @@ from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, j
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.runtimes.base import Launch, bytes_of, device_for
+from mezzotint.runtimes.base import Launch, bytes_of, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, held_out
@@ -42,6 +42,7 @@ from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import announce, ema_start, exports, resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
+from mezzotint.training.background_save import ROOM
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.weights.folder import publishing
 
@@ -220,6 +221,14 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             checked.notes.append(
                 "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"
             )
+        copy, free = checked.memory.copy, free_memory()
+        if copy and free is not None:
+            free = max(0, free - (checked.memory.peak if checked.device.type == "cpu" else 0))
+            if free < ROOM * copy:
+                checked.notes.append(
+                    f"a copy for a checkpoint takes {page.size(copy)}, and {page.size(free)} of the host's memory are "
+                    "free for it: training waits while one is written, as with run.save.asynchronous=false"
+                )
 
 
 def _look_at_writing(checked: Checked) -> None:
@@ -307,12 +316,7 @@ def _memory_at_hand(device: torch.device, cap: str | None) -> int | None:
     if device.type == "cuda":
         free = torch.cuda.mem_get_info(device)[0]
         return free if cap is None else min(free, bytes_of(cap))
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-    except OSError:
-        return None
-    available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
-    return 1024 * int(available[0]) if available else None
+    return free_memory()
 
 
 def _progress(done: int, total: int) -> None:

@@ -30,6 +30,7 @@ from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, what_is_trained
+from mezzotint.training.background_save import is_behind
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters
@@ -69,8 +70,9 @@ class Activations:
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
     smaller weights. ema_is_apart: the average lies in the host's memory. activations: by bucket. update: what the
-    update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
-    cache keeps of a caption."""
+    update takes on top while it works, when activations are gone. checkpoint: of one. copy: of the host's memory, while
+    one is written and training goes on; 0 where training waits. text_numbers: numbers that a cache keeps of a
+    caption."""
 
     parts: tuple[PartMemory, ...]
     weights: int
@@ -81,6 +83,7 @@ class Memory:
     ema_is_apart: bool
     update: int
     checkpoint: int
+    copy: int
     activations: Mapping[Size, Activations]
     grid: Grid
     text_numbers: int
@@ -127,6 +130,7 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         ema_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         update=update.working_bytes(),
         checkpoint=update.checkpoint_bytes(),
+        copy=update.checkpoint_bytes() // share if is_behind(recipe.run) else 0,
         activations={size: activations(upright(size), count) for size, count in samples.items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),

@@ -262,6 +262,8 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         yield "activations", worst.bytes, what
     yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
+    if memory.copy:
+        yield "save", memory.copy, "of the host's memory while a checkpoint is written, not in the sum"
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
 
@@ -353,7 +355,7 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
-    names = ("weights", "masters", "gradients", "optimizer", "update", "checkpoint", "peak")
+    names = ("weights", "masters", "gradients", "optimizer", "update", "checkpoint", "copy", "peak")
     return {name: getattr(memory, name) for name in names} | {
         "shadow": memory.ema,  # as documents have called the average from the first
         "shadow_is_apart": memory.ema_is_apart,

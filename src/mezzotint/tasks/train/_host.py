@@ -25,7 +25,7 @@ from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
-from mezzotint.training import state
+from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.interrupts import Interrupts
@@ -36,7 +36,8 @@ from mezzotint.training.trainer import RunHost, Trainer
 @dataclass(frozen=True, slots=True)
 class TrainHost(RunHost):
     """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
-    checkpoints. changes: settings that are replaced while the run goes. say: prints in the first process."""
+    checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
+    the first process."""
 
     recipe: Recipe
     digest: str
@@ -49,6 +50,7 @@ class TrainHost(RunHost):
     resolved: Resolved
     recorded: Mapping[str, Any]
     changes: LiveSettings
+    saves: Saves
     say: Callable[[str], None]
 
     def requests(self) -> int:
@@ -57,26 +59,32 @@ class TrainHost(RunHost):
     def warn(self, text: str) -> None:
         self.say(f"warning: {text}")
 
-    def save(self, trainer: Trainer) -> None:
+    def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
         if not (self.runtime.is_first or self.runtime.shares):
             return
         values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
-        state.write(
-            self.folder.checkpoints,
+        self.saves.begin(
             step=trainer.progress.step,
             tensors=trainer.tensors(),
             values=values,
             recipe_digest=self.digest,
-            runtime=self.runtime if self.runtime.shares else None,
+            at_once=at_once,
         )
-        if not self.runtime.is_first:
-            return
-        _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
-        try:
-            state.prune(self.folder.checkpoints, self.recipe.run.save.keep)
-        except OSError as error:  # what is written stays written
-            self.warn(f"an old checkpoint could not be removed ({error}); training goes on")
+        if self.runtime.is_first:
+            _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
+
+    def is_saving(self) -> bool:
+        return self.saves.is_writing
+
+    def hold_save(self) -> None:
+        self.saves.hold()
+
+    def end_save(self) -> None:
+        self.saves.end()
+
+    def give_up_save(self) -> None:
+        self.saves.give_up()
 
     def export(self, trainer: Trainer) -> None:
         """An export in the run. The history knows when it is whole, so that it is not made again."""

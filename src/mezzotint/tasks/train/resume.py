@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from mezzotint import durable, outside
@@ -39,11 +40,12 @@ class Start:
         return recipe
 
 
-def choose(resume: str, folder: RunFolder, command: str) -> Start:
-    """Decides by `run.resume`. command: the line that goes on, for messages.
+def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, str] = MappingProxyType({})) -> Start:
+    """Decides by `run.resume`. Files of tensors are not read for it: they are verified as they are loaded. command: the
+    line that goes on, for messages. damaged: checkpoints that have proved to be, with the reason.
 
-    Raises CheckpointError: E1505 `never` where checkpoints are, E1506 all are damaged, E1507 nothing where one was
-    asked for.
+    Raises CheckpointError: E1501 the one named is damaged, E1505 `never` where checkpoints are, E1506 all are damaged,
+    E1507 nothing where one was asked for.
     """
     match resume:
         case "never":
@@ -56,15 +58,15 @@ def choose(resume: str, folder: RunFolder, command: str) -> Start:
                 )
             return Start(None)
         case "auto":
-            return _newest(folder.checkpoints, insist=False)
+            return _newest(folder.checkpoints, damaged, insist=False)
         case "latest":
-            return _newest(folder.checkpoints, insist=True)
+            return _newest(folder.checkpoints, damaged, insist=True)
         case _:
-            return _at(Path(resume).expanduser(), folder)
+            return _at(Path(resume).expanduser(), folder, damaged)
 
 
-def _newest(checkpoints: Path, *, insist: bool) -> Start:
-    newest = state.newest(checkpoints)
+def _newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bool) -> Start:
+    newest = state.newest(checkpoints, hashes=False, damaged=damaged)
     passed_over = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
         return Start(newest.path, tuple(f"passed over {one}" for one in passed_over))
@@ -82,15 +84,17 @@ def _newest(checkpoints: Path, *, insist: bool) -> Start:
     return Start(None)
 
 
-def _at(path: Path, folder: RunFolder) -> Start:
+def _at(path: Path, folder: RunFolder, damaged: Mapping[Path, str]) -> Start:
     if not path.is_absolute() and not path.exists() and (folder.checkpoints / path).exists():
         path = folder.checkpoints / path
     if (path / "checkpoints").is_dir():
-        return _newest(path / "checkpoints", insist=True)
+        return _newest(path / "checkpoints", damaged, insist=True)
     if not (path / "manifest.json").is_file():
         there = state.listed(folder.checkpoints) or state.listed(path.parent)
         listing = f"here are {_names(there)}" if there else f"none is in {folder.checkpoints} either"
         raise CheckpointError(f"{path}: is no checkpoint and no run folder; {listing}", code="E1507")
+    if path in damaged:
+        raise state.DamagedCheckpoint(path, damaged[path])
     return Start(path)
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
+from torch import Tensor
 
-from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import Diverged, MezzotintError, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -29,6 +32,7 @@ from mezzotint.tasks.train import _foreign_start, _host, _live_settings, announc
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.training import sharding, state
+from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.interrupts import Interrupts
@@ -72,7 +76,8 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
         run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
-        job = prepare(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
+        given = (reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
+        job = _from_sound(lambda damaged: prepare(*given, damaged=damaged))
         stack.callback(job.close)
         job.train()
         job.finish()
@@ -192,16 +197,31 @@ class Job:
         self.runtime.barrier()
 
 
+def _from_sound(prepared: Callable[[Mapping[Path, str]], Job]) -> Job:
+    """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read. Raises
+    DamagedCheckpoint where that one was named."""
+    damaged: dict[Path, str] = {}
+    while True:
+        try:
+            return prepared(damaged)
+        except state.DamagedCheckpoint as error:
+            if error.path in damaged:
+                raise
+            damaged[error.path] = error.reason
+        gc.collect()  # the model that was made ready lets its memory go
+
+
 def prepare(
     reading: Reading, recipe: Recipe, launch: Launch, runtime: Runtime, folder: RunFolder, interrupts: Interrupts,
-    words: tuple[str, ...] = (),
+    words: tuple[str, ...] = (), *, damaged: Mapping[Path, str] = MappingProxyType({}),
 ) -> Job:  # fmt: skip
-    """Everything before the first step; nothing of it changes what a checkpoint holds."""
+    """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
+    known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
     with ExitStack() as stack:
         live = LiveLine(sys.stdout if runtime.is_first else _Silence(), folder.log if runtime.is_first else None)
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
-        start = _start(recipe, runtime, folder, command, live.say)
+        start = _start(recipe, runtime, folder, command, live.say, damaged)
         settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
         recipe = settled.recipe
         dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
@@ -229,8 +249,11 @@ def prepare(
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
             resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds},
-            changes=LiveSettings(recipe, runtime, folder, require, live.say), say=live.say,
+            changes=LiveSettings(recipe, runtime, folder, require, live.say),
+            saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
+            say=live.say,
         )  # fmt: skip
+        host.saves.reserve(model.update)
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
         if restored:
             progress.step = restored.step
@@ -250,12 +273,13 @@ def prepare(
 
 
 def _start(
-    recipe: Recipe, runtime: Runtime, folder: RunFolder, command: str, say: Callable[[str], None]
-) -> resume.Start:
+    recipe: Recipe, runtime: Runtime, folder: RunFolder, command: str, say: Callable[[str], None],
+    damaged: Mapping[Path, str],
+) -> resume.Start:  # fmt: skip
     """The first process decides, the others hear: a checkpoint may go bad between two looks."""
     start = resume.Start(None)
     if runtime.is_first:
-        start = resume.choose(recipe.run.resume, folder, command)
+        start = resume.choose(recipe.run.resume, folder, command, damaged)
         for sentence in start.said:
             say(f"warning: {sentence}")
     path = runtime.share(str(start.checkpoint or ""))
@@ -276,7 +300,8 @@ def _begin(host: TrainHost) -> None:
 def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost) -> None:
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
-    trainer.load(state.tensors_of(restored.path, shares), restored.values)
+    trainer.load(_read(restored, host.runtime), restored.values)
+    host.saves.verified.add(restored.path)
     host.restore_live(trainer)
     is_own = restored.path.resolve().parent == folder.checkpoints.resolve()
     if host.runtime.is_first:
@@ -287,6 +312,22 @@ def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, hos
         # from here on this folder alone says where the run stands
         trainer.owes_export = False  # the other run owes it
         host.save(trainer)
+
+
+def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
+    """This process's tensors of a checkpoint, of which the first process verifies the whole. Raises DamagedCheckpoint
+    on all of them."""
+    tensors, reason = {}, ""
+    try:
+        tensors = state.tensors_of(restored.path, runtime.shares, hashes=runtime.is_first)
+    except state.DamagedCheckpoint as error:
+        reason = error.reason
+    except MezzotintError as error:
+        reason = error.message
+    reasons = runtime.gather(reason)
+    if any(reasons):
+        raise state.DamagedCheckpoint(restored.path, next(filter(None, reasons)))
+    return tensors
 
 
 def _introduced(

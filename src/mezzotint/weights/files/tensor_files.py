@@ -8,6 +8,7 @@ first bytes suggest.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -33,6 +34,8 @@ TYPES: Mapping[str, torch.dtype] = {
     "BOOL": torch.bool,
 }  # fmt: skip
 """The type of a number, by its name in a header, in the order in which safetensors writes them."""
+UNCACHED = 1 << 26
+"""From how many bytes on a file is large."""
 SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
 """Bytes of a number, by the name of its type in a header."""
 PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -59,6 +62,12 @@ class TensorInfo(NamedTuple):
 
     dtype: str
     shape: tuple[int, ...]
+
+
+class Digest(Protocol):
+    """Takes bytes one after the other, as hashes do."""
+
+    def update(self, data: Any, /) -> None: ...
 
 
 class Stored(Protocol):
@@ -159,6 +168,23 @@ def read(
     return tensors
 
 
+def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
+    """All tensors of a safetensors file, their values unchecked, and the file's SHA-256, in one pass over it. What is
+    said of it is told before anything is believed: raises WeightsError as `read_header`."""
+    tensors: dict[str, Tensor] = {}
+    hasher = hashlib.sha256()
+    present = sorted(_tensors_of(path).items(), key=lambda item: item[1].spans)
+    with path.open("rb", buffering=0) as file:
+        start = min((kept.spans[0][0] for _, kept in present), default=path.stat().st_size)
+        hasher.update(mindspore.bytes_at(file, [(0, start)]).numpy().data)
+        for name, kept in present:
+            raw = mindspore.bytes_at(file, kept.spans)
+            hasher.update(raw.numpy().data)
+            assert kept.torch_dtype is not None, kept.dtype
+            tensors[name] = raw.view(kept.torch_dtype).reshape(kept.shape)
+    return tensors, hasher.hexdigest()
+
+
 def digest(path: Path, names: Collection[str]) -> str:
     """SHA-256 of some tensors of a file: of their names, types, shapes and bytes, wherever in the file they stand.
 
@@ -191,10 +217,15 @@ def write(
     the disk refuses.
     """
     types = {n: dtype if dtype is not None and t.is_floating_point() else t.dtype for n, t in tensors.items()}
+    header = header_of(tensors, types)
+    in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in header)
+    write_in_turn(path, header, in_turn, metadata, unchecked=unchecked, seal=seal)
+
+
+def header_of(tensors: Mapping[str, Tensor], types: Mapping[str, torch.dtype]) -> dict[str, TensorInfo]:
+    """The header of a file with these tensors, each in its type of `types`: in the order in which they are written."""
     header = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
-    ordered = dict(sorted(header.items(), key=lambda item: (tuple(TYPES).index(item[1].dtype), item[0])))
-    in_turn = ((name, tensors[name].detach().to("cpu").to(types[name])) for name in ordered)
-    write_in_turn(path, ordered, in_turn, metadata, unchecked=unchecked, seal=seal)
+    return dict(sorted(header.items(), key=lambda item: (tuple(TYPES).index(item[1].dtype), item[0])))
 
 
 def kind_of(dtype: torch.dtype) -> str:
@@ -216,6 +247,30 @@ def write_in_turn(
     header: names, types and shapes of all of them, in their order; the widest types first, as readers want them. Raises
     as `write`.
     """
+
+    def pieces() -> Iterator[Tensor]:
+        for (name, info), (given_name, tensor) in zip(header.items(), tensors, strict=True):
+            assert (given_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given_name, name)
+            if name not in unchecked:
+                _refuse_non_finite(path, name, tensor)
+            yield tensor.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+
+    write_pieces(path, header, pieces(), metadata, seal=seal)
+
+
+def write_pieces(
+    path: Path,
+    header: Mapping[str, TensorInfo],
+    pieces: Iterable[Tensor],
+    metadata: Mapping[str, str] | None = None,
+    *,
+    seal: Callable[[Path], None] | None = None,
+    digest: Digest | None = None,
+    is_cached: bool = True,
+) -> int:
+    """As `write_in_turn`, of the tensors' bytes one after the other, uint8 on the CPU, which nobody looks at here.
+    digest: takes the file's bytes as they are written. is_cached: whether the system's cache is to hold a large file
+    once it is written. Returns the file's size."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
     for name, info in header.items():
@@ -224,16 +279,17 @@ def write_in_turn(
     text = json.dumps(entries, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     with replacing(path) as aside:
-        with aside.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            for (name, info), (given_name, tensor) in zip(header.items(), tensors, strict=True):
-                assert (given_name, kind_of(tensor.dtype), tuple(tensor.shape)) == (name, *info), (given_name, name)
-                if name not in unchecked:
-                    _refuse_non_finite(path, name, tensor)
-                flat = tensor.detach().to("cpu").contiguous().reshape(-1)
-                file.write(flat.view(torch.uint8).numpy().data)
+        with aside.open("wb") if is_cached or end < UNCACHED else durable.UncachedFile(aside) as file:
+            bare: Iterator[Any] = (piece.numpy().data for piece in pieces)
+            for block in itertools.chain([len(text).to_bytes(8, "little") + text], bare):
+                if digest is not None:
+                    digest.update(block)
+                file.write(block)
+            size = file.tell()
+        assert size == 8 + len(text) + end, (size, end)
         if seal is not None:
             seal(aside)
+    return size
 
 
 @contextmanager
@@ -354,13 +410,22 @@ def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]
 
 
 def _refuse_non_finite(path: Path, name: str, tensor: Tensor) -> None:
-    if not tensor.is_floating_point() or tensor.dtype.itemsize < 2 or tensor.numel() == 0:
+    if not can_be_checked(tensor):
         return
     low, high = torch.aminmax(tensor.detach())  # passes NaN on, and needs no memory of its own
     if not (math.isfinite(low) and math.isfinite(high)):
-        count = int((~torch.isfinite(tensor)).sum())
-        raise WeightsError(
-            f"{path}: {name} has {count} of {tensor.numel()} values that are not finite; the weights are spoilt, "
-            "take another copy or an earlier save",
-            code="E1403",
-        )
+        raise not_finite(path, name, int((~torch.isfinite(tensor)).sum()), tensor.numel())
+
+
+def can_be_checked(tensor: Tensor) -> bool:
+    """Whether a tensor has numbers that may not be finite, in a type that says so."""
+    return tensor.is_floating_point() and tensor.dtype.itemsize > 1 and tensor.numel() > 0
+
+
+def not_finite(path: Path, name: str, count: int, numbers: int) -> WeightsError:
+    """E1403 of a tensor of which so many numbers are not finite."""
+    return WeightsError(
+        f"{path}: {name} has {count} of {numbers} values that are not finite; the weights are spoilt, "
+        "take another copy or an earlier save",
+        code="E1403",
+    )

@@ -1,0 +1,360 @@
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mezzotint import durable, fault_injection
+from mezzotint.errors import Diverged, StorageError
+from mezzotint.recipe.sections.run import RunSettings, SaveSettings
+from mezzotint.runtimes.base import Launch, Share
+from mezzotint.runtimes.single import Runtime
+from mezzotint.training import background_save, state
+from mezzotint.training.background_save import PinnedCopies, Saves, Snapshot
+from mezzotint.weights.files import tensor_files
+
+
+def tensors(seed: int = 1) -> dict[str, Tensor]:
+    """Of several pieces, in another order of memory, of other types, of one number and of none."""
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        "w/denoiser/a": torch.randn(3, 200_000, generator=generator),
+        "w/denoiser/conv": torch.randn(4, 6, 5, 5, generator=generator).to(memory_format=torch.channels_last),
+        "ema/denoiser/a": torch.randn(3, 200_000, generator=generator),
+        "opt.mean/denoiser/a": torch.randn(3, 200_000, generator=generator).bfloat16(),
+        "opt.mean/denoiser/none": torch.zeros(0, 4),
+        "opt.applied": torch.tensor(3.0),
+    }
+
+
+def saves(folder: Path, *, keep: int | None = None, said: list[str] | None = None, **settings: Any) -> Saves:
+    run = RunSettings(save=SaveSettings(keep=keep, **settings))
+    return Saves(folder, Runtime(torch.device("cpu"), Launch(), run), run, (said if said is not None else []).append)
+
+
+def begin(one: Saves, step: int, content: dict[str, Tensor], *, at_once: bool = False) -> None:
+    one.begin(step=step, tensors=content, values={"step": step}, recipe_digest="ab", at_once=at_once)
+
+
+def save_whole(one: Saves, step: int, content: dict[str, Tensor], *, at_once: bool) -> None:
+    begin(one, step, content, at_once=at_once)
+    one.end()
+
+
+def move(content: dict[str, Tensor]) -> None:
+    for tensor in content.values():
+        tensor.add_(1)
+
+
+def files_of(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in path.iterdir()}
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], threading.Event]]:
+    """`gate(point)` lets the thread wait at a named point until what it returns is set. Training does not wait."""
+    gates: dict[str, threading.Event] = {}
+    main, reach = threading.current_thread(), fault_injection.reach
+
+    def wait_there(point: str) -> None:
+        if point in gates and threading.current_thread() is not main:
+            assert gates[point].wait(30)
+        reach(point)
+
+    monkeypatch.setattr(fault_injection, "reach", wait_there)
+    yield lambda point: gates.setdefault(point, threading.Event())
+    for event in gates.values():
+        event.set()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("read_before", [0, 1, 4])
+def test_what_is_read_is_what_was_there_however_far_the_thread_has_come(apart: bool, read_before: int) -> None:
+    content = tensors()
+    before = {name: tensor.clone() for name, tensor in content.items()}
+    pinned = PinnedCopies()
+    for _ in range(2):  # the second takes the memory of the first
+        snapshot = Snapshot(content, pinned, apart=apart)
+        pieces = {name: snapshot.pieces(name) for name in content}
+        read = {name: bytearray() for name in content}
+        for name in list(content)[:read_before]:
+            for piece in pieces[name]:
+                read[name] += piece.numpy().tobytes()
+        halfway = list(content)[min(read_before, 3)]
+        read[halfway] += next(pieces[halfway], torch.empty(0, dtype=torch.uint8)).numpy().tobytes()
+        snapshot.hold()
+        move(content)
+        for name, rest in pieces.items():
+            for piece in rest:
+                read[name] += piece.numpy().tobytes()
+        for name, tensor in before.items():
+            assert bytes(read[name]) == tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes(), name
+        for name, tensor in content.items():
+            tensor.copy_(before[name])
+    assert pinned.nbytes == (background_save._BLOCK if apart else 0)
+
+
+def test_what_the_thread_has_written_is_not_copied(tmp_path: Path) -> None:
+    content = tensors()
+    snapshot = Snapshot(content, PinnedCopies())
+    for name in content:
+        assert sum(len(piece) for piece in snapshot.pieces(name)) == content[name].nbytes
+    snapshot.hold()
+    assert not snapshot._copies
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_once(
+    tmp_path: Path, gate: Any, monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """And files that go past the system's cache have the bytes of those that do not."""
+    content = tensors()
+    begin(saves(tmp_path / "at-once"), 5, content, at_once=True)
+    monkeypatch.setattr(tensor_files, "UNCACHED", 0 if is_large else 1 << 30)
+    goes_on = gate("checkpoint.file")
+    one = saves(tmp_path / "behind")
+    begin(one, 5, content)
+    assert one.is_writing
+    one.hold()
+    move(content)
+    assert not state.listed(tmp_path / "behind")
+    goes_on.set()
+    one.end()
+    assert not one.is_writing
+    assert files_of(tmp_path / "behind" / "step-00000005") == files_of(tmp_path / "at-once" / "step-00000005")
+    assert len(files_of(tmp_path / "behind" / "step-00000005")) == 5
+
+
+def test_values_are_those_of_the_moment_it_began(tmp_path: Path, gate: Any) -> None:
+    goes_on, values = gate("checkpoint.file"), {"callbacks": {"seen": [1]}}
+    one = saves(tmp_path)
+    one.begin(step=1, tensors=tensors(), values=values, recipe_digest="ab", at_once=False)
+    values["callbacks"]["seen"].append(2)
+    goes_on.set()
+    one.end()
+    assert state.read(tmp_path / "step-00000001").values == {"callbacks": {"seen": [1]}}
+
+
+def test_the_next_one_waits_for_the_one_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    under_way, most, reach = [0], [0], fault_injection.reach
+
+    def counted(point: str) -> None:
+        under_way[0] += {"checkpoint.begin": 1, "checkpoint.renamed": -1}.get(point, 0)
+        most[0] = max(most[0], under_way[0])
+        reach(point)
+
+    monkeypatch.setattr(fault_injection, "reach", counted)
+    one = saves(tmp_path, keep=2)
+    for step in range(1, 5):
+        begin(one, step, tensors(step))
+        one.hold()
+    one.end()
+    assert most[0] == 1
+    assert [path.name for path in state.listed(tmp_path)] == ["step-00000004", "step-00000003"]
+
+
+@pytest.mark.parametrize("point", ["checkpoint.file", "checkpoint.manifest"])
+def test_a_full_disk_is_told_when_it_ends_and_leaves_the_older_one(tmp_path: Path, point: str) -> None:
+    one = saves(tmp_path)
+    begin(one, 1, tensors(), at_once=True)
+    fault_injection.arm(f"{point}@1:enospc")
+    begin(one, 2, tensors())
+    with pytest.raises(StorageError, match=r"step-00000002: the disk is full") as refused:
+        one.end()
+    assert refused.value.code == "E1701"
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    begin(one, 3, tensors())
+    one.end()
+    assert state.newest(tmp_path).path == tmp_path / "step-00000003"
+
+
+def test_weights_that_are_not_finite_are_told_as_when_training_waits(tmp_path: Path) -> None:
+    broken = tensors() | {"w/denoiser/b": torch.tensor([1.0, float("inf")])}
+    broken["opt.mean/denoiser/a"][0, 0] = float("nan")
+    told = []
+    for at_once in (True, False):
+        with pytest.raises(Diverged) as raised:
+            save_whole(saves(tmp_path), 1, broken, at_once=at_once)
+        told.append(str(raised.value))
+    assert told[0] == told[1]
+    assert "w/denoiser/b and 0 more tensors" in told[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_large_finite_numbers_are_no_fault_and_broken_moments_are(tmp_path: Path) -> None:
+    large = {"w/denoiser/a": torch.full((5000,), 3e38), "opt.mean/denoiser/a": torch.full((5000,), 6e4).half()}
+    begin(saves(tmp_path), 1, large, at_once=True)
+    large["opt.mean/denoiser/a"][3:5] = float("inf")
+    with pytest.raises(StorageError, match=r"opt\.mean/denoiser/a has 2 of 5000 values that are not") as refused:
+        begin(saves(tmp_path), 2, large, at_once=True)
+    assert refused.value.code == "E1403"
+
+
+def test_a_bug_in_the_thread_is_raised_and_nothing_stays(tmp_path: Path) -> None:
+    fault_injection.arm("checkpoint.file@2:raise")
+    one = saves(tmp_path)
+    begin(one, 1, tensors())
+    with pytest.raises(RuntimeError, match="a fault was injected"):
+        one.end()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_that_fails_lets_it_be_written_to_its_end(tmp_path: Path) -> None:
+    one = saves(tmp_path)
+    begin(one, 1, tensors())
+    one.give_up()
+    assert state.damage(tmp_path / "step-00000001") is None
+    said: list[str] = []
+    fault_injection.arm("checkpoint.file@1:enospc")
+    one = saves(tmp_path, said=said)
+    begin(one, 2, tensors())
+    one.give_up()
+    assert "the disk is full" in said[0]
+
+
+def test_without_room_for_a_copy_training_waits_and_it_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_save, "free_memory", lambda: 1_000_000)
+    said: list[str] = []
+    one = saves(tmp_path, said=said)
+    for step in (1, 2):
+        begin(one, step, tensors())
+        assert not one.is_writing
+        assert state.step_of(state.listed(tmp_path)[0]) == step
+    assert len(said) == 1
+    assert "1,000,000 bytes of memory are free" in said[0]
+
+
+def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(nbytes: int) -> Tensor:
+        raise RuntimeError("CUDA error: out of memory")
+
+    monkeypatch.setattr(background_save, "_pinned", refused)
+    said: list[str] = []
+    one = saves(tmp_path, said=said)
+    one._pinned.reserve(1)
+    begin(one, 1, tensors())
+    assert not one.is_writing
+    assert "page-locked memory for a copy of the checkpoint is not to be had: training waits" in said[0]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_the_device_waits_and_the_host_does_not() -> None:
+    content = {name: tensor.cuda() for name, tensor in tensors().items()}
+    before = {name: tensor.cpu() for name, tensor in content.items()}
+    snapshot = Snapshot(content, PinnedCopies())
+    snapshot.hold()
+    move(content)
+    for name, tensor in before.items():
+        read = b"".join(piece.numpy().tobytes() for piece in snapshot.pieces(name))
+        assert read == tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+class Hashed:
+    """Counts the bytes that SHA-256 is given, of files of tensors and of all others."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        real, counter = hashlib.sha256, self
+
+        class Counted:
+            def __init__(self, data: bytes = b"") -> None:
+                self._real = real()
+                self.update(data)
+
+            def update(self, data: Any) -> None:
+                counter.bytes += memoryview(data).nbytes
+                self._real.update(data)
+
+            def hexdigest(self) -> str:
+                return self._real.hexdigest()
+
+        def of_file(path: Path) -> str:
+            self.bytes += path.stat().st_size
+            return real(path.read_bytes()).hexdigest()
+
+        monkeypatch.setattr(hashlib, "sha256", Counted)
+        monkeypatch.setattr(durable, "sha256", of_file)
+
+    def take(self) -> int:
+        taken, self.bytes = self.bytes, 0
+        return taken
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_each_byte_is_hashed_once_to_save_never_to_prune_and_once_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool
+) -> None:
+    hashed, one = Hashed(monkeypatch), saves(tmp_path, keep=1)
+    sizes = []
+    for step in (1, 2, 3):
+        begin(one, step, tensors(step), at_once=at_once)
+        one.end()
+        written = files_of(tmp_path / state.name_of(step))
+        sizes.append(sum(len(content) for name, content in written.items() if name != "manifest.json"))
+        assert hashed.take() == sizes[-1]
+    assert [state.step_of(path) for path in state.listed(tmp_path)] == [3]
+    newest = state.newest(tmp_path, hashes=False).path
+    assert newest is not None
+    restored = state.read(newest, tensors=False)
+    small = hashed.take()
+    assert 0 < small < 100, "state.json alone"
+    held = state.tensors_of(restored.path)
+    assert hashed.take() == sizes[-1] - small // 2
+    assert all(torch.equal(held[name], tensor) for name, tensor in tensors(3).items())
+    state.tensors_of(restored.path, hashes=False)
+    assert hashed.take() == 0
+
+
+def test_what_has_changed_since_it_was_written_is_hashed_again(tmp_path: Path) -> None:
+    one = saves(tmp_path, keep=2)
+    for step in (1, 2):
+        begin(one, step, tensors(step), at_once=True)
+    file = tmp_path / "step-00000002" / "weights.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    begin(one, 3, tensors(3), at_once=True)
+    assert [state.step_of(path) for path in state.listed(tmp_path)] == [3, 2, 1], "2 is damaged and does not count"
+
+
+def test_what_processes_share_they_complete_between_two_steps(tmp_path: Path) -> None:
+    """The thread speaks to nobody; what another process has met takes the checkpoint's name from all."""
+    whole = torch.randn(4, 3)
+    answers = ['{"files": {}, "tensors": {}}', '{"error": "the disk is full", "code": "E1701", "kind": "StorageError"}']
+    run, threads = RunSettings(), []
+
+    class Two(Runtime):
+        world_size = 2
+
+        def __init__(self) -> None:
+            super().__init__(torch.device("cpu"), Launch(), run)
+            self.shares = {"denoiser/a": Share((4, 3), 0, 4)}
+
+        def gather(self, text: str) -> tuple[str, ...]:
+            threads.append(threading.current_thread())
+            return text, answers.pop(0)
+
+    one = Saves(tmp_path, Two(), run, print)
+    for step, ends_well in ((1, True), (2, False)):
+        begin(one, step, {"w/denoiser/a": whole})
+        assert one._work is not None
+        wait([one._work])
+        assert not one.is_writing
+        assert state.step_of((state.listed(tmp_path) or [Path("none")])[0]) < step
+        if ends_well:
+            one.end()
+            continue
+        with pytest.raises(StorageError, match="the disk is full"):
+            one.end()
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
+    assert set(threads) == {threading.current_thread()}
+    assert torch.equal(state.read(tmp_path / "step-00000001").tensors["w/denoiser/a"], whole)
