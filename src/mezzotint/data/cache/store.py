@@ -116,9 +116,13 @@ class Store:
     def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each entry is as it was written. Computed once per entry and process, remembered afterwards.
 
-        DamagedColumns ones are noted in the folder, so that every process counts them as absent.
+        Damaged ones are noted in the folder, so that every process counts them as absent.
         """
-        unknown = np.unique(entries[self._state[entries] == _UNKNOWN])
+        unknown = entries[self._state[entries] == _UNKNOWN]
+        if len(unknown) > 1:
+            is_unknown = np.zeros(self._count, dtype=np.bool_)
+            is_unknown[unknown] = True
+            unknown = np.flatnonzero(is_unknown)
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
         for some in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
             self._state[some] = np.where(self._are_whole(some), _GOOD, _BAD)
@@ -196,7 +200,9 @@ class Store:
         newest = np.full(len(keys), -1, dtype=np.int64)
         prefix = _prefixes(keys)
         open_ = np.arange(len(keys))
-        at = np.searchsorted(self._prefix, prefix)
+        in_order = np.argsort(prefix)  # neighbours are found near each other
+        at = np.empty(len(keys), dtype=np.int64)
+        at[in_order] = np.searchsorted(self._prefix, prefix[in_order])
         while len(open_):
             there = at[open_] < len(self._prefix)
             open_ = open_[there]
