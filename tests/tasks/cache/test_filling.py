@@ -18,8 +18,9 @@ from filling import Encoder, Filled, data, filled, paint, write_pictures
 from loading import open_loader
 from torch import Tensor
 
-from mezzotint import draws, fault_injection
+from mezzotint import draws, fault_injection, outside
 from mezzotint.data.buckets import buckets
+from mezzotint.data.cache import _shards
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -27,6 +28,7 @@ from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
+from mezzotint.tasks.cache import _filling
 from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
 
@@ -299,7 +301,10 @@ def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
     ("fault", "left"),
     [("cache.encode@3:kill", 2), ("cache.append@3:kill", 2), ("cache.commit@1:kill", 1), ("cache.commit@3:kill", 3)],
 )
-def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: int) -> None:
+def test_a_kill_loses_only_what_was_not_finished(
+    root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_shards, "SYNC_BYTES", 1)
     out = multiprocessing.get_context("fork").SimpleQueue()
     assert _in_processes(lambda: _fill_and_report(root, fault, out)) == [-signal.SIGKILL]
     again = filled(root)
@@ -310,6 +315,22 @@ def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: i
     assert whole.keys() == fresh.keys()
     assert all(torch.equal(whole[key], fresh[key]) for key in fresh)
     assert filled(root).encoders == []
+
+
+@pytest.mark.parametrize("shards", [4, 12])
+def test_filling_opens_each_shard_only_when_it_has_grown(
+    root: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    write_pictures(root / "pictures", [(32, 32)] * shards)
+    monkeypatch.setattr(Store.__init__, "__kwdefaults__", {"shard_bytes": 1})  # of one row each
+    monkeypatch.setattr(_filling, "_PIXELS_PER_BATCH", 1)
+    opens: list[Path] = []
+    true = outside.open_plain
+    monkeypatch.setattr(outside, "open_plain", lambda path, **named: opens.append(path) or true(path, **named))
+    filled(root, rows=np.arange(shards, dtype=np.int32))
+    indexes = [path for path in opens if path.suffix == ".index"]
+    assert len(list((root / "cache" / "latents").rglob("*.index"))) == shards
+    assert len(indexes) <= 3 * 2 * shards + 3  # of latents and texts
 
 
 @pytest.mark.faults

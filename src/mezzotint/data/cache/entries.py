@@ -231,13 +231,13 @@ class LatentCache(_Entries[LatentLayout]):
         store = self.store(bucket, is_still=is_still)
         if store is None:
             raise lost(names, self.folder)
-        entries = store.sound(addresses)
-        if (entries < 0).any():
+        rows = store.fetch(addresses)
+        if isinstance(rows, np.ndarray):
             store.refresh()  # another process may have made it since
-            entries = store.sound(addresses)
-        if (entries < 0).any():
-            raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], self.folder)
-        return store.read(entries)
+            rows = store.fetch(addresses)
+        if isinstance(rows, np.ndarray):
+            raise lost([names[i] for i in rows.tolist()], self.folder)
+        return rows
 
 
 def as_still(placed: Placement) -> Placement:

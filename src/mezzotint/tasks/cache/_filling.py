@@ -262,6 +262,8 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Look
                 _encode_pictures(worker, latents, family, needed, some[entries], pixels[torch.from_numpy(entries)])
                 encoded += len(entries)
                 progress.add(len(some))
+            for store in latents.stores:  # what waits to be synced is that of one bucket at most
+                store.close_writer()
     return encoded
 
 
@@ -334,7 +336,7 @@ def _encode_pictures(
     store = latents.store(needed.bucket, is_still=needed.is_still)
     assert store is not None
     names = [str(worker.catalogue.path(int(row))) for row in needed.rows[entries]]
-    store.append(needed.addresses[entries], rows, names=names)
+    store.append(needed.addresses[entries], rows, names=names, at_once=False)
 
 
 def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) -> int:
@@ -390,7 +392,7 @@ def _keep(text: TextCache, embedding: TextEmbedding, needed: TextEntries, entrie
     rows = text.rows()
     assert rows is not None
     names = [f"the caption {needed.captions[entry]!r}" for entry in entries.tolist()]
-    rows.append(needed.addresses[entries], embedding, names=names)
+    rows.append(needed.addresses[entries], embedding, names=names, at_once=False)
 
 
 def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:
