@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import random
 import signal
 from pathlib import Path
@@ -128,3 +129,22 @@ def test_processes_that_write_at_once_make_a_whole_store(tmp_path: Path) -> None
     store = open_store(tmp_path)
     assert store.verify(np.arange(len(store))).all()
     assert torch.equal(store.read(store.find(addresses(range(30)))), rows(range(30)))
+
+
+def test_rows_are_synced_every_few_bytes_and_when_the_writer_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    syncs: list[int] = []
+    monkeypatch.setattr(os, "fsync", syncs.append)
+    store = open_store(tmp_path)
+    monkeypatch.setattr(_shards, "SYNC_BYTES", 4 * store.row_bytes)
+    syncs_after = []
+    for n in range(6):
+        store.append(addresses([n]), rows([n]), at_once=False)
+        syncs_after.append(len(syncs) // 2)  # of the rows, then of the index
+        assert store.has(addresses([n]), checks=True).all()
+    first = syncs_after[0]  # of the folder of a new shard
+    assert [count - first for count in syncs_after] == [0, 0, 0, 1, 1, 1]
+    assert open_store(tmp_path).has(addresses(range(6)), checks=True).tolist() == [True] * 4 + [False] * 2
+    store.close_writer()
+    assert open_store(tmp_path).has(addresses(range(6)), checks=True).all()

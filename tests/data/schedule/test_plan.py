@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -216,3 +217,19 @@ def test_a_data_set_without_a_batch_is_an_error(times: float) -> None:
     timeline = Timeline(columns_of(3, times, num_buckets=1), settings_of(batch_size=8, remainder="drop"), 1, 0)
     with refused("E1207", r"3 samples make no batch of 8"):
         timeline.locate(0)
+
+
+def test_a_plan_takes_ten_bytes_a_visit_while_it_is_made() -> None:
+    n = 1 << 18
+    columns = PlanColumns(
+        draws.keys(0, "n", np.arange(n)), (np.arange(n) % 35).astype(np.int16), np.ones(n, np.float32)
+    )
+    settings = settings_of(batch_size=8)
+    tracemalloc.start()
+    try:
+        epoch = plan(columns, settings, accumulation=1, seed=1, epoch=0)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 22 * n  # 12 of them are chunks of a fixed size; of ten million visits it is 10 a visit
+    assert len(np.unique(epoch.order)) == n

@@ -7,116 +7,30 @@ import os
 import random
 import re
 import signal
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pytest
 import torch
+from filling import Encoder, Filled, data, filled, paint, write_pictures
 from loading import open_loader
-from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
-from mezzotint import draws, fault_injection
+from mezzotint import draws, fault_injection, outside
 from mezzotint.data.buckets import buckets
+from mezzotint.data.cache import _shards
 from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
 from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError, DatasetError
-from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
+from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from mezzotint.tasks.cache import _filling
+from mezzotint.tasks.cache._filling import Worker, fill
 from mezzotint.tasks.cache.inventory import latent_entries
-
-SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
-
-
-@dataclass
-class Encoder:
-    """A family that encodes by a formula and counts. It stands for a model where only the bookkeeping is looked at."""
-
-    asked: Encodes
-    pictures: int = 0
-    captions: list[str] = field(default_factory=list)
-    spoil: Callable[[Tensor], Tensor] = lambda moments: moments
-
-    def encode_media(self, pixels: Tensor) -> Tensor:
-        assert self.asked == "media"
-        self.pictures += len(pixels)
-        mean = nn.functional.avg_pool2d(pixels, 8)
-        return self.spoil(torch.cat([mean, mean.abs() + 0.1], dim=1))
-
-    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        assert self.asked == "text"
-        self.captions += captions
-        keys = torch.tensor([draws.text_key(c) >> 1 for c in captions])
-        return TextEmbedding(noise.normal(keys, (4, 3)))
-
-
-def write_pictures(folder: Path, sizes: Sequence[tuple[int, int]] = SIZES) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for i, size in enumerate(sizes):
-        paint(folder / f"{i}.png", size, i)
-        (folder / f"{i}.txt").write_text(f"picture {i}")
-    return folder
-
-
-def paint(path: Path, size: tuple[int, int], seed: int) -> None:
-    rng = np.random.Generator(np.random.Philox(key=seed))
-    Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)).save(path)
-
-
-def data(root: Path, **changes: Any) -> DataSettings:
-    caching = {"latents": True, "text": True, "path": root / "cache"} | changes.pop("cache", {})
-    plain = {"path": [root / "pictures"], "resolution": 32, "buckets": {"step": 8}, "batch_size": 2, "workers": 0}
-    return DataSettings.model_validate(plain | {"cache": caching} | changes)
-
-
-@dataclass
-class Filled:
-    summary: CacheSummary
-    encoders: list[Encoder]
-    catalogue: Catalogue
-    latents: LatentCache
-    text: TextCache
-    said: list[str]
-
-    @property
-    def pictures(self) -> int:
-        return sum(e.pictures for e in self.encoders)
-
-    @property
-    def captions(self) -> list[str]:
-        return sorted(c for e in self.encoders for c in e.captions)
-
-
-def filled(
-    root: Path, settings: DataSettings | None = None, *, vae: str = "vae", encoder: str = "clip", **changes: Any
-) -> Filled:
-    """One filling from files to stores, as a verb does it."""
-    settings = settings or data(root)
-    catalogue = catalogues.build(settings, root / "index", workers=1)
-    latents = LatentCache(settings.cache.path, settings, identity=vae, compute="fp32", seed=5)
-    text = TextCache(settings.cache.path, settings, identity=encoder, compute="fp32")
-    encoders: list[Encoder] = []
-    said: list[str] = []
-    spoil = changes.pop("spoil", lambda moments: moments)
-
-    def load(asked: Encodes) -> ModelFamily:
-        encoders.append(Encoder(asked, spoil=spoil))
-        return cast(ModelFamily, encoders[-1])
-
-    rows = changes.pop("rows", np.arange(len(catalogue), dtype=np.int32))
-    given = {name: changes.pop(name) for name in ("extra_captions", "verify_bytes") if name in changes}
-    worker = Worker(catalogue, settings, load, torch.device("cpu"), say=said.append, **changes)
-    summary = fill(worker, rows, Caches(latents, text), **given)
-    return Filled(summary, encoders, catalogue, latents, text, said)
 
 
 @pytest.fixture
@@ -355,6 +269,17 @@ def test_a_full_cache_in_a_folder_that_cannot_be_written_is_good_enough(
     assert filled(root).summary.new == 0
 
 
+def _gather(folder: Path, rank: int, wait: Callable[[], Any]) -> Callable[[str], tuple[str, ...]]:
+    """What two processes say to each other, through files."""
+
+    def gather(text: str) -> tuple[str, ...]:
+        (folder / f"said{rank}").write_text(text)
+        wait()
+        return tuple((folder / f"said{number}").read_text() for number in range(2))
+
+    return gather
+
+
 def _fill_and_report(root: Path, fault: str, out: Any, **changes: Any) -> None:
     torch.set_num_threads(1)
     fault_injection.arm(fault)
@@ -376,7 +301,10 @@ def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
     ("fault", "left"),
     [("cache.encode@3:kill", 2), ("cache.append@3:kill", 2), ("cache.commit@1:kill", 1), ("cache.commit@3:kill", 3)],
 )
-def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: int) -> None:
+def test_a_kill_loses_only_what_was_not_finished(
+    root: Path, fault: str, left: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_shards, "SYNC_BYTES", 1)
     out = multiprocessing.get_context("fork").SimpleQueue()
     assert _in_processes(lambda: _fill_and_report(root, fault, out)) == [-signal.SIGKILL]
     again = filled(root)
@@ -387,6 +315,22 @@ def test_a_kill_loses_only_what_was_not_finished(root: Path, fault: str, left: i
     assert whole.keys() == fresh.keys()
     assert all(torch.equal(whole[key], fresh[key]) for key in fresh)
     assert filled(root).encoders == []
+
+
+@pytest.mark.parametrize("shards", [4, 12])
+def test_filling_opens_each_shard_only_when_it_has_grown(
+    root: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    write_pictures(root / "pictures", [(32, 32)] * shards)
+    monkeypatch.setattr(Store.__init__, "__kwdefaults__", {"shard_bytes": 1})  # of one row each
+    monkeypatch.setattr(_filling, "_PIXELS_PER_BATCH", 1)
+    opens: list[Path] = []
+    true = outside.open_plain
+    monkeypatch.setattr(outside, "open_plain", lambda path, **named: opens.append(path) or true(path, **named))
+    filled(root, rows=np.arange(shards, dtype=np.int32))
+    indexes = [path for path in opens if path.suffix == ".index"]
+    assert len(list((root / "cache" / "latents").rglob("*.index"))) == shards
+    assert len(indexes) <= 3 * 2 * shards + 3  # of latents and texts
 
 
 @pytest.mark.faults
@@ -416,7 +360,9 @@ def test_processes_of_one_run_share_the_work(root: Path) -> None:
     out, barrier = context.SimpleQueue(), context.Barrier(2)
     catalogues.build(data(root), root / "index", workers=1)
     jobs = [
-        lambda rank=rank: _fill_and_report(root, "", out, rank=rank, world_size=2, barrier=barrier.wait)
+        lambda rank=rank: _fill_and_report(
+            root, "", out, rank=rank, world_size=2, barrier=barrier.wait, gather=_gather(root, rank, barrier.wait)
+        )
         for rank in range(2)
     ]
     assert _in_processes(*jobs) == [0, 0]

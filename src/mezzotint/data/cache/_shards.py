@@ -1,9 +1,10 @@
 """One shard of a cache store: a file of fixed-size rows, and an index that says what each row is.
 
 A shard has one writer at a time, which holds a lock on its index while it lives; everybody may read. Rows are synced
-before the index names them, so that whatever moment the writer is killed, each complete index record speaks of a
-complete row. A torn record at the end is recognised by its length or its check number and is ignored; the next owner
-writes over what lies behind the last row that is named.
+before the index names them, every few megabytes, so that whatever moment the writer is killed, each complete index
+record speaks of a complete row, and what was written since the last sync is all that is lost.
+A torn record at the end is recognised by its length or its check number and is ignored; the next owner writes over what
+lies behind the last row that is named.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,12 @@ from mezzotint import durable, fault_injection, outside
 
 RECORD = np.dtype([("address", "u1", (32,)), ("row", "<u4"), ("check", "<u4"), ("checksum", "<u8")])
 """One index record, 48 bytes: what the row is, where it lies, whether this record is whole, the row's checksum."""
+
+SYNC_BYTES = 8 << 20
+"""Rows of so many bytes wait for the next sync at most, and no longer than `SYNC_SECONDS` while rows come."""
+SYNC_SECONDS = 2.0
+
+_Named = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]
 
 _FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F,
@@ -62,11 +70,18 @@ class Shard:
         self.index_path = folder / f"{name}.index"
         self._row_bytes = row_bytes
         self._seen = 0
+        self._is_full = False
         self._mapped: NDArray[np.uint8] | None = None
 
-    def new_records(self) -> NDArray[Any]:
-        """Whole index records written since the last call, with rows that are there in full."""
+    def new_records(self, max_bytes: int) -> NDArray[Any]:
+        """Whole index records written since the last call, with rows that are there in full. max_bytes: a shard of this
+        size gets no more. The index is opened only when it has grown."""
+        if self._is_full:
+            return np.zeros(0, dtype=RECORD)
         try:
+            size = self.index_path.stat().st_size
+            if size - size % RECORD.itemsize <= self._seen:
+                return np.zeros(0, dtype=RECORD)
             with outside.open_plain(self.index_path) as file:
                 file.seek(self._seen)
                 data = file.read()
@@ -74,8 +89,12 @@ class Shard:
             return np.zeros(0, dtype=RECORD)
         data = data[: len(data) - len(data) % RECORD.itemsize]
         self._seen += len(data)
+        num_rows = self._rows_on_disk()
         records = np.frombuffer(data, dtype=RECORD)
-        return records[whole(records) & (records["row"] < self._rows_on_disk())]
+        records = records[whole(records) & (records["row"] < num_rows)]
+        is_named = bool(len(records)) and int(records["row"].max()) + 1 == num_rows
+        self._is_full = is_named and num_rows * self._row_bytes >= max_bytes
+        return records
 
     def passed(self, num_records: int) -> None:
         """Says that so many records, written by this process itself, need not be read again."""
@@ -111,31 +130,49 @@ class ShardWriter:
         records = np.frombuffer(os.pread(index_fd, size, 0), dtype=RECORD)
         records = records[whole(records)]
         self._index_end = size
+        self._waiting: list[_Named] = []
+        self._synced = time.monotonic()
         self.next_row = int(records["row"].max()) + 1 if len(records) else 0
 
-    def append(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], checksums: NDArray[np.uint64]) -> int:
-        """Writes rows (n, row_bytes), syncs them, then tells the index. Returns the place of the first one. Raises
-        OSError when the disk is full; nothing is indexed then."""
+    def append(
+        self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], checksums: NDArray[np.uint64], *, at_once: bool
+    ) -> int:
+        """Writes rows (n, row_bytes) and returns the place of the first one. They are synced, and the index told, every
+        few megabytes or seconds, or at once. Raises OSError when the disk is full; what waits is not indexed then."""
         first = self.next_row
-        _write(self._rows_fd, rows.tobytes(), first * self._row_bytes)
+        _write(self._rows_fd, rows.reshape(-1), first * self._row_bytes)
+        waiting = [*self._waiting, (addresses, np.arange(first, first + len(rows)), checksums)]
+        is_due = (first + len(rows) - int(waiting[0][1][0])) * self._row_bytes >= SYNC_BYTES
+        if at_once or is_due or time.monotonic() - self._synced >= SYNC_SECONDS:
+            self._sync(waiting)
+        else:
+            self._waiting = waiting
+        self.next_row += len(rows)
+        return first
+
+    def _sync(self, waiting: Sequence[_Named]) -> None:
         os.fsync(self._rows_fd)
         fault_injection.reach("cache.append")
-        records = records_of(addresses, np.arange(first, first + len(rows)), checksums)
+        addresses, numbers, checksums = (np.concatenate(column) for column in zip(*waiting, strict=True))
+        records = records_of(addresses, numbers, checksums)
         try:
-            _write(self._index_fd, records.tobytes(), self._index_end)
+            _write(self._index_fd, records.view(np.uint8), self._index_end)
         except OSError:
             os.ftruncate(self._index_fd, self._index_end)
             raise
         os.fsync(self._index_fd)
         self._index_end += records.nbytes
-        self.next_row += len(rows)
+        self._waiting, self._synced = [], time.monotonic()
         fault_injection.reach("cache.commit")
-        return first
 
     def close(self) -> None:
-        """Gives the lock back; another writer may go on with this shard."""
-        os.close(self._rows_fd)
-        os.close(self._index_fd)
+        """Syncs what waits and gives the lock back; another writer may go on with this shard. Raises OSError."""
+        try:
+            if self._waiting:
+                self._sync(self._waiting)
+        finally:
+            os.close(self._rows_fd)
+            os.close(self._index_fd)
 
 
 def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
@@ -169,8 +206,8 @@ def _take(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | 
         raise
 
 
-def _write(fd: int, data: bytes, offset: int) -> None:
-    view = memoryview(data)
+def _write(fd: int, data: NDArray[np.uint8], offset: int) -> None:
+    view = data.data
     while view:
         written = os.pwrite(fd, view, offset)
         view, offset = view[written:], offset + written

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws, durable, outside
@@ -28,7 +29,7 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.media import clip_files
 from mezzotint.data.media.decoding import PREPROCESSING
 from mezzotint.data.schedule import clip_visits, placement
-from mezzotint.data.schedule.captions import DrawnCaptions
+from mezzotint.data.schedule.captions import Changes, DrawnCaptions
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import listed
@@ -105,9 +106,9 @@ class LatentCache(_Entries[LatentLayout]):
 
     folder: `data.cache.path`, resolved. identity: `family.media_identity(…)`: weights, configuration, scaling and
     tiling of the VAE. compute: the type that it runs in ("fp32", "fp16", "bf16"). seed: of the run. `views`: how many
-    placements of each picture are kept; 1 unless crop, flip or the frames of a clip are drawn, of some at least.
-    `seeds`: what placements and kept draws depend on; 0 where nothing is drawn. `is_imported`: entries are not encoded
-    but read from another trainer's files.
+    placements of each picture are kept; 1 unless crop, flip or the frames of a clip are drawn, of some at least
+    (`is_drawn`). `seeds`: what placements and kept draws depend on; 0 where nothing is drawn. `is_imported`: entries
+    are not encoded but read from another trainer's files.
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
@@ -127,11 +128,11 @@ class LatentCache(_Entries[LatentLayout]):
         self.content = settings.cache.content
         chosen = format_of(settings.format)
         self.is_imported = chosen.is_encoded
-        is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
-        is_drawn |= settings.has_clips and settings.clips.begin != "first"
-        self.views = settings.cache.crops if is_drawn else 1
+        self.is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
+        self.is_drawn |= settings.has_clips and settings.clips.begin != "first"
+        self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
-        self.seeds = (seed if is_drawn else 0, seed if draws_sample else 0)
+        self.seeds = (seed if self.is_drawn else 0, seed if draws_sample else 0)
         self._settings = settings
         self._seed = seed
         self._stores: dict[tuple[Size, bool], Store] = {}
@@ -159,23 +160,53 @@ class LatentCache(_Entries[LatentLayout]):
     def address(self, catalogue: Catalogue, row: int, placed: Placement, view: int, *, still: int = -1) -> bytes:
         """The address of a row's latents in a placement, or of a frame of its clip that is trained as a picture; still:
         its place among those frames."""
-        times = self.times(catalogue, row, placed.bucket.frames, view, still).tolist()
+        before, after = self._around_draw(catalogue, row, placed, view, still)
         draw = self.draw(int(catalogue.key_hash[row]), view, still)
+        text = f"latents\0{catalogue.digest[row].tobytes().hex()}{before}{-1 if draw is None else draw}{after}"
+        return hashlib.sha256(text.encode()).digest()
+
+    def addresses(self, catalogue: Catalogue, rows: NDArray[np.int32], bucket: Size, view: int) -> list[bytes]:
+        """`address` of many rows in their placements of one view, one after the other."""
+        if self.is_drawn or not len(rows) or catalogue.rate.any():
+            placed = ((row, self.placement(catalogue, row, view, bucket)) for row in rows.tolist())
+            return [self.address(catalogue, row, where, view) for row, where in placed]
+        # nothing is drawn, so pictures of one size lie in their bucket alike
+        size = catalogue.width[rows].astype(np.int64) << 32 | catalogue.height[rows]
+        _, firsts, kinds = np.unique(size, return_index=True, return_inverse=True)
+        around = [
+            self._around_draw(catalogue, row, self.placement(catalogue, row, view, bucket), view)
+            for row in rows[firsts].tolist()
+        ]
+        befores, afters = ([part.encode() for part in parts] for parts in zip(*around, strict=True))
+        digests = catalogue.digest[rows].tobytes().hex().encode()
+        addresses = []
+        for i, (kind, key_hash) in enumerate(zip(kinds.tolist(), catalogue.key_hash[rows].tolist(), strict=True)):
+            draw = self.draw(key_hash, view)
+            number = b"-1" if draw is None else b"%d" % draw
+            text = b"latents\0" + digests[64 * i : 64 * i + 64] + befores[kind] + number + afters[kind]
+            addresses.append(hashlib.sha256(text).digest())
+        return addresses
+
+    def _around_draw(
+        self, catalogue: Catalogue, row: int, placed: Placement, view: int, still: int = -1
+    ) -> tuple[str, str]:
+        """What stands in the text of an address behind the picture's hash, up to its draw and after it."""
+        times = self.times(catalogue, row, placed.bucket.frames, view, still).tolist()
         p = placed if still < 0 else as_still(placed)
         numbers = (
             p.bucket.width, p.bucket.height, p.bucket.frames, p.resized.width, p.resized.height, p.resized.frames,
-            *p.crop_top_left, int(p.flipped), -1 if draw is None else draw,
+            *p.crop_top_left, int(p.flipped),
         )  # fmt: skip
         seen = f"\0{','.join(map(repr, times))}" if times else ""
-        digest = catalogue.digest[row].tobytes().hex()
-        text = f"latents\0{digest}\0{','.join(map(str, numbers))}{seen}\0{self.identity}"
-        return hashlib.sha256(text.encode()).digest()
+        return f"\0{','.join(map(str, numbers))},", f"{seen}\0{self.identity}"
 
     def times(
         self, catalogue: Catalogue, row: int, frames: int, view: int, still: int = -1
     ) -> clip_visits.Instants:  # fmt: skip
         """When the frames of a row are shown that one of its views keeps; of a picture there are none. still: of one
         that is trained as a picture, its place among those."""
+        if catalogue.rate[row] == 0:
+            return np.zeros(0)
         key = draws.key(self._seed, "clip-variant", int(catalogue.key_hash[row]), view)
         times = clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
         if still < 0:
@@ -200,13 +231,13 @@ class LatentCache(_Entries[LatentLayout]):
         store = self.store(bucket, is_still=is_still)
         if store is None:
             raise lost(names, self.folder)
-        entries = store.sound(addresses)
-        if (entries < 0).any():
+        rows = store.fetch(addresses)
+        if isinstance(rows, np.ndarray):
             store.refresh()  # another process may have made it since
-            entries = store.sound(addresses)
-        if (entries < 0).any():
-            raise lost([names[i] for i in np.flatnonzero(entries < 0).tolist()], self.folder)
-        return store.read(entries)
+            rows = store.fetch(addresses)
+        if isinstance(rows, np.ndarray):
+            raise lost([names[i] for i in rows.tolist()], self.folder)
+        return rows
 
 
 def as_still(placed: Placement) -> Placement:
@@ -225,6 +256,7 @@ class TextCache(_Entries[TextLayout]):
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
         super().__init__(folder, "text", TextLayout, text=identity, compute=compute, dtype=settings.cache.dtype)
+        self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.captions.dropout > 0
         self.is_imported = format_of(settings.format).is_encoded
         self._settings = settings
@@ -239,12 +271,25 @@ class TextCache(_Entries[TextLayout]):
     def address(self, caption: str, mark: str = "") -> bytes:
         """The address of the embedding of a caption, as it goes to the tokenizer. mark: the file that it was taken
         from, where another trainer has made it (`overrides.Marked.encoded`)."""
-        taken = f"\0{mark}" if mark else ""
-        text = f"text\0{self.identity}{taken}\0{caption}"
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        if mark:
+            text = f"text\0{self.identity}\0{mark}\0{caption}"
+            return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        return self.address_of(caption.encode("utf-8", "surrogatepass"))
+
+    def address_of(self, caption: bytes) -> bytes:
+        """`address` of a caption in UTF-8."""
+        return hashlib.sha256(self._before + caption).digest()
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
         return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
+
+    def captions_as_written(
+        self, catalogue: Catalogue, rows: NDArray[np.int32]
+    ) -> tuple[list[bytes], NDArray[np.int32]] | None:
+        """The captions of some rows in UTF-8, one after the other, and the row of each; None where a caption is kept in
+        other forms than it is written in."""
+        changes = Changes.of(self._settings.captions, shuffles_own=bool(catalogue.overrides.shuffle_tags[rows].any()))
+        return None if changes.are_any else catalogue.captions_in_utf8(rows)
 
     def rows(self) -> TextRows | None:
         """The rows; None before `define`."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -35,6 +37,12 @@ SHARD_BYTES = 4 << 30
 _CHECKED_BYTES = 16 << 20
 """Rows are checked in blocks of so many bytes."""
 
+_SURE = 10_000_000
+"""A folder that has not changed for so many nanoseconds shows its next change in its time."""
+
+_INFINITE = {torch.float32: 0x7F800000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
+"""The bits of infinity: numbers that are not finite have, without their sign, no smaller ones."""
+
 _UNKNOWN, _GOOD, _BAD = 0, 1, 2
 _DAMAGED = np.dtype([("shard", "S16"), ("row", "<u8")])
 
@@ -55,6 +63,8 @@ class Store:
         self._shard_bytes = shard_bytes
         self._factors = checksum_factors(self.row_bytes)
         self._shards: list[Shard] = []
+        self._listed = -1
+        self._lock = threading.RLock()  # batches are made ready in a thread of their own
         self._writer: ShardWriter | None = None
         self._count = 0
         self._address = np.zeros((0, 32), dtype=np.uint8)
@@ -98,27 +108,60 @@ class Store:
                 "the training again, which make it anew",
                 code="E1303",
             )
+        return self._copied(entries, out)
+
+    def _copied(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
         result = torch.empty((len(entries), *self.shape), dtype=self.dtype) if out is None else out
         assert result.is_contiguous()
         assert (result.dtype, result.shape) == (self.dtype, (len(entries), *self.shape))
         target = result.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
         places = self._place[entries]
-        for number in np.unique(places[:, 0]):
-            here = np.flatnonzero(places[:, 0] == number)
-            rows = places[here, 1]
-            mapped = self._shards[number].mapped(int(rows.max()))
-            if len(here) == len(entries):
-                np.take(mapped, rows, axis=0, out=target, mode="clip")
-            else:
-                target[here] = mapped[rows]
+        numbers, rows = places[:, 0], places[:, 1]
+        if len(entries) and (numbers == numbers[0]).all():
+            np.take(self._shards[numbers[0]].mapped(int(rows.max())), rows, axis=0, out=target, mode="clip")
+            return result
+        for number in np.unique(numbers):
+            here = np.flatnonzero(numbers == number)
+            target[here] = self._shards[number].mapped(int(rows[here].max()))[rows[here]]
         return result
+
+    def fetch(self, addresses: Addresses) -> Tensor | NDArray[np.int64]:
+        """The rows (n, *shape) of addresses in the store's type, copied from the memory map; or the numbers of those
+        that have no sound entry. A row is checked when this process first reads it."""
+        keys = as_addresses(addresses)
+        with self._lock:
+            entries = self.find(keys)
+            if (entries >= 0).all():
+                try:
+                    rows = self._copied(entries)
+                    if self._are_good(entries, rows):
+                        return rows
+                except (OSError, IndexError):
+                    pass  # a file that is gone or too short: looked at below, one by one
+            entries = self.sound(keys)
+            lacking = np.flatnonzero(entries < 0)
+            return lacking if len(lacking) else self._copied(entries)
+
+    def _are_good(self, entries: NDArray[np.int64], rows: Tensor) -> bool:
+        """Whether rows that were just copied are as they were written."""
+        if (self._state[entries] == _GOOD).all():
+            return True
+        copies = rows.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
+        if (checksums(self._address[entries], copies, self._factors) != self._checksum[entries]).any():
+            return False
+        self._state[entries] = _GOOD
+        return True
 
     def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Whether each entry is as it was written. Computed once per entry and process, remembered afterwards.
 
-        DamagedColumns ones are noted in the folder, so that every process counts them as absent.
+        Damaged ones are noted in the folder, so that every process counts them as absent.
         """
-        unknown = np.unique(entries[self._state[entries] == _UNKNOWN])
+        unknown = entries[self._state[entries] == _UNKNOWN]
+        if len(unknown) > 1:
+            is_unknown = np.zeros(self._count, dtype=np.bool_)
+            is_unknown[unknown] = True
+            unknown = np.flatnonzero(is_unknown)
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
         for some in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
             self._state[some] = np.where(self._are_whole(some), _GOOD, _BAD)
@@ -134,8 +177,7 @@ class Store:
         keys = as_addresses(addresses)
         entries = self.find(keys)
         open_ = np.flatnonzero(entries >= 0)
-        while len(open_):
-            open_ = open_[~self.verify(entries[open_])]
+        while len(open_ := open_[~self.verify(entries[open_])]):
             entries[open_] = self.find(keys[open_])
             open_ = open_[entries[open_] >= 0]
         return entries
@@ -151,9 +193,10 @@ class Store:
         bad = np.array([address.tobytes() in known for address in keys], dtype=np.bool_)
         return bad & (self.find(keys) < 0)
 
-    def append(self, addresses: Addresses, rows: Tensor, *, names: Sequence[str] = ()) -> int:
+    def append(self, addresses: Addresses, rows: Tensor, *, names: Sequence[str] = (), at_once: bool = True) -> int:
         """Adds rows (n, *shape) of any floating type; addresses that are there already are passed over. Returns how
-        many were written; they are durable then.
+        many were written. They are durable then, or, when not `at_once`, a few megabytes later and after
+        `close_writer`; other processes see them from then on.
 
         names: of the samples, for messages. Raises CacheError E1304 when a row has numbers that are not finite, E1301
         when the folder cannot be written, StorageError E1708 when the disk is full.
@@ -162,30 +205,45 @@ class Store:
         assert rows.shape == (len(keys), *self.shape), (rows.shape, self.shape)
         values = rows.detach().to("cpu", self.dtype).contiguous().flatten(1)
         self._refuse_non_finite(values, names)
-        absent = np.flatnonzero(self.find(keys) < 0)
-        absent = absent[np.sort(np.unique(keys[absent], axis=0, return_index=True)[1])]
+        first = {key.tobytes(): i for i, key in reversed(list(enumerate(keys)))}
+        absent = np.array(sorted(first.values()), dtype=np.int64)
+        absent = absent[self.find(keys[absent]) < 0]
         if len(absent):
-            data = values.view(torch.uint8).numpy()[absent]
-            self._write(keys[absent], data)
+            data = values.view(torch.uint8).numpy()
+            self._write(keys[absent], data if len(absent) == len(data) else data[absent], at_once)
         return len(absent)
 
     def refresh(self) -> None:
         """Looks for entries that other processes have added or found damaged."""
-        known = {shard.name for shard in self._shards}
-        self._shards += [
-            Shard(self.folder, name, self.row_bytes) for name in _shards.names_in(self.folder) if name not in known
-        ]
-        first = self._count
-        for number, shard in enumerate(self._shards):
-            self._enter(number, shard.new_records())
-        self._remember(first)
-        self._read_damage(has_new=first != self._count)
+        with self._lock:
+            self._list_shards()
+            first = self._count
+            for number, shard in enumerate(self._shards):
+                if len(records := shard.new_records(self._shard_bytes)):
+                    self._enter(number, records["address"], records["row"], records["checksum"])
+            self._remember(first)
+            self._read_damage(has_new=first != self._count)
+
+    def _list_shards(self) -> None:
+        try:
+            changed = self.folder.stat().st_mtime_ns
+        except OSError:
+            return
+        if changed != self._listed:
+            known = {shard.name for shard in self._shards}
+            names = [name for name in _shards.names_in(self.folder) if name not in known]
+            self._shards += [Shard(self.folder, name, self.row_bytes) for name in names]
+            self._listed = changed if time.time_ns() - changed > _SURE else -1
 
     def close_writer(self) -> None:
-        """Gives the lock on this process's shard back. A later `append` takes a shard again."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        """Makes durable what was appended and gives the lock on this process's shard back. A later `append` takes a
+        shard again. Raises as `append` does."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            try:
+                writer.close()
+            except OSError as error:
+                raise explained(self.folder, error, _shards.SYNC_BYTES) from error
 
     @property
     def bytes_on_disk(self) -> int:
@@ -196,7 +254,9 @@ class Store:
         newest = np.full(len(keys), -1, dtype=np.int64)
         prefix = _prefixes(keys)
         open_ = np.arange(len(keys))
-        at = np.searchsorted(self._prefix, prefix)
+        in_order = np.argsort(prefix)  # neighbours are found near each other
+        at = np.empty(len(keys), dtype=np.int64)
+        at[in_order] = np.searchsorted(self._prefix, prefix[in_order])
         while len(open_):
             there = at[open_] < len(self._prefix)
             open_ = open_[there]
@@ -216,8 +276,8 @@ class Store:
             self._sorted = self._count
             self._recent.clear()
 
-    def _enter(self, shard: int, records: NDArray[Any]) -> None:
-        first, self._count = self._count, self._count + len(records)
+    def _enter(self, shard: int, addresses: NDArray[np.uint8], rows: NDArray[Any], sums: NDArray[np.uint64]) -> None:
+        first, self._count = self._count, self._count + len(rows)
         if self._count > len(self._address):
             room = max(self._count, 2 * len(self._address), 1024) - len(self._address)
             self._address = np.concatenate([self._address, np.zeros((room, 32), dtype=np.uint8)])
@@ -225,22 +285,22 @@ class Store:
             self._checksum = np.concatenate([self._checksum, np.zeros(room, dtype=np.uint64)])
             self._state = np.concatenate([self._state, np.full(room, _UNKNOWN, dtype=np.uint8)])
         new = slice(first, self._count)
-        self._address[new] = records["address"]
+        self._address[new] = addresses
         self._place[new, 0] = shard
-        self._place[new, 1] = records["row"]
-        self._checksum[new] = records["checksum"]
+        self._place[new, 1] = rows
+        self._checksum[new] = sums
 
-    def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8]) -> None:
+    def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], at_once: bool) -> None:
         sums = checksums(addresses, rows, self._factors)
         try:
             number = self._shard_to_write()
             assert self._writer is not None
-            first_row = self._writer.append(addresses, rows, sums)
+            first_row = self._writer.append(addresses, rows, sums, at_once=at_once)
         except OSError as error:
             raise explained(self.folder, error, rows.nbytes) from error
         first_entry = self._count
         self._shards[number].passed(len(rows))
-        self._enter(number, _shards.records_of(addresses, np.arange(first_row, first_row + len(rows)), sums))
+        self._enter(number, addresses, np.arange(first_row, first_row + len(rows)), sums)
         self._remember(first_entry)
 
     def _remember(self, first: int) -> None:
@@ -305,9 +365,10 @@ class Store:
             self._state[: self._count][of_shard] = _BAD
 
     def _refuse_non_finite(self, values: Tensor, names: Sequence[str]) -> None:
-        finite = torch.isfinite(values).all(dim=1)
-        if not finite.all():
-            bad = torch.nonzero(~finite).flatten().tolist()
+        bits = values.view(torch.int32 if values.itemsize == 4 else torch.int16).numpy()
+        most = np.bitwise_and(bits, np.iinfo(bits.dtype).max).max(axis=1, initial=0)
+        bad = np.flatnonzero(most >= _INFINITE[values.dtype]).tolist()
+        if bad:
             which = ", ".join(names[i] for i in bad[:10]) if names else f"{len(bad)} of {len(values)} rows"
             raise CacheError(
                 f"{which}: the encoder gave numbers that are not finite in {str(self.dtype).removeprefix('torch.')}, "
@@ -357,8 +418,9 @@ def checksums(addresses: NDArray[np.uint8], rows: NDArray[np.uint8], factors: ND
     if rows.shape[1] % 8:
         rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
     words = np.ascontiguousarray(rows).view("<u8")
-    words = words ^ (words >> np.uint64(32))  # else two changed top bits would cancel each other
-    of_row = np.einsum("ij,j->i", words, factors[4:])
+    mixed = words >> np.uint64(32)
+    mixed ^= words  # else two changed top bits would cancel each other
+    of_row = np.einsum("ij,j->i", mixed, factors[4:])
     of_address = np.einsum("ij,j->i", np.ascontiguousarray(addresses).view("<u8"), factors[:4])
     return np.asarray(of_row + of_address, dtype=np.uint64)
 

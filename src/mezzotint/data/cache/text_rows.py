@@ -84,22 +84,24 @@ class TextRows:
             is_damaged |= store.damaged(keys)
         return is_damaged & ~self.has(keys, checks=False)
 
-    def append(self, addresses: NDArray[np.uint8], text: TextEmbedding, *, names: Sequence[str]) -> None:
-        """Adds embeddings; those that are there already are passed over. Raises as `Store.append` does."""
+    def append(
+        self, addresses: NDArray[np.uint8], text: TextEmbedding, *, names: Sequence[str], at_once: bool = True
+    ) -> None:
+        """Adds embeddings; those that are there already are passed over. at_once: see `Store.append`, as which it
+        raises."""
         lengths = np.asarray([self._length_of(text, i) for i in range(len(text.states))])
         for length in np.unique(lengths).tolist():
             here = np.flatnonzero(lengths == length)
             rows = pack(_some(text, torch.from_numpy(here), length))
-            self._stores[length].append(addresses[here], rows, names=[names[i] for i in here.tolist()])
+            self._stores[length].append(addresses[here], rows, names=[names[i] for i in here.tolist()], at_once=at_once)
 
     def read(self, addresses: Addresses) -> TextEmbedding | NDArray[np.int64]:
         """The embeddings, (B, L, D) in the stored type; or the numbers of those that have no sound entry. Raises
         CacheError E1303 for an entry that turns out to be damaged."""
         keys = as_addresses(addresses)
         if not self.layout.mask:
-            store = self.stores[0]
-            entries = store.sound(keys)
-            return unpack(store.read(entries), self.layout) if (entries >= 0).all() else np.flatnonzero(entries < 0)
+            rows = self.stores[0].fetch(keys)
+            return rows if isinstance(rows, np.ndarray) else unpack(rows, self.layout)
         return self._read_lengths(keys)
 
     def _read_lengths(self, keys: NDArray[np.uint8]) -> TextEmbedding | NDArray[np.int64]:

@@ -10,6 +10,7 @@ import fcntl
 import hashlib
 import math
 import os
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -143,6 +144,27 @@ class Catalogue:
             self._captions[i] for i in range(int(self._caption_starts[row]), int(self._caption_starts[row + 1]))
         )
 
+    def captions_in_utf8(self, rows: NDArray[np.int32]) -> tuple[list[bytes], NDArray[np.int32]] | None:
+        """All captions of some rows, one after the other, and the row of each; None where one is no UTF-8."""
+        data = self._captions.blob.tobytes()
+        try:
+            data.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+        counts = self.caption_counts()[rows]
+        ends = np.cumsum(counts)
+        numbers = np.arange(counts.sum()) + np.repeat(self._caption_starts[rows] - ends + counts, counts)
+        first, last = self._captions.offsets[numbers].tolist(), self._captions.offsets[numbers + 1].tolist()
+        return [data[i:j] for i, j in zip(first, last, strict=True)], np.repeat(rows, counts)
+
+    def caption_checks(self, rows: NDArray[np.int32]) -> NDArray[np.uint64]:
+        """A number for all captions of each of some rows, above 0, which changes with them, (n,)."""
+        data, offsets, starts = self._captions.blob.tobytes(), self._captions.offsets, self._caption_starts
+        first, last = offsets[starts[rows]].tolist(), offsets[starts[rows + 1]].tolist()
+        checks = [zlib.crc32(data[i:j]) for i, j in zip(first, last, strict=True)]
+        counts = self.caption_counts()[rows].astype(np.uint64) + np.uint64(1)
+        return np.asarray(counts << np.uint64(32) | np.array(checks, dtype=np.uint64))
+
     @property
     def num_captions(self) -> int:
         return len(self._captions)
@@ -176,6 +198,10 @@ class Catalogue:
         starts = self.overrides.start[chosen]
         most = clip_buckets.most_frames(self.frames[chosen], self.rate[chosen], starts, settings.clips)
         return clip_buckets.of_clips(width, height, most, buckets.table(settings))
+
+    def beside_fingerprint(self) -> tuple[NDArray[Any], ...]:
+        """The columns that decide cache entries and are not part of the fingerprint."""
+        return (self.width, self.height, self.frames, self.begin, self.rate, *self.overrides.embeddings)
 
     def has_its_pictures(self) -> bool:
         """Whether the pictures from inside other files, which no listing looks after, are as they were put."""

@@ -94,7 +94,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
 
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
     yield source.listing.digest().hex()
-    for name in source.listing.names:
+    for name in source.listing.names if manifests else ():
         if name.rpartition("/")[2] in manifests or os.path.splitext(name)[1].lower() in manifests:
             yield (decoding.digest_of(source.root / name) or b"").hex()
 

@@ -11,8 +11,9 @@ import os
 import stat
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,9 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
         raise DatasetError(f"{root}: {reason}{looked}; {remedy}", code="E1201") from error
     walker = _Walker(os.fspath(real), frozenset(suffixes))
     walker.run()
-    order = sorted(range(len(walker.names)), key=lambda i: os.fsencode(walker.names[i]))
+    # by code points is by bytes, but for what is no UTF-8
+    by = walker.names.__getitem__ if _is_utf8(walker.names) else lambda i: os.fsencode(walker.names[i])
+    order = sorted(range(len(walker.names)), key=by)
     stats = np.frombuffer(walker.stats, dtype=np.int64).reshape(-1, 3)[order]
     names = [walker.names[i] for i in order]
     return Listing(real, names, stats, tuple(sorted(walker.refused)), dict(walker.unknown))
@@ -91,27 +94,40 @@ class _Walker:
         self._open.append((self.root, "", False))
         while self._open:
             folder, prefix, through_link = self._open.pop()
-            for entry in self._entries(folder, prefix):
-                if not entry.name.startswith("."):
-                    self._look(entry, prefix + entry.name, through_link)
+            try:
+                # from the open folder, so that no file's path is looked up from the root on
+                handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+                try:
+                    with os.scandir(handle) as entries:
+                        self._look(entries, folder, prefix, through_link)
+                finally:
+                    os.close(handle)
+            except OSError as error:
+                self.refused.append((prefix.rstrip("/"), f"folder cannot be read: {error.strerror}"))
 
-    def _entries(self, folder: str, prefix: str) -> Iterator[os.DirEntry[str]]:
-        try:
-            with os.scandir(folder) as entries:
-                yield from entries
-        except OSError as error:
-            self.refused.append((prefix.rstrip("/"), f"folder cannot be read: {error.strerror}"))
-
-    def _look(self, entry: os.DirEntry[str], name: str, through_link: bool) -> None:
-        try:
-            if entry.is_symlink():
-                self._look_at_link(entry.path, name, through_link)
-            elif entry.is_dir(follow_symlinks=False):
-                self._enter(entry.path, name, through_link)
-            else:
-                self._take(name, entry.stat(follow_symlinks=False))
-        except OSError as error:
-            self.refused.append((name, error.strerror or str(error)))
+    def _look(self, entries: Iterable[os.DirEntry[str]], folder: str, prefix: str, through_link: bool) -> None:
+        names, stats, is_wanted = self.names, self.stats, _Wanted(self.suffixes)
+        for entry in sorted(entries, key=_name):  # names in order are sorted fastest
+            own = entry.name
+            if own[0] == ".":
+                continue
+            name = prefix + own
+            try:
+                if entry.is_file(follow_symlinks=False):
+                    if is_wanted[own.rpartition(".")[2]] and "." in own:
+                        stat_result = entry.stat(follow_symlinks=False)
+                        names.append(name)
+                        stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
+                    else:
+                        self.unknown[_suffix(own)] += 1
+                elif entry.is_symlink():
+                    self._look_at_link(f"{folder}/{own}", name, through_link)
+                elif entry.is_dir(follow_symlinks=False):
+                    self._enter(f"{folder}/{own}", name, through_link)
+                else:
+                    self._take(name, entry.stat(follow_symlinks=False))
+            except OSError as error:
+                self.refused.append((name, error.strerror or str(error)))
 
     def _look_at_link(self, path: str, name: str, through_link: bool) -> None:
         try:
@@ -143,6 +159,29 @@ class _Walker:
             self.stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
         else:
             self.refused.append((name, "not a regular file"))
+
+
+_name = attrgetter("name")
+
+
+def _is_utf8(names: Sequence[str]) -> bool:
+    try:
+        "".join(names).encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class _Wanted(dict[str, bool]):
+    """Whether files with an ending, as it is written and without its dot, are listed; each is looked at once."""
+
+    def __init__(self, suffixes: Collection[str]) -> None:
+        super().__init__()
+        self._suffixes = suffixes
+
+    def __missing__(self, ending: str) -> bool:
+        self[ending] = is_wanted = f".{ending.lower()}" in self._suffixes
+        return is_wanted
 
 
 def _suffix(name: str) -> str:

@@ -80,6 +80,12 @@ class SampleOverrides:
         """The file of a row's text embedding, marked (`Marked`); empty without one."""
         return self._embedding[row]
 
+    @property
+    def embeddings(self) -> tuple[NDArray[Any], ...]:
+        """Of all rows, as arrays that change with any of them; none where no row has a file of a text embedding."""
+        texts = self._embedding
+        return (texts.blob, texts.offsets) if len(texts.blob) else ()
+
     def sizes_of(self, row: int) -> list[int] | None:
         """The six numbers that a row's model is told instead of those of its placement, None for those."""
         line = self._sizes[row]

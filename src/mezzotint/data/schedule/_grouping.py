@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from mezzotint import draws
 
 _Ints = NDArray[np.int64]
+_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
 class BatchGroups:
-    """What batches are made of. of_sample: (n,) int32, the group of each sample. bucket, name: (g,) of each group; name
-    0 is none. The nameless group of bucket b is group b."""
+    """What batches are made of. of_sample: (n,) int16 or int32, the group of each sample. bucket, name: (g,) of each
+    group; name 0 is none. The nameless group of bucket b is group b."""
 
-    of_sample: NDArray[np.int32]
+    of_sample: NDArray[np.int16] | NDArray[np.int32]
     bucket: _Ints
     name: _Ints
 
@@ -32,7 +33,11 @@ class BatchGroups:
 
     def sizes(self, counts: _Ints) -> _Ints:
         """Visits of each group, given those of each sample, before anything moves. Exact below 2⁵³."""
-        return np.bincount(self.of_sample, weights=counts, minlength=len(self.bucket)).astype(np.int64)
+        sizes = np.zeros(len(self.bucket))
+        for start in range(0, len(counts), _CHUNK):
+            some = slice(start, start + _CHUNK)
+            sizes += np.bincount(self.of_sample[some], weights=counts[some], minlength=len(sizes))
+        return sizes.astype(np.int64)
 
     def after_spill(self, sizes: _Ints, batch_size: int) -> _Ints:
         """Visits of each group after what fills no batch of its name has moved."""
@@ -47,7 +52,7 @@ def batch_groups(bucket: NDArray[np.int16], name: NDArray[np.int32] | None) -> B
     num = int(bucket.max(initial=-1)) + 1
     nameless = np.arange(num, dtype=np.int64)
     if name is None or not name.any():
-        return BatchGroups(bucket.astype(np.int32), nameless, np.zeros(num, np.int64))
+        return BatchGroups(bucket, nameless, np.zeros(num, np.int64))
     named = name > 0
     pairs, number = np.unique(name[named].astype(np.int64) * num + bucket[named], return_inverse=True)
     of_sample = bucket.astype(np.int32)

@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -109,32 +109,66 @@ def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, see
     )
     cut = _cut(groups.after_spill(sizes, settings.batch_size), settings.batch_size, settings.remainder)
     if settings.shuffle:
-        batches = arranged(groups.name[cut.group], accumulation, seed=seed_of, epoch=epoch_of)
+        name = groups.name[cut.group] if groups.is_named else np.broadcast_to(np.int64(0), len(cut.group))
+        batches = arranged(name, accumulation, seed=seed_of, epoch=epoch_of)
     else:
         batches = np.argsort(order[cut.first], kind="stable")
-    group, lengths = cut.group[batches], cut.lengths[batches]
-    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths)))
-    within = np.arange(starts[-1], dtype=np.int32)
-    within += np.repeat((cut.first[batches] - starts[:-1]).astype(np.int32), lengths)
-    factor = np.ones(len(within), dtype=np.float32)
-    again: _Rows | int = 0
-    if cut.filled and settings.remainder == "repeat":
-        again, within = _repeated(within, starts, cut.real[batches], (seed_of, epoch_of))
-        factor = np.repeat((cut.real[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
-    elif cut.filled:
-        again, within = _wrapped(within, np.repeat(group, lengths), cut)
-    row, visit = visits.at(order[within])
+    batches = batches.astype(np.int32)  # with ten million visits every column counts
+    bucket = groups.bucket.astype(np.int16)[cut.group[batches]]
+    lengths, first = cut.lengths[batches], cut.first[batches]
+    factor = np.broadcast_to(np.float32(1), int(lengths.sum()))
+    if cut.filled:
+        row, visit, factor = _filled_up(order, visits, counts, cut, batches, settings, (seed_of, epoch_of))
+    else:
+        del cut.group, cut.first, cut.real, cut.lengths, batches
+        row, visit = visits.at(_taken(order, first, lengths))
+    del order, first
     return Epoch(
         epoch=epoch,
         order=row,
-        visit=visit if not cut.filled else visit + again * counts[row].astype(np.int32),
-        starts=starts,
-        step_of=(np.arange(len(batches)) // accumulation).astype(np.int32),
-        bucket=groups.bucket[group].astype(np.int16),
+        visit=visit,
+        starts=_starts(lengths),
+        step_of=np.arange(len(bucket), dtype=np.int32) // np.int32(accumulation),
+        bucket=bucket,
         factor=factor,
         left_out=cut.left_out,
         filled=cut.filled,
     )
+
+
+def _starts(lengths: _Rows) -> _Ints:
+    return np.concatenate((np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)))
+
+
+def _taken(order: _Rows, first: _Rows, lengths: _Rows) -> _Rows:
+    """The visits of batches, one batch after the other. first: the place of each batch in `order`."""
+    taken = np.empty(int(lengths.sum()), np.int32)
+    done, at_once = 0, max(_CHUNK // max(int(lengths.max(initial=1)), 1), 1)
+    for start in range(0, len(first), at_once):
+        some = slice(start, start + at_once)
+        ends = np.cumsum(lengths[some])
+        within = np.arange(ends[-1]) + np.repeat(first[some] - ends + lengths[some], lengths[some])
+        taken[done : done + len(within)] = order[within]
+        done += len(within)
+    return taken
+
+
+def _filled_up(
+    order: _Rows, visits: _Visits, counts: _Ints, cut: _Cut, batches: NDArray[Any], settings: DataSettings,
+    address: tuple[int, int],
+) -> tuple[_Rows, _Rows, NDArray[np.float32]]:  # fmt: skip
+    """Rows, visits and factors of batches that are all full, by fill-ups."""
+    lengths, starts = cut.lengths[batches], _starts(cut.lengths[batches])
+    within = np.arange(starts[-1], dtype=np.int32)
+    within += np.repeat((cut.first[batches] - starts[:-1]).astype(np.int32), lengths)
+    factor = np.ones(len(within), dtype=np.float32)
+    if settings.remainder == "repeat":
+        again, within = _repeated(within, starts, cut.real[batches], address)
+        factor = np.repeat((cut.real[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
+    else:
+        again, within = _wrapped(within, np.repeat(cut.group[batches], lengths), cut)
+    row, visit = visits.at(order[within])
+    return row, visit + again * counts[row].astype(np.int32), factor
 
 
 def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int, seed: int, epoch: int) -> int:
@@ -149,16 +183,16 @@ def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) ->
     return len(_cut(sizes, settings.batch_size, settings.remainder).group)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Cut:
     """Batches before they are shuffled. group, first, lengths: of each batch; `first` counts visits sorted by group,
     and in a filled batch runs past its group's end. real: visits of each batch that are no fill-ups. starts, sizes: of
     each group among those visits."""
 
-    group: _Ints
-    first: _Ints
-    lengths: _Ints
-    real: _Ints
+    group: _Rows
+    first: _Rows
+    lengths: _Rows
+    real: _Rows
     starts: _Ints
     sizes: _Ints
     left_out: int
@@ -180,6 +214,8 @@ def _num_visits(columns: PlanColumns, settings: DataSettings, seed: int, epoch: 
     seed, epoch = epoch_address(settings, seed, epoch)
     if share < 1.0:
         return _rated(columns, math.ceil(share * len(columns) - 1e-9), seed, epoch)
+    if (columns.repeats == 1).all():
+        return np.broadcast_to(np.int64(1), len(columns))
     whole = np.floor(columns.repeats)
     chance = (columns.repeats - whole).astype(np.float64)
     counts = whole.astype(np.int64)
@@ -215,7 +251,7 @@ class _Visits:
     def at(self, which: _Rows) -> tuple[_Rows, _Rows]:
         """The samples of some visits, and how often the epoch has used each before."""
         if self.sample is None:
-            return which, np.zeros(len(which), np.int32)
+            return which, np.broadcast_to(np.int32(0), len(which))
         sample = self.sample[which]
         return sample, which - self.before[sample]
 
@@ -226,9 +262,9 @@ def _visits(counts: _Ints) -> _Visits:
         raise DatasetError(
             f"an epoch has {total:,} visits, at most {2**31 - 1:,} are possible; lower data.repeats", code="E1208"
         )
-    before = (np.cumsum(counts) - counts).astype(np.int32)
     if total == len(counts) and (counts == 1).all():
-        return _Visits(total, None, before)
+        return _Visits(total, None, np.zeros(0, np.int32))
+    before = (np.cumsum(counts) - counts).astype(np.int32)
     return _Visits(total, np.repeat(np.arange(len(counts), dtype=np.int32), counts), before)
 
 
@@ -256,7 +292,7 @@ def _assign(
 def _sorted(
     columns: PlanColumns,
     visits: _Visits,
-    group_of: Callable[[_Rows, _Rows], _Rows],
+    group_of: Callable[[_Rows, _Rows], NDArray[Any]],
     num_groups: int,
     address: tuple[int, int] | None,
 ) -> _Rows:
@@ -271,24 +307,36 @@ def _sorted(
         sample, visit = visits.at(which)
         drawn = np.zeros(len(which), np.uint64)
         if address is not None:
-            drawn = draws.keys(address[0], "order", address[1], columns.key_hash[sample], visit) >> high
+            number = 0 if visits.sample is None else visit
+            drawn = draws.keys(address[0], "order", address[1], columns.key_hash[sample], number)
+            drawn >>= high
         group = group_of(which, sample).astype(np.uint64) << (np.uint64(64) - high) if high else np.uint64(0)
-        packed[start : start + _CHUNK] = group | (drawn >> low << low) | which.astype(np.uint64)
+        drawn >>= low
+        drawn <<= low
+        packed[start : start + _CHUNK] = group | drawn | which.astype(np.uint64)
     packed.sort()
-    return (packed & np.uint64((1 << int(low)) - 1)).astype(np.int32)
+    order, mask = packed.view(np.int32), np.uint64((1 << int(low)) - 1)
+    for start in range(0, visits.num, _CHUNK):  # in its own memory, half of which is given back
+        some = slice(start, min(start + _CHUNK, visits.num))
+        order[some] = (packed[some] & mask).astype(np.int32)
+    del order
+    packed.resize(-(-visits.num // 2), refcheck=False)
+    return packed.view(np.int32)[: visits.num]
 
 
 def _cut(sizes: _Ints, size: int, remainder: str) -> _Cut:
     drop, fill = remainder == "drop", remainder in ("fill", "repeat")
     num = sizes // size if drop else -(-sizes // size)
-    group = np.repeat(np.arange(len(sizes)), num)
-    nth = np.arange(len(group)) - np.repeat(np.cumsum(num) - num, num)
+    group = np.repeat(np.arange(len(sizes), dtype=np.int32), num)
     starts = np.cumsum(sizes) - sizes
-    real = np.minimum(size, sizes[group] - nth * size)
+    nth = np.arange(len(group)) - np.repeat(np.cumsum(num) - num, num)
+    nth *= size
+    real = np.minimum(size, sizes[group] - nth).astype(np.int32)
+    nth += starts[group]
     return _Cut(
         group,
-        starts[group] + nth * size,
-        np.full(len(group), size) if fill else real,
+        nth.astype(np.int32),
+        np.full(len(group), size, np.int32) if fill else real,
         real,
         starts,
         sizes,
@@ -303,7 +351,7 @@ def _wrapped(within: _Rows, group: _Ints, cut: _Cut) -> tuple[_Rows, _Rows]:
     return again.astype(np.int32), (cut.starts[group] + rest).astype(np.int32)
 
 
-def _repeated(within: _Rows, starts: _Ints, real: _Ints, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
+def _repeated(within: _Rows, starts: _Ints, real: _Rows, address: tuple[int, int]) -> tuple[_Rows, _Rows]:
     """Places past the own visits of a batch become one of those before them in the batch, drawn by address, so that
     what was drawn once is likelier to be drawn again: the how manieth copy they are, and where they are."""
     seed, epoch = address

@@ -1,17 +1,18 @@
 """Filling the cache: find what it lacks, encode that with the family, append it. Used by the verb `cache`, and by
 `train` before the first step.
 
-Every process works out the same list of absent entries and makes those whose address falls to it. What another process
-(of this run or another one) has made meanwhile is not made again.
+Every process looks for the entries of its own part of the pictures and captions and makes those that are absent. What a
+process of another run has made meanwhile is not made again.
 """
 
 from __future__ import annotations
 
+import json
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import import_cache, inventory
+from mezzotint.tasks.cache._complete import Complete, Record
 from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, TextEntries
 from mezzotint.weights.files import text_cache_npz
 from mezzotint.weights.model_files import EncodedSpec
@@ -75,8 +77,8 @@ class Worker:
     """What encoding needs: the data, the family on demand, this process's place.
 
     load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
-    it on `device`, in the type they compute in. encoded: what the model takes of what others have encoded. barrier:
-    waits for all processes."""
+    it on `device`, in the type they compute in. encoded: what the model takes of what others have encoded. barrier,
+    share, gather: of the processes of a run, as `Runtime` has them."""
 
     catalogue: Catalogue
     settings: DataSettings
@@ -86,6 +88,8 @@ class Worker:
     rank: int = 0
     world_size: int = 1
     barrier: Callable[[], None] = lambda: None
+    share: Callable[[str], str] = lambda text: text
+    gather: Callable[[str], tuple[str, ...]] = lambda text: (text,)
     say: Callable[[str], None] = print
 
 
@@ -103,16 +107,20 @@ def fill(
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
-    latents, text, settings = caches.latents, caches.text, worker.settings
+    latents, text = caches.latents, caches.text
     open_caches = [cache for cache in (latents, text) if cache is not None]
+    folders = tuple(str(cache.folder.absolute()) for cache in open_caches)
     if worker.rank:
         worker = replace(worker, say=lambda line: None)
+    record = Record(worker.catalogue, rows, worker.settings, caches, extra_captions)
+    known = _known(worker, record, verify_bytes)
+    if known is not None:
+        return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders)
+    damaged = record.damaged()
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
-    ledger = Ledger(open_caches[0].root, settings)
-    lines = ledger.lines(worker.catalogue, rows, settings, latents=latents, text=text)
-    why = _why(worker, rows, ledger, lines, pictures, captions)
-    worker.barrier()  # all have looked; from here on things change
+    ledger = Ledger(open_caches[0].root, worker.settings)
+    needed, present, why = _together(worker, ledger, caches, pictures, captions)  # from here on things change
     try:
         count = _fill_latents(worker, latents, pictures) if latents else 0
         count += _fill_text(worker, text, captions) if text and captions else 0
@@ -120,42 +128,53 @@ def fill(
         for store in (store for cache in open_caches for store in cache.stores):
             store.close_writer()
     worker.barrier()
-    if worker.rank == 0:
-        ledger.write(lines)
-    absent = [looked.absent for looked in (*pictures, *((captions,) if captions else ()))]
-    needed, new = sum(map(len, absent)), sum(int(one.sum()) for one in absent)
     for cache in open_caches:
         cache.refresh()
     size = sum(store.bytes_on_disk for cache in open_caches for store in cache.stores)
-    folders = tuple(str(cache.folder.absolute()) for cache in open_caches)
-    return CacheSummary(needed, needed - new, new, why, count, size, folders)
+    if worker.rank == 0:
+        ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=latents, text=text))
+        if record.damaged() == damaged:  # else another look is due
+            is_checked = all(one.is_checked for one in pictures) and (captions is None or captions.is_checked)
+            record.write(Complete(needed, size, is_checked))
+    return CacheSummary(needed, present, needed - present, why, count, size, folders)
+
+
+def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
+    """What is known to be there without a look; the first process knows it for all."""
+    known = record.read() if worker.rank == 0 and verify_bytes is not None else None
+    if known is not None and verify_bytes is not None and not (known.is_checked or known.bytes > verify_bytes):
+        known = None
+    text = worker.share(json.dumps(asdict(known)) if known is not None else "")
+    return Complete(**json.loads(text)) if text else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Lookup(Generic[Entries]):
-    """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,)."""
+    """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,). is_checked:
+    whether entries were read, and not only looked for."""
 
     needed: Entries
     absent: NDArray[np.bool_]
     damaged: NDArray[np.bool_]
+    is_checked: bool
 
     @classmethod
     def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> _Lookup[Entries]:
-        """checks: whether entries are read, and not only looked for."""
         damaged = np.zeros(len(needed.addresses), dtype=np.bool_)
         if rows is None:
-            return cls(needed, ~damaged, damaged)
+            return cls(needed, ~damaged, damaged, True)
         absent = ~rows.has(needed.addresses, checks=checks)
         damaged[absent] = rows.damaged(needed.addresses[absent])
-        return cls(needed, absent, damaged)
+        return cls(needed, absent, damaged, checks)
 
 
 def _look_for_latents(
     worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
 ) -> tuple[_Lookup[LatentEntries], ...]:
-    needed = inventory.latent_entries(worker.catalogue, rows, worker.settings, latents)
+    mine = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
+    needed = inventory.latent_entries(worker.catalogue, mine, worker.settings, latents)
     pairs = [(one, latents.store(one.bucket, is_still=one.is_still)) for one in needed]
-    total = sum(len(one.rows) * store.row_bytes for one, store in pairs if store)
+    total = sum(len(one.rows) * store.row_bytes for one, store in pairs if store) * worker.world_size
     checks = verify_bytes is None or total <= verify_bytes
     return tuple(_Lookup.at(one, store, checks=checks) for one, store in pairs)
 
@@ -163,41 +182,66 @@ def _look_for_latents(
 def _look_for_text(
     worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
 ) -> _Lookup[TextEntries]:
-    needed = inventory.text_entries(worker.catalogue, rows, text, extra)
+    part = worker.rank, worker.world_size
+    needed = inventory.text_entries(worker.catalogue, rows, text, extra, part)
     stored = text.rows()
-    total = len(needed.rows) * stored.row_bytes if stored is not None else 0
+    total = len(needed.rows) * stored.row_bytes * worker.world_size if stored is not None else 0
     return _Lookup.at(needed, stored, checks=verify_bytes is None or total <= verify_bytes)
+
+
+def _together(
+    worker: Worker,
+    ledger: Ledger,
+    caches: Caches,
+    pictures: Sequence[_Lookup[LatentEntries]],
+    captions: _Lookup[TextEntries] | None,
+) -> tuple[int, int, tuple[str, ...]]:
+    """Entries that are needed and that are there, and why others are not, over all processes, which wait for each
+    other."""
+    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    count, absent = sum(map(len, is_absent)), sum(int(one.sum()) for one in is_absent)
+    why = _why(worker, ledger, caches, pictures, captions)
+    of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
+    words: list[str] = []
+    for place, one in ((2, "picture"), (3, "caption")):
+        reasons: Counter[str] = Counter()
+        for said in of_all:
+            reasons.update(said[place])
+        words += inventory.in_words(one, reasons)
+    return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
 
 
 def _why(
     worker: Worker,
-    rows: NDArray[np.int32],
     ledger: Ledger,
-    lines: NDArray[Any],
+    caches: Caches,
     pictures: Sequence[_Lookup[LatentEntries]],
     captions: _Lookup[TextEntries] | None,
-) -> tuple[str, ...]:
-    line_of = np.full(len(worker.catalogue) + 1, -1, dtype=np.int64)  # row −1, of no sample, has line −1
-    line_of[rows] = np.arange(len(rows))
+) -> tuple[Counter[str], Counter[str]]:
+    """How many pictures and how many captions are absent for each reason."""
+
+    def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
+        return ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text)
+
     of_pictures: dict[int, str] = {}
     for looked in pictures:
         absent = np.flatnonzero(looked.absent)
-        reasons = ledger.pictures(lines[line_of[looked.needed.rows[absent]]])
+        reasons = ledger.pictures(lines(looked.needed.rows[absent]))
         for i, reason in zip(absent.tolist(), reasons, strict=True):
             of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
-    of_captions: list[str] = []
-    if captions is not None:
-        for i in np.flatnonzero(captions.absent).tolist():
-            reason = ledger.caption(lines, int(line_of[captions.needed.rows[i]]), captions.needed.captions[i])
-            of_captions.append("entry damaged" if captions.damaged[i] else reason)
-    return inventory.in_words("picture", of_pictures.values()) + inventory.in_words("caption", of_captions)
+    of_captions: Counter[str] = Counter()
+    if captions is not None and caches.text is not None:
+        absent = np.flatnonzero(captions.absent)
+        of_rows = captions.needed.rows[absent]
+        reasons = ledger.captions(lines(of_rows))  # a line of row −1 is not looked at
+        for i, row, reason in zip(absent.tolist(), of_rows.tolist(), reasons, strict=True):
+            of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
+            of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
+    return Counter(of_pictures.values()), of_captions
 
 
 def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Lookup[LatentEntries]]) -> int:
-    mine = [
-        (one.needed, np.flatnonzero(one.absent & inventory.share(one.needed.addresses, worker.rank, worker.world_size)))
-        for one in pictures
-    ]
+    mine = [(one.needed, np.flatnonzero(one.absent)) for one in pictures]
     count = sum(len(entries) for _, entries in mine)
     if not count:
         return 0
@@ -218,6 +262,8 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Look
                 _encode_pictures(worker, latents, family, needed, some[entries], pixels[torch.from_numpy(entries)])
                 encoded += len(entries)
                 progress.add(len(some))
+            for store in latents.stores:  # what waits to be synced is that of one bucket at most
+                store.close_writer()
     return encoded
 
 
@@ -290,12 +336,12 @@ def _encode_pictures(
     store = latents.store(needed.bucket, is_still=needed.is_still)
     assert store is not None
     names = [str(worker.catalogue.path(int(row))) for row in needed.rows[entries]]
-    store.append(needed.addresses[entries], rows, names=names)
+    store.append(needed.addresses[entries], rows, names=names, at_once=False)
 
 
 def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) -> int:
     needed = captions.needed
-    mine = np.flatnonzero(captions.absent & inventory.share(needed.addresses, worker.rank, worker.world_size))
+    mine = np.flatnonzero(captions.absent)
     of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[mine]
     of_others = ~of_files & (needed.rows[mine] >= 0) & text.is_imported
     if of_files.any():
@@ -346,7 +392,7 @@ def _keep(text: TextCache, embedding: TextEmbedding, needed: TextEntries, entrie
     rows = text.rows()
     assert rows is not None
     names = [f"the caption {needed.captions[entry]!r}" for entry in entries.tolist()]
-    rows.append(needed.addresses[entries], embedding, names=names)
+    rows.append(needed.addresses[entries], embedding, names=names, at_once=False)
 
 
 def _batches(entries: NDArray[np.int64], size: int) -> Iterator[NDArray[np.int64]]:

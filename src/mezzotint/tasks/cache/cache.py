@@ -104,6 +104,8 @@ def fill_rows(
             rank=runtime.rank,
             world_size=runtime.world_size,
             barrier=runtime.barrier,
+            share=runtime.share,
+            gather=runtime.gather,
             say=say,
         )
         summary = fill(worker, rows, caches, captions, verify_bytes=None if checks else VERIFIED_BYTES)

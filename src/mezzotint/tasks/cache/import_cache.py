@@ -58,7 +58,7 @@ def latents(
                 )
             rows.append((array - encoded.shift) * encoded.factor)
             names.append(str(catalogue.path(row)))
-        store.append(needed.addresses[some], torch.from_numpy(np.stack(rows)), names=names)
+        store.append(needed.addresses[some], torch.from_numpy(np.stack(rows)), names=names, at_once=False)
 
 
 def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> None:
@@ -96,7 +96,7 @@ def texts(
         kept = cache.rows()
         assert kept is not None
         names = [str(catalogue.path(row)) for row in needed.rows[some].tolist()]
-        kept.append(needed.addresses[some], embedding, names=names)
+        kept.append(needed.addresses[some], embedding, names=names, at_once=False)
 
 
 def _chunks(entries: NDArray[np.int64]) -> Sequence[NDArray[np.int64]]:

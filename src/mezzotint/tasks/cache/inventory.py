@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -78,11 +79,23 @@ def latent_entries(
 def _of_bucket(
     catalogue: Catalogue, rows: NDArray[np.int32], latents: LatentCache, bucket: Size, *, is_still: bool = False
 ) -> LatentEntries:
-    owners: dict[bytes, tuple[int, int, int]] = {}
-    for row, view in product(rows.tolist(), range(latents.views)):
-        placed = latents.placement(catalogue, row, view, bucket)
-        owners.setdefault(latents.address(catalogue, row, placed, view), (row, view, -1))
-    return _entries(owners, bucket, bucket, is_still=is_still)
+    of_views = [latents.addresses(catalogue, rows, bucket, view) for view in range(latents.views)]
+    addresses = [address for of_row in zip(*of_views, strict=True) for address in of_row]
+    first = _firsts(addresses)
+    number = np.fromiter(first.values(), np.int64, len(first))
+    views, stills = (number % latents.views).astype(np.int16), np.full(len(first), -1, np.int16)
+    return LatentEntries(bucket, _as_array(first), rows[number // latents.views], views, stills, bucket, is_still)
+
+
+def _firsts(values: Sequence[bytes]) -> dict[bytes, int]:
+    """Each value once, in order, with the place where it comes first."""
+    first: dict[bytes, int] = dict.fromkeys(values, -1)
+    if len(first) == len(values):
+        return dict(zip(values, range(len(values)), strict=True))
+    for place, value in enumerate(values):
+        if first[value] < 0:
+            first[value] = place
+    return first
 
 
 def _frames_of_bucket(
@@ -93,31 +106,43 @@ def _frames_of_bucket(
         placed = latents.placement(catalogue, row, view, clip)
         for still in range(num):
             owners.setdefault(latents.address(catalogue, row, placed, view, still=still), (row, view, still))
-    return _entries(owners, Size(clip.width, clip.height), clip, is_still=True)
-
-
-def _entries(
-    owners: Mapping[bytes, tuple[int, int, int]], bucket: Size, clip: Size, *, is_still: bool
-) -> LatentEntries:
     places = np.array(list(owners.values()), dtype=np.int32).reshape(-1, 3)
     views, stills = places[:, 1].astype(np.int16), places[:, 2].astype(np.int16)
-    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, stills, clip, is_still)
+    bucket = Size(clip.width, clip.height)
+    return LatentEntries(bucket, _as_array(owners), places[:, 0], views, stills, clip, is_still=True)
 
 
-def text_entries(catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]) -> TextEntries:
+def text_entries(
+    catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], part: tuple[int, int] = (0, 1)
+) -> TextEntries:
     """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
-    empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it."""
+    empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it. part:
+    a process and how many there are, each of which has its own of the captions."""
     own = catalogue.overrides
-    of_files = any(own.embedding_of(row) for row in rows.tolist())
+    of_files = own.embeddings and any(own.embedding_of(row) for row in rows.tolist())
     always = extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
-    rows_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
-    for row in rows.tolist():
-        mark = own.embedding_of(row)
-        for caption in text.captions_of(catalogue, row):
-            rows_of.setdefault((caption, mark if caption or not text.drops else ""), row)
-    addresses = _as_array(text.address(caption, mark) for caption, mark in rows_of)
-    captions, marks = (tuple(key[place] for key in rows_of) for place in (0, 1))
-    return TextEntries(captions, addresses, np.array(list(rows_of.values()), dtype=np.int32), marks)
+    if own.embeddings or (as_written := text.captions_as_written(catalogue, rows)) is None:
+        rows_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
+        for row in rows.tolist():
+            mark = own.embedding_of(row)
+            for caption in text.captions_of(catalogue, row):
+                rows_of.setdefault((caption, mark if caption or not text.drops else ""), row)
+        mine = [key for key in rows_of if _falls_to(part, "".join(key).encode("utf-8", "surrogatepass"))]
+        addresses = _as_array(text.address(caption, mark) for caption, mark in mine)
+        captions, marks = (tuple(key[place] for key in mine) for place in (0, 1))
+        return TextEntries(captions, addresses, np.array([rows_of[key] for key in mine], dtype=np.int32), marks)
+    texts, of_rows = as_written
+    every = [*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts]
+    places = _firsts(every)
+    owners = np.concatenate((np.full(len(always), -1, np.int32), of_rows))
+    chosen = {one: place for one, place in places.items() if _falls_to(part, one)} if part[1] > 1 else places
+    numbers = np.fromiter(chosen.values(), np.int64, len(chosen))
+    captions = tuple(one.decode("utf-8", "surrogatepass") for one in chosen)
+    return TextEntries(captions, _as_array(map(text.address_of, chosen)), owners[numbers], ("",) * len(chosen))
+
+
+def _falls_to(part: tuple[int, int], caption: bytes) -> bool:
+    return part[1] == 1 or zlib.crc32(caption) % part[1] == part[0]
 
 
 class Ledger:
@@ -150,7 +175,7 @@ class Ledger:
             lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seeds[0])
             lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1])
         if text is not None:
-            lines["captions"] = [_hash(*catalogue.captions(row)) for row in rows.tolist()]
+            lines["captions"] = catalogue.caption_checks(rows)
             lines["text"] = _hash(text.identity)
         return lines
 
@@ -160,20 +185,26 @@ class Ledger:
                    ("kept", "cache settings changed")]  # fmt: skip
         return self._why(lines, "media", reasons)
 
-    def caption(self, lines: NDArray[Any], line: int, caption: str) -> str:
-        """Why the embedding of a caption is absent. line: of the sample it belongs to, −1 for none."""
-        if line >= 0:
-            reasons = [("captions", "changed"), ("text", "text encoder changed")]
-            return self._why(lines[line : line + 1], "text", reasons)[0]
-        if not len(lines) or not self._old["text"].any():
+    def captions(self, lines: NDArray[Any]) -> list[str]:
+        """Why embeddings of captions are absent. lines: of the samples they belong to."""
+        return self._why(lines, "text", [("captions", "changed"), ("text", "text encoder changed")])
+
+    def caption_of_none(self, text: TextCache, caption: str) -> str:
+        """Why the embedding of a caption is absent that belongs to no sample."""
+        if not self._old["text"].any():
             return "new"
-        if lines["text"][0] not in self._old["text"]:
+        if _hash(text.identity) not in self._old["text"]:
             return "text encoder changed"
         return "entry gone" if caption == "" else "new"
 
     def write(self, lines: NDArray[Any]) -> None:
         """Keeps these lines, and the old ones of other samples. A folder that cannot be written keeps the old."""
-        others = self._old[~np.isin(self._old["key"], lines["key"])]
+        at, known = self._find(lines["key"])
+        if known.all() and (self._old[at] == lines).all():
+            return
+        others = np.ones(len(self._old), dtype=np.bool_)
+        others[at[known]] = False
+        others = self._old[others]
         merged = np.concatenate([others, lines])
         merged = merged[np.argsort(merged["key"], kind="stable")]
         buffer = io.BytesIO()
@@ -194,12 +225,13 @@ class Ledger:
         return [str(reason) for reason in why]
 
     def _find(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        at = np.minimum(np.searchsorted(self._old["key"], keys), max(len(self._old) - 1, 0))
+        in_order, at = np.argsort(keys), np.empty(len(keys), dtype=np.int64)
+        at[in_order] = np.minimum(np.searchsorted(self._old["key"], keys[in_order]), max(len(self._old) - 1, 0))
         known = self._old["key"][at] == keys if len(self._old) else np.zeros(len(keys), dtype=np.bool_)
         return at, known
 
 
-def in_words(one: str, reasons: Iterable[str]) -> tuple[str, ...]:
+def in_words(one: str, reasons: Iterable[str] | Mapping[str, int]) -> tuple[str, ...]:
     """`("2 pictures changed", "1 picture (VAE changed)")` from ("changed", "changed", "VAE changed"), the most frequent
     first."""
     counts = Counter(reasons).most_common()
@@ -231,7 +263,8 @@ def _as_array(addresses: Iterable[bytes]) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(addresses), dtype=np.uint8).reshape(-1, 32)
 
 
-def share(addresses: NDArray[np.uint8], rank: int, world_size: int) -> NDArray[np.bool_]:
-    """Which entries a process makes: divided by address, so that no process has to tell another."""
-    numbers = np.ascontiguousarray(addresses[:, 24:]).view("<u8")[:, 0]
+def share(digests: NDArray[np.uint8], rank: int, world_size: int) -> NDArray[np.bool_]:
+    """Which pictures are a process's own to look for and to encode: divided by content, (n, 32), so that no process has
+    to tell another, and equal ones fall to one."""
+    numbers = np.ascontiguousarray(digests[:, 24:]).view("<u8")[:, 0]
     return np.asarray(numbers % np.uint64(world_size) == rank, dtype=np.bool_)

@@ -1,0 +1,110 @@
+"""What was once looked for and found whole is not looked for again: a small record beside the stores says which entries
+were all there, and how the files that hold them looked then.
+
+It holds as long as no name, size or time of these files is another one. Whoever adds an entry, notes a damaged one or
+changes a byte so ends it, and the next start looks at every entry again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import outside
+from mezzotint.data.cache.entries import Caches, write_durably
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.errors import CacheError, StorageError
+from mezzotint.recipe.sections.data import DataSettings
+
+_VERSION = 1
+_KEPT = 64
+_BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "discount", "shuffle", "repeats", "holdout",
+            "rating", "max_skipped", "max_samples", "epoch_seed", "hub_cache"}  # fmt: skip
+"""Settings that decide no entry, or only by the rows."""
+
+_TICK = 10_000_000  # nanoseconds after which a file that changes again has another time
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """Entries that are all there. needed: how many. bytes: on disk. is_checked: each was read and found as it was
+    written."""
+
+    needed: int
+    bytes: int
+    is_checked: bool
+
+
+class Record:
+    """The record of one data set's entries. rows: of the catalogue. extra: captions besides."""
+
+    def __init__(
+        self, catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings, caches: Caches,
+        extra: Sequence[str],
+    ) -> None:  # fmt: skip
+        self._caches = [cache for cache in (caches.latents, caches.text) if cache is not None]
+        self._root = self._caches[0].root
+        depends_on = (
+            _VERSION,
+            catalogue.fingerprint,
+            catalogue.sizes,
+            [_hash(column) for column in (rows, *catalogue.beside_fingerprint())],
+            caches.latents and (caches.latents.identity, caches.latents.seeds),
+            caches.text and caches.text.identity,
+            settings.model_dump_json(exclude=_BESIDES | {"cache"}),
+            (settings.cache.crops, settings.cache.shuffles),
+            list(extra),
+        )
+        name = hashlib.sha256(repr(depends_on).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._path = self._root / "complete" / f"{name}.json"
+
+    def read(self) -> Complete | None:
+        """What is known to be all there; None where it has to be looked for."""
+        try:
+            content = outside.read_json(self._path, limit=outside.LISTED)
+            if content["files"] == self._state(content["folders"]):
+                return Complete(**content["known"])
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # none, or no record of ours
+        return None
+
+    def damaged(self) -> dict[str, list[int]]:
+        """How the files look in which damaged entries are noted."""
+        return {name: state for name, state in self._state(self._folders()).items() if name.endswith("/damaged")}
+
+    def write(self, known: Complete) -> None:
+        """Says that everything is there, by the files as they are now. In a folder that cannot be written nothing is
+        said."""
+        folders = self._folders()
+        files = self._state(folders)
+        age = time.time_ns() - max((state[1] for state in files.values()), default=0)
+        if 0 <= age < _TICK:
+            time.sleep((_TICK - age) / 1e9)  # what changes from now on shows it
+        content = {"known": asdict(known), "folders": folders, "files": files}
+        with suppress(CacheError, StorageError, OSError):
+            write_durably(self._path, json.dumps(content).encode("ascii"))
+            records = sorted(self._path.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+            for old in records[:-_KEPT]:
+                old.unlink()
+
+    def _folders(self) -> list[str]:
+        return [str(store.folder.relative_to(self._root)) for cache in self._caches for store in cache.stores]
+
+    def _state(self, folders: Sequence[str]) -> dict[str, list[int]]:
+        """Size, times of modification and change of every file, by path below the cache's folder."""
+        paths = [cache.folder / "layout.json" for cache in self._caches]
+        paths += [path for folder in folders for path in (self._root / folder).glob("*")]
+        stats = {path.relative_to(self._root).as_posix(): path.stat() for path in paths if path.exists()}
+        return {name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for name, stat in stats.items()}
+
+
+def _hash(column: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(column).data).hexdigest()

@@ -1,0 +1,129 @@
+"""What was found whole is not looked for again, until something changes; and what must be looked for is divided."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from filling import Filled, data, filled, write_pictures
+
+from mezzotint.tasks.cache import inventory
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    write_pictures(tmp_path / "pictures")
+    return tmp_path
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many rows were looked for, one number a look."""
+    counts: list[int] = []
+    true = inventory.latent_entries
+
+    def counted(catalogue: Any, rows: Any, *rest: Any) -> Any:
+        counts.append(len(rows))
+        return true(catalogue, rows, *rest)
+
+    monkeypatch.setattr(inventory, "latent_entries", counted)
+    return counts
+
+
+def test_what_was_found_whole_is_not_looked_for_again(root: Path, looks: list[int]) -> None:
+    first = filled(root)
+    again = filled(root)
+    assert looks == [6]
+    assert (again.summary.needed, again.summary.present, again.summary.bytes) == (13, 13, first.summary.bytes)
+    assert again.summary.lines()[:-1] == first.summary.lines()[:-1]
+    filled(root, data(root, batch_size=3, workers=1, shuffle=False))  # these decide no entry
+    (root / "cache").rename(root / "elsewhere")
+    filled(root, data(root, cache={"path": root / "elsewhere"}))
+    assert looks == [6]
+
+
+def _damage(root: Path) -> None:
+    path = next((root / "cache" / "latents").rglob("*.rows"))
+    with path.open("r+b") as file:
+        file.write(b"\x01")
+
+
+def _note_damage(root: Path) -> None:
+    folder = next((root / "cache" / "latents").rglob("*.rows")).parent
+    (folder / "damaged").write_bytes(bytes(24))
+
+
+def _edit_caption(root: Path) -> None:
+    (root / "pictures" / "2.txt").write_text("something else")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _damage,
+        _note_damage,
+        _edit_caption,
+        lambda root: next((root / "cache" / "text").rglob("*.index")).unlink(),
+        lambda root: next((root / "cache" / "latents").rglob("layout.json")).unlink(),
+        lambda root: os.utime(next((root / "cache" / "latents").rglob("*.rows"))),
+    ],
+)
+def test_any_change_ends_it(root: Path, looks: list[int], change: Callable[[Path], None]) -> None:
+    filled(root)
+    change(root)
+    filled(root)
+    assert looks == [6, 6]
+    assert filled(root).summary.new == 0
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"vae": "another"},
+        {"encoder": "another"},
+        {"rows": np.arange(5, dtype=np.int32)},
+        {"extra_captions": ["a preview"]},
+        {"verify_bytes": None},  # as `mezzotint cache` looks
+    ],
+)
+def test_it_speaks_of_these_entries_alone(root: Path, looks: list[int], other: dict[str, Any]) -> None:
+    filled(root)
+    filled(root, **other)
+    assert len(looks) == 2
+
+
+@pytest.mark.parametrize("change", [{"flip": 1.0}, {"cache": {"dtype": "fp16"}}, {"captions": {"dropout": 0.1}}])
+def test_settings_that_decide_entries_are_part_of_it(root: Path, looks: list[int], change: dict[str, Any]) -> None:
+    filled(root)
+    filled(root, data(root, **change))
+    assert len(looks) == 2
+
+
+def test_entries_that_were_only_looked_for_are_read_where_reading_is_asked_for(root: Path, looks: list[int]) -> None:
+    filled(root)
+    _damage(root)
+    assert filled(root, verify_bytes=100).summary.new == 0
+    assert filled(root, verify_bytes=100).summary.new == 0
+    assert looks == [6, 6]
+    assert filled(root).summary.new == 1
+
+
+def test_looks_are_divided_among_processes(root: Path, looks: list[int]) -> None:
+    filled(root)
+    parts: list[Filled] = [filled(root, rank=rank, world_size=2, verify_bytes=None) for rank in range(2)]
+    assert sum(looks[1:]) == 6
+    assert max(looks[1:]) < 6
+    assert sum(part.summary.needed for part in parts) == 13
+
+
+def test_the_first_process_knows_it_for_all(root: Path, looks: list[int]) -> None:
+    said: list[str] = []
+    filled(root, share=lambda text: said.append(text) or text)
+    filled(root, share=lambda text: said.append(text) or text)
+    assert said[0] == ""
+    filled(root, rank=1, world_size=2, share=lambda text: said[-1])
+    assert looks == [6]

@@ -1,0 +1,120 @@
+"""What the data path costs: latents against one .npz a picture, the plan of ten million visits, the listing of files.
+CPU seconds, in turn, the median of several rounds."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint.data.cache.store import Store
+from mezzotint.data.files.listing import walk
+from mezzotint.data.schedule.plan import PlanColumns, plan
+from mezzotint.recipe.sections.data import DataSettings
+
+ROUNDS = 5
+SHAPE = (4, 128, 128)
+"""Of a latent: 128 KiB in fp16, that of a picture of 1024 × 1024 pixels."""
+
+
+def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) -> list[tuple[str, str, str]]:
+    """(mark, goal, figure) of each mark."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        write, first, again = _latents(Path(folder), rounds, latents)
+        listing = _listing(Path(folder) / "files", 20_000)
+    seconds, peak = _plan(visits)
+    return [
+        ("npz / latent written, with syncs", "≥ 4", f"{write:.1f}"),
+        ("npz / latent read for the first time", "≥ 5", f"{first:.1f}"),
+        ("npz / latent read again", "≥ 10", f"{again:.1f}"),
+        (f"plan of {visits:,} visits", "≤ 1 s", f"{seconds:.2f} s"),
+        ("memory of that plan", "≤ 100 MB", f"{peak / 1e6:.0f} MB"),
+        ("listing a picture with its caption", "≤ 2 µs", f"{listing * 1e6:.1f} µs"),
+    ]
+
+
+def _latents(folder: Path, rounds: int, num: int) -> tuple[float, ...]:
+    values = torch.randn(num, *SHAPE).to(torch.float16)
+    addresses = np.random.default_rng(0).integers(0, 256, (num, 32), dtype=np.uint8)
+    batches = [slice(i, i + 8) for i in range(0, num, 8)]
+    order = np.random.default_rng(1).permutation(num)
+    ratios = []
+    for number in range(rounds):
+        # each is removed before the other is written, so that both get memory that this machine has in use
+        npz, ours = folder / f"npz-{number}", folder / f"store-{number}"
+        npz.mkdir()
+        seconds = [_cpu(partial(_write_npz, npz, values)), _cpu(partial(_read_npz, npz, [order[s] for s in batches]))]
+        shutil.rmtree(npz)
+        write = _cpu(partial(_fill, ours, addresses, values, batches))
+        store = Store(ours, shape=SHAPE, dtype="fp16")
+        first, again = (_cpu(partial(_fetch, store, [addresses[order[s]] for s in batches])) for _ in range(2))
+        shutil.rmtree(ours)
+        ratios.append((seconds[0] / write, seconds[1] / first, seconds[1] / again))
+    return tuple(statistics.median(column) for column in zip(*ratios, strict=True))
+
+
+def _fetch(store: Store, batches: Sequence[NDArray[np.uint8]]) -> None:
+    for addresses in batches:
+        store.fetch(addresses)
+
+
+def _fill(folder: Path, addresses: NDArray[np.uint8], values: Tensor, batches: Sequence[slice]) -> None:
+    store = Store(folder, shape=SHAPE, dtype="fp16")
+    for some in batches:
+        store.append(addresses[some], values[some], at_once=False)
+    store.close_writer()
+
+
+def _write_npz(folder: Path, values: Tensor) -> None:
+    for number, value in enumerate(values.numpy()):
+        np.savez(folder / f"{number}.npz", latents=value)
+
+
+def _read_npz(folder: Path, batches: Sequence[NDArray[np.int64]]) -> None:
+    for some in batches:
+        torch.stack([torch.from_numpy(np.load(folder / f"{number}.npz")["latents"]) for number in some])
+
+
+def _plan(num: int) -> tuple[float, int]:
+    """Seconds, and bytes at the most."""
+    draw = np.random.default_rng(0)
+    buckets = draw.integers(0, 35, num).astype(np.int16)
+    columns = PlanColumns(draw.integers(0, 2**63, num, dtype=np.uint64), buckets, np.ones(num, np.float32))
+    settings = DataSettings(resolution=1024, batch_size=8)
+
+    def made() -> None:
+        plan(columns, settings, accumulation=1, seed=1, epoch=0)
+
+    seconds = min(_cpu(made) for _ in range(2))
+    tracemalloc.start()
+    made()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return seconds, peak
+
+
+def _listing(folder: Path, num: int) -> float:
+    """Seconds a picture."""
+    for number in range(num):
+        place = folder / f"{number // 1000:04d}"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{number}.jpg").touch()
+        (place / f"{number}.txt").touch()
+    return min(_cpu(lambda: walk(folder, {".jpg", ".txt"})) for _ in range(3)) / num
+
+
+def _cpu(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
