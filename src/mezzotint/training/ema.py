@@ -97,7 +97,7 @@ class Ema:
 
     def working_bytes(self) -> int:
         """Bytes that an update takes at most on the masters' device beside what lies there."""
-        if self._behind is not None:
+        if self._behind is not None or self._rule.passes == 1:
             return 0
         return max(self._bytes_of(names) for names in self._chunks)
 
@@ -122,14 +122,21 @@ class Ema:
         with torch.no_grad():  # a thread has its own mode
             moved = 1.0 - found_inf
             weight = ((1.0 - decay_at(self._rule.rule, self._decay, self._updates)) * moved).to(torch.float32)
-            theirs = dict(zip(self._weights, masters, strict=True))
-            for names in self._chunks:
-                here = [self._weights[name] for name in names]
-                step = torch._foreach_sub([theirs[name] for name in names], here)
-                torch._foreach_mul_(step, weight)
-                torch._foreach_add_(here, step)
-                del step  # before the next
+            if self._rule.passes == 1:
+                here = list(self._weights.values())
+                torch._foreach_lerp_(here, masters, [weight] * len(here))
+            else:
+                self._move_in_three_passes(masters, weight)
             self._updates.add_(moved)
+
+    def _move_in_three_passes(self, masters: list[Tensor], weight: Tensor) -> None:
+        theirs = dict(zip(self._weights, masters, strict=True))
+        for names in self._chunks:
+            here = [self._weights[name] for name in names]
+            step = torch._foreach_sub([theirs[name] for name in names], here)
+            torch._foreach_mul_(step, weight)
+            torch._foreach_add_(here, step)
+            del step  # before the next
 
     def tensors(self) -> dict[str, Tensor]:
         """`ema/…` by name, and the count of updates."""

@@ -20,7 +20,7 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
-from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, chunked
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, chunked
 from mezzotint.training.trainable import MAY_BE_IDLE, bare
 
 _COUNTS = ("opt.applied", "opt.shadow_updates")
@@ -152,7 +152,7 @@ class Update:
         names = [name for name in chunk if self._trained[name].grad is not None]
         if not names:
             return
-        grads = [self._taken_gradient(name) for name in names]
+        grads = self._taken_gradients(names)
         scale = loss_scale
         if coefficients is not None:
             match self._settings.clip.scope:
@@ -165,12 +165,15 @@ class Update:
         masters = [self._masters[name] for name in names]
         self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
 
-    def _taken_gradient(self, name: str) -> Tensor:
-        """In the master's type. The parameter lets its own go, so that both lie there for one tensor alone."""
-        parameter = self._trained[name]
-        grad, parameter.grad = parameter.grad, None
-        assert grad is not None
-        return grad.to(self._masters[name].dtype)
+    def _taken_gradients(self, names: Sequence[str]) -> list[Tensor]:
+        """In the masters' type. The parameters let theirs go."""
+        grads = []
+        for name in names:
+            grad, self._trained[name].grad = self._trained[name].grad, None
+            assert grad is not None
+            grads.append(grad)
+        dtype = self._masters[names[0]].dtype
+        return grads if grads[0].dtype == dtype else cast(grads, dtype)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""

@@ -267,6 +267,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
 def _state_words(recipe: Recipe) -> str:
     rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
+    words += [f"the host waits for the device once a step of {rule.label}" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 
 
