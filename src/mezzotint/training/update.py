@@ -40,7 +40,7 @@ class Update:
     """An optimizer for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
-    parameters are of a smaller type; float32 masters are kept beside them. ema_decay: in the place of
+    parameters are of a smaller type; float32 masters are kept beside them; float32 parameters that are cast later leave them their memory. ema_decay: in the place of
     `optim.ema.decay`. written: called when parameters were written in place outside of a step.
     """
 
@@ -59,7 +59,7 @@ class Update:
         self._separate = separate_masters
         self.device = next(iter(self._trained.values())).device
         self._masters = {
-            name: p.detach().to(torch.float32, copy=True) if separate_masters else p.detach()
+            name: p.detach().to(torch.float32) if separate_masters else p.detach()
             for name, p in self._trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
