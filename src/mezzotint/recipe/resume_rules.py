@@ -20,7 +20,7 @@ from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
 
-BEFORE = MappingProxyType({"data.holdout.rule": "chance", "optim.ema.passes": 3})
+BEFORE = MappingProxyType({"data.holdout.rule": "chance", "optim.ema.passes": 3, "run.gradient_sums": "same"})
 """What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet."""
 
 DEFAULT_STEPS = 1000
@@ -67,7 +67,7 @@ def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
     for path in BEFORE:
         place, _, last = path.rpartition(".")
         section = attrgetter(place)(recipe)
-        if last not in section.model_fields_set:
+        if last not in section.model_fields_set or getattr(section, last) == "auto":
             with suppress(ValueError):  # recorded by another version, in words that this one does not know
                 type(section).model_validate({last: _value(recorded, path)})
                 kept[path] = _value(recorded, path)

@@ -147,7 +147,7 @@ def _in_groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
     size = 0
     for parameter in parameters:
         size += _size(parameter)
-        if groups and groups[-1][0].dtype == parameter.dtype and size <= _BUCKET_BYTES:
+        if groups and _type(groups[-1][0]) == _type(parameter) and size <= _BUCKET_BYTES:
             groups[-1].append(parameter)
         else:
             groups.append([parameter])
@@ -156,13 +156,18 @@ def _in_groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
 
 
 def _size(parameter: nn.Parameter) -> int:
-    return parameter.numel() * parameter.element_size()
+    return parameter.numel() * _type(parameter).itemsize
+
+
+def _type(parameter: nn.Parameter) -> torch.dtype:
+    """Of its gradient."""
+    return parameter.grad_dtype or parameter.dtype
 
 
 def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
     """With the gradients that are there, which become views of it."""
     sizes = [p.numel() for p in parameters]
-    flat = torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device)
+    flat = torch.zeros(sum(sizes), dtype=_type(parameters[0]), device=parameters[0].device)
     # in the order in which the parameters lie in memory themselves
     views = [
         flat.as_strided(p.size(), p.stride(), end - p.numel())

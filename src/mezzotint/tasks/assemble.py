@@ -39,7 +39,7 @@ from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
-from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast
+from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
@@ -349,10 +349,15 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
             cast(family.parts()[name], precision.weights)
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
-    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, written=runtime.written)
+    sums = None if runtime.holds_masters else precision.gradients
+    update = Update(
+        trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums, written=runtime.written
+    )
     if is_apart:
         for name in recipe.model.train:  # after the masters are taken: they keep every bit of the file
             cast(family.parts()[name], precision.weights)
+    if sums is not None and sums != precision.weights:
+        sum_in(trained.values(), sums)
     return TrainableModel(
         family=family,
         files=files,

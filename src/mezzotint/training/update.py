@@ -40,8 +40,9 @@ class Update:
     """An optimizer for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
-    parameters are of a smaller type; float32 masters are kept beside them; float32 parameters that are cast later leave them their memory. ema_decay: in the place of
-    `optim.ema.decay`. written: called when parameters were written in place outside of a step.
+    parameters are of a smaller type, or will be cast to one; float32 masters are kept beside them, in the memory of the
+    parameters where those still are float32. gradients: their type; None is the parameters' own. ema_decay: in the
+    place of `optim.ema.decay`. written: called when parameters were written in place outside of a step.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Update:
         settings: OptimSettings,
         *,
         separate_masters: bool,
+        gradients: torch.dtype | None = None,
         ema_decay: float | None = None,
         written: Callable[[], None] = lambda: None,
     ) -> None:
@@ -57,10 +59,10 @@ class Update:
         self._written = written
         self._trained = dict(trained)
         self._separate = separate_masters
+        self._gradients = gradients
         self.device = next(iter(self._trained.values())).device
         self._masters = {
-            name: p.detach().to(torch.float32) if separate_masters else p.detach()
-            for name, p in self._trained.items()
+            name: p.detach().to(torch.float32) if separate_masters else p.detach() for name, p in self._trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
         self.groups = _groups(self._trained, settings)
@@ -137,7 +139,9 @@ class Update:
 
     def _bytes_of_chunk(self, group: Group, names: Sequence[str]) -> int:
         sizes = [self._masters[name].numel() for name in names]
-        copied = 4 * sum(sizes) if self._separate else 0
+        copied = 0
+        if self._separate if self._gradients is None else self._gradients != self._masters[names[0]].dtype:
+            copied = self._masters[names[0]].element_size() * sum(sizes)
         return copied + self._steps[group.part].working_bytes(sizes)
 
     def _step(

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.runtimes.base import bytes_of as bytes_of_text
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
@@ -70,7 +72,8 @@ class Activations:
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
     smaller weights. ema_is_apart: the average lies in the host's memory. activations: by bucket. update: what the
-    update takes on top while it works, when activations are gone. checkpoint: of one. text_numbers: numbers that a
+    update takes on top while it works, when activations are gone. loading: what lies there at most before the first
+    pass. checkpoint: of one. text_numbers: numbers that a
     cache keeps of a caption."""
 
     parts: tuple[PartMemory, ...]
@@ -81,6 +84,7 @@ class Memory:
     ema: int
     ema_is_apart: bool
     update: int
+    loading: int
     checkpoint: int
     activations: Mapping[Size, Activations]
     grid: Grid
@@ -99,9 +103,10 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The estimate of a step's peak. Not in it: what kernels need while they run, the batches in flight, frozen
-        encoders at work, previews, exchange buffers of several processes, and what the allocator cannot use."""
-        return self.steady + max(self.worst, self.update)
+        """The estimate of the run's peak, a step's or that of loading. Not in it: what kernels need while they run, the
+        batches in flight, frozen encoders at work, previews, libraries' own buffers for exchange between processes, and
+        what the allocator cannot use."""
+        return max(self.steady + max(self.worst, self.update), self.loading)
 
 
 def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
@@ -116,20 +121,33 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
     samples = {size: min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     activations = cache(outline.activations)
-    return Memory(
+    memory = Memory(
         parts=parts,
         weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
         masters=by_kind["w"] // share if outline.precision.separate_masters or share > 1 else 0,
-        gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
+        gradients=_bytes_of_gradients(outline) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
         ema=by_kind["ema"] // share,
         ema_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         update=update.working_bytes(),
+        loading=0,
         checkpoint=update.checkpoint_bytes(),
         activations={size: activations(upright(size), count) for size, count in samples.items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
     )
+    # parts are read in float32 and cast in the host's memory; states that come with the first step are not there yet
+    read = 4 * sum(part.parameters for part in parts if part.loaded) if outline.device == "cpu" else 0
+    made = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
+    before = memory.steady - memory.gradients - memory.optimizer + made
+    return replace(memory, loading=max(read, before))
+
+
+def _bytes_of_gradients(outline: Outline) -> int:
+    """Under ddp they are views of the buckets that travel, and lie there all the time."""
+    if outline.recipe.run.runtime == "fsdp":
+        return sum(_bytes(p) for p in outline.trained.values())
+    return sum(p.numel() for p in outline.trained.values()) * outline.precision.gradients.itemsize
 
 
 def shared_among(recipe: Recipe, processes: int) -> int:
@@ -146,6 +164,19 @@ def _in_use(outline: Outline, moved: int, share: int) -> int:
         return moved
     blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
     return min(moved, moved - sum(blocks) + 2 * max(blocks))
+
+
+def at_hand(device: torch.device, cap: str | None) -> int | None:
+    """Bytes that are free; of a GPU no more than `run.device_memory`."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        return free if cap is None else min(free, bytes_of_text(cap))
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    available = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024 * int(available[0]) if available else None
 
 
 class Outline:
@@ -170,7 +201,9 @@ class Outline:
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
         optim = with_values(recipe.optim, {"ema.device": "same"})
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
-        self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
+        sums = None if recipe.run.runtime == "fsdp" else self.precision.gradients
+        masters_apart = self.precision.separate_masters
+        self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=sums)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well
         objective = Objective(recipe.objective, self.family.schedule, self.prediction)

@@ -24,7 +24,8 @@ from mezzotint.tasks.check.memory import Memory
 WIDTH = 100
 NOT_COUNTED = (
     "not counted: what kernels need while they run, the batches in flight, frozen encoders at work, previews, buffers "
-    "for exchange between processes, what the allocator cannot use. An export takes a tensor at a time, and of the "
+    "of libraries for exchange between processes, what the allocator cannot use. Going on reads a checkpoint into the "
+    "host's memory. An export takes a tensor at a time, and of the "
     "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
 )
 
@@ -260,6 +261,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         what = f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
         yield "activations", worst.bytes, what
     yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
+    yield "loading", memory.loading, "all that lies there before the first pass, gradients and passes not yet"
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
