@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,13 @@ import torch
 import torch.multiprocessing as mp
 from model_export import tiny_model
 from torch import nn
-from trainers import batch_of, latents_at, step_batches, trainer_over
+from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
 from mezzotint.families import sd, sdxl
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
+from mezzotint.training.trainer import Trainer
 
 
 def free_port() -> int:
@@ -58,8 +61,6 @@ def gradients(runtime: base.Runtime, share: slice, steps: int = 2) -> dict[str, 
 
 
 def work(rank: int, port: int, folder: str, shares: list[slice]) -> None:
-    import os
-
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(len(shares)),
         GLOO_SOCKET_IFNAME="lo",
@@ -139,3 +140,45 @@ def test_bytes_travel_as_gradients_become_ready(family: type[ModelFamily], monke
         for p in trained.values():
             p.grad = None
     assert places[0] == places[1]
+
+
+def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
+    """Two processes over four steps, of which the second runs out of memory in one, with two samples."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2",
+                      GLOO_SOCKET_IFNAME="lo")  # fmt: skip
+    torch.set_num_threads(1)
+    model, said = tiny_model(sd.Family), []
+    with torch.no_grad():
+        text = model.encode_text(["a", "b"])
+    batches = [batch_of(latents_at(rank, 2), text, first=2 * rank)]
+    steps = [replace(step_batches(batches, number), count=4) for number in range(4)]
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append)
+    runtime = ddp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), RunSettings(timeout_seconds=60))
+    runtime.prepare(model.parts(), trainer.model.trained)
+    trainer.runtime = runtime
+    here = trainer.progress
+    Trainer._loss = short_of_memory(  # type: ignore[method-assign]
+        lambda batch: (rank, here.step, batch.size) == (1, fails, 2)
+    )
+    trainer.run()
+    losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
+    torch.save((trainer.tensors(), losses, trainer.micro_batch, len(said)), f"{folder}/{fails}-{rank}.pt")
+    runtime.barrier()
+    runtime.close()
+
+
+@pytest.mark.distributed
+def test_memory_that_one_process_lacks_halves_the_micro_batch_of_all(tmp_path: Path) -> None:
+    """In the first step, before an order is agreed, and in a later one, when buckets are on their way."""
+    ends = {}
+    for fails in (-1, 0, 2):
+        mp.start_processes(one_of_two, args=(free_port(), str(tmp_path), fails), nprocs=2, start_method="fork")
+        first, second = (torch.load(tmp_path / f"{fails}-{rank}.pt") for rank in (0, 1))
+        assert all(torch.equal(tensor, second[0][name]) for name, tensor in first[0].items())
+        assert first[2:] == second[2:]
+        assert first[2:] == ((None, 0) if fails < 0 else (1, 1))
+        ends[fails] = first
+    for fails in (0, 2):
+        assert ends[fails][1] == pytest.approx(ends[-1][1], rel=1e-5)
+        for name, tensor in ends[-1][0].items():
+            torch.testing.assert_close(ends[fails][0][name], tensor, rtol=1e-3, atol=1e-4)

@@ -52,6 +52,14 @@ class Runtime(Processes):
         if last:
             self._exchange.finish()
 
+    def abandon(self) -> None:
+        assert self._exchange is not None, "prepare() comes first"
+        self._exchange.finish()
+
+    def begin_again(self) -> None:
+        assert self._exchange is not None, "prepare() comes first"
+        self._exchange.begin_again()
+
     def close(self) -> None:
         """See Processes."""
         self._exchange = None
@@ -83,7 +91,7 @@ class _Exchange:
         self._order: dict[int, None] = {}
         self._buckets: list[_Bucket] | None = None
         self._where: dict[int, _Bucket] = {}
-        self._step_is_open = self._is_last = False
+        self._step_is_open = self._is_last = self._is_new = False
         self._next = 0
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
@@ -92,7 +100,7 @@ class _Exchange:
         """A micro-batch starts. last: of the step, from where on a finished gradient may travel."""
         self._is_last = last
         if not self._step_is_open:
-            self._step_is_open = True
+            self._step_is_open, self._is_new = True, False
             for bucket in self._buckets or ():
                 bucket.flat.zero_()
                 bucket.waiting = len(bucket.parameters)
@@ -103,6 +111,7 @@ class _Exchange:
         """Sends what has not been sent, waits, and leaves the sums in the parameters' gradients."""
         if self._buckets is None:
             self._buckets = self._arrange()
+            self._is_new = True
         while self._next < len(self._buckets):
             self._send()
         self._next = 0
@@ -110,6 +119,11 @@ class _Exchange:
         for bucket in self._buckets:
             assert bucket.work is not None
             bucket.work.wait()
+
+    def begin_again(self) -> None:
+        """The step was given up: an order that was agreed in it is of a process that did not come to its end."""
+        if self._is_new:
+            self._buckets, self._where, self._order = None, {}, {}
 
     def _ready(self, parameter: nn.Parameter) -> None:
         if self._buckets is None:
