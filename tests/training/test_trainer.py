@@ -4,10 +4,12 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
+from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
 from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
@@ -122,6 +124,74 @@ def test_out_of_memory_with_one_sample_ends_the_run(monkeypatch: pytest.MonkeyPa
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         trainer.run()
     assert len(said) == 2, "4 to 2, 2 to 1"
+
+
+PLAIN: dict[str, Any] = {"lr": 1e-3, "clip": {"norm": None}, "ema": {"rule": "ramp"}}
+SMALL = {"precision": "bf16", "weight_dtype": "same"}
+
+
+@pytest.mark.parametrize(
+    ("optim", "run"),
+    [
+        ({}, {}),
+        ({"clip": {"norm": 0.1, "scope": "tensor"}}, {}),
+        ({"optimizer": {"kind": "adafactor"}}, {}),
+        ({}, SMALL),
+        ({"optimizer": {"kind": "lion"}}, SMALL | {"gradient_sums": "fp32"}),
+    ],
+)
+def test_a_step_within_the_backward_pass_is_the_step_after_it(optim: dict[str, Any], run: dict[str, Any]) -> None:
+    ends, norms = [], []
+    for in_backward in (False, True):
+        family = Family.tiny()
+        steps = [step_batches(four_samples(family, (4,)), step) for step in range(3)]
+        trainer = trainer_over(family, steps, optim=PLAIN | optim | {"in_backward": in_backward}, run=run)
+        before = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+        trainer.run()
+        assert all(p.grad is None for p in trainer.model.trained.values())
+        ends.append(trainer.tensors())
+        norms.append([report.norm for report in trainer.callbacks[0].seen])  # type: ignore[attr-defined]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+    for name, tensor in ends[0].items():
+        torch.testing.assert_close(ends[1][name], tensor, rtol=1e-4, atol=1e-6)
+    assert any(not torch.equal(before[name], ends[1][name]) for name in before if name.startswith("w/"))
+
+
+def test_a_step_within_the_backward_pass_holds_one_gradient_at_a_time() -> None:
+    """As torch's own allocator counts a step's peak, over a model whose gradients outweigh its activations."""
+    peaks = {}
+    for in_backward in (False, True):
+        family = Family.tiny()
+        batches = [batch_of(latents_at(1, 1, side=4), text_of(family, 1))]
+        trainer = trainer_over(family, [], optim=PLAIN | {"in_backward": in_backward}, update_check=None)
+        gradients = sum(p.nbytes for p in trainer.model.trained.values())
+        trainer.step(step_batches(batches, 0))
+        with profile(profile_memory=True) as seen:
+            trainer.step(step_batches(batches, 1))
+        events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
+        peaks[in_backward] = max(
+            accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+        )
+    assert peaks[False] - peaks[True] > 0.6 * gradients
+
+
+@pytest.mark.parametrize("where", ["loss", "tensor"])
+def test_what_is_not_finite_does_not_move_within_the_backward_pass(where: str) -> None:
+    family = Family.tiny()
+    weight = [float("nan")] + [1.0] * 3 if where == "loss" else None
+    trainer = trainer_over(family, [], optim=PLAIN | {"in_backward": True}, update_check=None)
+    name, parameter = next(iter(trainer.model.trained.items()))
+    if where == "tensor":
+        parameter.register_hook(lambda grad: grad * float("inf"))
+    before = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    batch = batch_of(latents_at(1, 4), text_of(family, 4), weight=weight)
+    report = trainer.step(step_batches([batch], 0)).resolve(0)
+    assert not report.applied
+    moved = {n for n, tensor in trainer.tensors().items() if n.startswith("w/") and not torch.equal(tensor, before[n])}
+    stays = {n for n in before if n.startswith("w/")} - moved
+    assert stays >= {f"w/{name}"} if where == "tensor" else not moved
+    assert where == "loss" or len(moved) > len(stays)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in trainer.tensors().values())
 
 
 def test_rows_of_a_batch_are_cut_whole() -> None:

@@ -73,6 +73,8 @@ class Recipe(Section):
                 "set data.cache.text=false or train the denoiser alone"
             )
         yield from self._unshared()
+        if self.optim.in_backward:
+            yield from self._not_in_backward()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
             if unknown:
@@ -85,6 +87,26 @@ class Recipe(Section):
                 "model.last_layers says how much of the text encoder is trained, but model.train does not train it; "
                 "write model.train=[denoiser, text_encoder]"
             )
+
+    def _not_in_backward(self) -> Iterator[str]:
+        optim, run = self.optim, self.run
+        why = "optim.in_backward lets each gradient go at once, and"
+        if optim.accumulation > 1:
+            yield f"{why} optim.accumulation={optim.accumulation} sums them over batches; set optim.accumulation=1"
+        if run.micro_batch is not None and run.micro_batch < self.data.batch_size:
+            yield f"{why} run.micro_batch={run.micro_batch} sums them over passes; leave it out"
+        if optim.clip.norm is not None and optim.clip.scope != "tensor":
+            yield (
+                f"{why} optim.clip measures many of them together; set optim.clip.norm=null or optim.clip.scope=tensor"
+            )
+        if run.precision == "fp16":
+            yield f"{why} the loss scale of run.precision=fp16 wants to see them all before any moves; take bf16"
+        if run.runtime in ("ddp", "fsdp"):
+            yield f"{why} run.runtime={run.runtime} sums them over processes; take run.runtime=single"
+        for part in self.model.train:
+            one = optim.part_optimizer.get(part, optim.optimizer)
+            if one.is_of_package:
+                yield f"{why} {one.label} moves its weights together; take adamw, adafactor, lion or adacoor"
 
     def _unshared(self) -> Iterator[str]:
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""

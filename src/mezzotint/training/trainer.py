@@ -167,7 +167,7 @@ class Trainer:
         try:
             sums = self._passes(batches)
         except torch.OutOfMemoryError as error:
-            if not self.runtime.may_repeat:
+            if not self.runtime.may_repeat or self.model.update.in_backward:
                 raise
             shortage = str(error)
         if sums is None:
@@ -236,6 +236,8 @@ class Trainer:
         if not batch.size:
             return
         loss, level = self._loss(batch, batches.step)
+        if self.model.update.in_backward:
+            self.model.update.begin_backward(loss.total, self.rates(batches.step))
         with attending(self.model.attention, self.runtime.device):  # what is recomputed takes the same kernel
             (loss.total * (self.model.scale.scale / batches.count)).backward()
         if not batch.is_filler:
@@ -246,7 +248,8 @@ class Trainer:
 
     def _finished(self, batches: StepBatches, sums: _StepSums) -> Pending:
         """Moves the weights by the gradients that lie there."""
-        if self.update_check is not None and batches.step == self.progress.first_step:
+        is_first = batches.step == self.progress.first_step
+        if self.update_check is not None and is_first and not self.model.update.in_backward:
             self.update_check.check_gradients(self.model.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(sums.total)[0] / batches.count, sums)
 
@@ -279,7 +282,10 @@ class Trainer:
 
     def _apply(self, batches: StepBatches, loss: Tensor, sums: _StepSums) -> Pending:
         scale = self.model.scale.scale.clone()
-        norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
+        if self.model.update.in_backward:
+            norms = self.model.update.norms_in_backward()
+        else:
+            norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
         norm = torch.linalg.vector_norm(norms)
         loss_is_finite = torch.isfinite(loss).to(torch.float32)
         found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite

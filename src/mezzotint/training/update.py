@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -74,7 +75,19 @@ class Update:
             module = registry.find("training/optimizers", optimizer.kind)
             self._steps[part] = module.step_of(optimizer, _of(part, self._masters), self.applied)
         self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
+        self._group_of = {name: group for group in self.groups for name in group.names}
+        self._norms: dict[str, Tensor] = {}
+        self._rates: Mapping[str, float] = {}
+        self._is_finite = torch.ones_like(self.applied)
+        if self.in_backward:
+            for name, parameter in self._trained.items():
+                parameter.register_post_accumulate_grad_hook(partial(self._move_at_once, name))
         self.ema = Ema(self._masters, settings, decay=ema_decay) if settings.ema.rule != "none" else None
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether weights move within the backward pass."""
+        return self._settings.in_backward
 
     @property
     def masters(self) -> Mapping[str, Tensor]:
@@ -91,22 +104,52 @@ class Update:
         group name. update_ema: the average is due.
         """
         with torch.no_grad():
-            # the count comes before the kernel, which corrects the moments' bias by it
-            self.applied.add_(1.0 - found_inf)
-            clip = self._settings.clip.norm
-            coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
-            # read by the host once a step, however many chunks want to know
-            on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
-            for group in self.groups:
-                reads = self._steps[group.part].reads_on_host
-                for names in self._chunks[group.name]:
-                    self._step(group, names, coefficients, loss_scale, on_host if reads else found_inf, lr[group.name])
-            if self._separate:
-                torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+            if not self.in_backward:
+                self._move_all(loss_scale, norms, found_inf, lr)
             if update_ema and self.ema is not None:
                 self.ema.follow(self._masters, found_inf)
         for parameter in self._trained.values():
             parameter.grad = None
+
+    def _move_all(self, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float]) -> None:
+        # the count comes before the kernel, which corrects the moments' bias by it
+        self.applied.add_(1.0 - found_inf)
+        clip = self._settings.clip.norm
+        coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
+        # read by the host once a step, however many chunks want to know
+        on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
+        for group in self.groups:
+            reads = self._steps[group.part].reads_on_host
+            for names in self._chunks[group.name]:
+                self._step(group, names, coefficients, loss_scale, on_host if reads else found_inf, lr[group.name])
+        if self._separate:
+            torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+
+    def begin_backward(self, loss: Tensor, lr: Mapping[str, float]) -> None:
+        """With `in_backward`, before the backward pass of a step. loss: (); where it is not finite nothing moves. lr:
+        rate by group name."""
+        self._is_finite = torch.isfinite(loss.detach()).to(torch.float32)
+        self._rates = lr
+        self._norms = {}
+        self.applied.add_(self._is_finite)
+
+    def norms_in_backward(self) -> Tensor:
+        """(tensors,) float32, of the gradients that the backward pass has let go; 0 where there was none."""
+        nothing = torch.zeros_like(self.applied)
+        return torch.stack([self._norms.get(name, nothing) for name in self._trained])
+
+    def _move_at_once(self, name: str, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        with torch.no_grad():
+            group, norm = self._group_of[name], torch.linalg.vector_norm(parameter.grad, dtype=torch.float32)
+            self._norms[name] = norm
+            found_inf = 1.0 - torch.isfinite(norm) * self._is_finite
+            if self._settings.clip.norm is not None:
+                parameter.grad.mul_((self._settings.clip.norm / (norm + 1e-6)).clamp(max=1.0))
+            one = torch.ones_like(norm)
+            self._step(group, [name], None, one, found_inf, self._rates[group.name])
+            if self._separate:
+                parameter.detach().copy_(self._masters[name])
 
     def state_bytes(self) -> int:
         """The bytes of the optimizer's own state once it stands, averages and counts apart."""
@@ -133,6 +176,8 @@ class Update:
         )
 
     def _chunks_of(self, group: Group) -> list[list[str]]:
+        if self.in_backward:
+            return [[name] for name in group.names]
         if not self._steps[group.part].is_by_tensor:
             return [group.names]
         return chunked(group.names, lambda names: self._bytes_of_chunk(group, names))

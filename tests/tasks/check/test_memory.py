@@ -221,6 +221,13 @@ def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
     assert (ddp.gradients, ddp.steady) == (same.gradients, same.steady), "buckets are the gradients"
 
 
+def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny: Path) -> None:
+    plain = {"optim__clip": {"norm": None}, "run__precision": "bf16", "run__weight_dtype": "same"}
+    outline = Outline(recipe(tiny, optim__in_backward=True, run__gradient_sums="same", **plain))
+    largest = max(p.numel() for p in outline.trained.values())
+    assert memory_of(outline, {SQUARE: 2}).gradients == (2 + 4) * largest
+
+
 def test_parts_are_read_whole_before_they_are_made_smaller(tiny: Path) -> None:
     """Of a text encoder in bf16 that is frozen, beside a denoiser of which next to nothing is trained."""
     small = {

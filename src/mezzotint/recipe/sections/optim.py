@@ -241,6 +241,12 @@ class OptimSettings(Section):
     accumulation: Annotated[PositiveInt, ALLOW] = 1
     """Batches of one optimizer step. The loss is the mean over all their samples, whatever their sizes."""
 
+    in_backward: Annotated[bool, ALLOW] = False
+    """Move each weight within the backward pass, as soon as its gradient is there, which then is let go: for training
+    in whole on small cards, by all gradients less. In one process and one pass a step; with `optim.clip.norm: null` or
+    `optim.clip.scope: tensor`, in fp32 or bf16, by an optimizer of Mezzotint's own. A gradient that is not finite keeps
+    its tensor alone where it is; a loss that is not, all of them."""
+
     clip: ClipSettings = ClipSettings()
     """Clipping of gradients."""
 

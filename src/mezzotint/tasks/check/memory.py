@@ -144,10 +144,13 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
 
 
 def _bytes_of_gradients(outline: Outline) -> int:
-    """Under ddp they are views of the buckets that travel, and lie there all the time."""
+    """Those that lie there at once. Under ddp they are views of the buckets that travel, and lie there all the time."""
     if outline.recipe.run.runtime == "fsdp":
         return sum(_bytes(p) for p in outline.trained.values())
-    return sum(p.numel() for p in outline.trained.values()) * outline.precision.gradients.itemsize
+    each = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
+    if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still there
+        return max(each) + outline.update.working_bytes()
+    return sum(each)
 
 
 def shared_among(recipe: Recipe, processes: int) -> int:
