@@ -390,6 +390,8 @@ CODES: dict[str, str] = {
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran out "
     "of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command again; it goes on "
     "from the newest checkpoint. With data.workers=0 nothing runs beside the training.",
+    "E1830": "`optim.in_backward` moves each weight as soon as its gradient is there, and several processes sum their "
+    "gradients first. Start one process, or leave the setting out and share the weights (`run.runtime=fsdp`).",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,14 +147,29 @@ class Batch:
         """B, the number of samples this rank holds."""
         return len(self.keys)
 
+    def rows(self, start: int, stop: int) -> Batch:
+        """Some of its samples, as a batch of their own: views of its tensors."""
+
+        def of(value: Any) -> Any:
+            if value is None or isinstance(value, bool):
+                return value
+            if isinstance(value, Batch):  # so many stills a clip
+                each = value.size // self.size
+                return value.rows(start * each, stop * each)
+            if isinstance(value, TextEmbedding):
+                return TextEmbedding(of(value.states), of(value.mask), of(value.pooled))
+            return value[start:stop]
+
+        return replace(self, **{field.name: of(getattr(self, field.name)) for field in fields(self)})
+
 
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
     plan. ends_epoch: whether the step is its epoch's last.
 
-    batches: to be iterated once. Each is moved to the device when it is taken, so that no more than one micro-batch
-    lies there: let go of it before the next. sizes: samples of each.
+    batches: iterated again where a step is repeated. Each is moved to the device when it is taken, so that no more than
+    one micro-batch lies there: let go of it before the next. sizes: samples of each.
     """
 
     step: int

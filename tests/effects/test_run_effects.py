@@ -25,10 +25,13 @@ from mezzotint import fault_injection
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import as_begun
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
+from mezzotint.tasks.train import train
 from mezzotint.training import state
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -208,6 +211,41 @@ def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
         assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {torch.float32}
         moved = step.moved("denoiser/conv_in.weight")
         assert 0 < float(moved.abs().max()) < 1.1e-5, "less than bfloat16 could follow: the master moves all the same"
+
+
+# breaks if sums rounded to bf16 at each addition under fp32, or `same` did not; sums of the same gradients otherwise
+@pytest.mark.effect("run.gradient_sums")
+def test_gradient_sums_are_added_up_in_their_type(prepare: Prepare) -> None:
+    sums = {}
+    for kind in ("fp32", "same"):
+        small = {"run__precision": "bf16", "run__weight_dtype": "same", "run__micro_batch": 1}
+        ready = prepare(run__gradient_sums=kind, **small)
+        weight = ready.trainer.model.trained["denoiser/conv_in.weight"]
+        pieces: list[torch.Tensor] = []
+        weight.register_hook(pieces.append)  # of each micro-batch alone, as backward gives it
+        sums[kind] = ready.step().grads["denoiser/conv_in.weight"]
+        assert len(pieces) == 3
+        whole = torch.zeros_like(pieces[0], dtype=torch.float32 if kind == "fp32" else torch.bfloat16)
+        for piece in pieces:
+            whole += piece
+        assert torch.equal(sums[kind], whole.float())
+    assert not torch.equal(sums["fp32"], sums["same"])
+
+
+def test_gradient_sums_are_settled_by_room_and_kept(
+    prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = {"run__precision": "bf16", "run__weight_dtype": "same"}
+    for free, kind in ((0, "same"), (1 << 50, "fp32")):
+        monkeypatch.setattr(train, "at_hand", lambda *_, free=free: free)
+        job = prepare(**small, run__folder=tmp_path / kind).job
+        assert (job.recipe.run.gradient_sums, job.host.recorded["run.gradient_sums"]) == (kind, kind)
+        assert f"summed in {'float32' if free else 'bf16'}" in capsys.readouterr().out
+        job.host.save(job.trainer)
+        monkeypatch.setattr(train, "at_hand", lambda *_, free=free: (1 << 50) - free)
+        assert prepare(**small, run__folder=tmp_path / kind).job.recipe.run.gradient_sums == kind
+    assert as_begun(Recipe(), {"run": {}}).run.gradient_sums == "same", "as runs did before there was a choice"
+    assert as_begun(Recipe(), {"optim": {"ema": {"rule": "ramp"}}}).optim.ema.passes == 3
 
 
 # breaks if frozen parts were not cast, or trained ones were

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks import assemble
 from mezzotint.tasks.train import ema_start
 from mezzotint.training import lr
 
@@ -261,3 +263,41 @@ def test_trained_weights_are_the_same_with_an_average_and_without(prepare: Prepa
     ):
         found = after(**averaged)
         assert all(torch.equal(alone[name], tensor) for name, tensor in found.items())
+
+
+# breaks if weights moved after the backward pass, or gradients stayed; or what it cannot be combined with were taken
+@pytest.mark.effect("optim.in_backward")
+def test_in_backward_moves_weights_before_the_pass_is_over(prepare: Prepare) -> None:
+    ready = prepare(**PLAIN, optim__in_backward=True)
+    update, trained = ready.trainer.model.update, ready.trainer.model.trained
+    (first, _), *_, (last, weight) = trained.items()
+    before, seen = update.masters[last].clone(), []
+    # the last layer's gradient comes first
+    trained[first].register_hook(lambda grad: seen.append((weight.grad, bool((update.masters[last] != before).any()))))
+    ready.trainer.step(ready.next_batches())
+    assert seen == [(None, True)]
+
+
+@pytest.mark.parametrize(
+    ("word", "part"),
+    [
+        ("optim.accumulation=2", "optim.accumulation=2 sums them over batches"),
+        ("run.micro_batch=1", "run.micro_batch=1 sums them over passes"),
+        ("optim.clip.norm=1", "set optim.clip.norm=null or optim.clip.scope=tensor"),
+        ("run.precision=fp16", "the loss scale of run.precision=fp16"),
+        ("run.runtime=ddp", "run.runtime=ddp sums them over processes"),
+        ("optim.optimizer={kind: prodigy}", "prodigy moves its weights together"),
+    ],
+)
+def test_in_backward_refuses_what_it_cannot_be_combined_with(word: str, part: str) -> None:
+    words = ("optim.in_backward=true", "optim.clip.norm=null", "data.batch_size=4")
+    assert read_text("schema: 1", overrides=[*words, "optim.optimizer={kind: adafactor}"]).recipe.optim.in_backward
+    assert part in refusal(*words, word)
+
+
+def test_in_backward_is_of_one_process(prepare: Prepare) -> None:
+    job = prepare(**PLAIN, optim__in_backward=True).job
+    many = SimpleNamespace(world_size=2)
+    with pytest.raises(RecipeError, match="2 processes sum them") as caught:
+        assemble.open_model(job.recipe, job.model.files, many, job.host.resolved)
+    assert caught.value.code == "E1830"

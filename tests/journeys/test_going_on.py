@@ -79,14 +79,15 @@ def test_a_process_waits_longer_for_work_that_the_first_does_alone(shared_world:
 
 
 def test_another_base_under_frozen_weights_is_noticed(world: Any, capsys: Any) -> None:
-    """Some of the denoiser is frozen: it is not in the checkpoint, and comes from the model's folder again."""
-    assert world.train("base", run__steps=1) == 0
-    base = world.root / "base" / "exports" / "step-00000001"
+    """Some of the denoiser is frozen: it is not in the checkpoint, and comes from the model's folder again. The
+    average of the second step is other than the weights: the first one copies them."""
+    assert world.train("base", run__steps=2) == 0
+    base = world.root / "base" / "exports" / "step-00000002"
     model = shutil.copytree(base, world.root / "copied")
     given = {"model__path": model, "model__weights": "files", "model__freeze": ["denoiser/down_blocks.*"]}
     assert world.train("run", **given, run__steps=3) == 0
     shutil.copyfile(
-        world.root / "base" / "exports" / "step-00000001-ema" / "unet" / "diffusion_pytorch_model.safetensors",
+        world.root / "base" / "exports" / "step-00000002-ema" / "unet" / "diffusion_pytorch_model.safetensors",
         model / "unet" / "diffusion_pytorch_model.safetensors",
     )
     capsys.readouterr()

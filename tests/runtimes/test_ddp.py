@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.multiprocessing as mp
+from model_export import tiny_model
 from torch import nn
+from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
+from mezzotint.families import sd, sdxl
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
+from mezzotint.training.trainer import Trainer
 
 
 def free_port() -> int:
@@ -54,8 +61,6 @@ def gradients(runtime: base.Runtime, share: slice, steps: int = 2) -> dict[str, 
 
 
 def work(rank: int, port: int, folder: str, shares: list[slice]) -> None:
-    import os
-
     os.environ.update(
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE=str(len(shares)),
         GLOO_SOCKET_IFNAME="lo",
@@ -82,3 +87,98 @@ def test_gradients_are_the_sum_over_processes_whatever_their_shares(tmp_path: Pa
         assert mine.pop("total").tolist() == [2.0, 2.0]
         for name, value in mine.items():
             torch.testing.assert_close(value, whole[name], rtol=1e-5, atol=1e-7)
+
+
+class Sent:
+    """In the place of the group: what was sent, and how many gradients were ready then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bytes = 0
+        for name in ("all_reduce", "broadcast"):
+            monkeypatch.setattr(ddp.dist, name, self)
+
+    def __call__(self, tensor: torch.Tensor, *, async_op: bool = False, **named: object) -> Sent:
+        self.bytes += tensor.nbytes if async_op else 0
+        return self
+
+    def wait(self) -> None:
+        """Nothing is under way."""
+
+
+@pytest.mark.parametrize("family", [sd.Family, sdxl.Family])
+def test_bytes_travel_as_gradients_become_ready(family: type[ModelFamily], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the second step, whose order the first has shown: at 60 % of the gradients at least 60 % of the bytes. Buckets
+    are as small a part of the tiny model as 25 MB are of the whole one."""
+    sent = Sent(monkeypatch)
+    model = tiny_model(family)
+    with torch.no_grad():
+        batches = [batch_of(latents_at(0, 2), model.encode_text(["a", "b"]))]
+    trainer = trainer_over(model, [step_batches(batches, n) for n in range(2)])
+    trained = trainer.model.trained
+    whole = sum(p.nbytes for p in trained.values())
+    monkeypatch.setattr(ddp, "_BUCKET_BYTES", whole // 130)  # as of SD's 3.4 GB
+    exchange = ddp._Exchange(list(trained.values()))
+    shares: list[float] = []
+    for p in trained.values():
+        p.register_post_accumulate_grad_hook(lambda _: shares.append(sent.bytes))
+    places = []
+    for step in range(2):
+        exchange.begin(last=True)
+        shares.clear()
+        sent.bytes = 0
+        loss, _ = trainer._loss(batches[0], step)
+        loss.total.backward()
+        assert step or not sent.bytes, "nothing travels before the order is known"
+        if step:
+            assert len(shares) == len(trained)
+            assert shares[int(0.6 * len(shares)) - 1] >= 0.6 * whole
+        exchange.finish()
+        assert sent.bytes == whole
+        places.append([p.grad.data_ptr() for p in trained.values() if p.grad is not None])
+        held = {p.grad.untyped_storage().data_ptr(): p.grad.untyped_storage().nbytes() for p in trained.values()}  # type: ignore[union-attr]
+        assert sum(held.values()) == whole, "gradients are views of the buckets, which have no room besides"
+        for p in trained.values():
+            p.grad = None
+    assert places[0] == places[1]
+
+
+def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
+    """Two processes over four steps, of which the second runs out of memory in one, with two samples."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2",
+                      GLOO_SOCKET_IFNAME="lo")  # fmt: skip
+    torch.set_num_threads(1)
+    model, said = tiny_model(sd.Family), []
+    with torch.no_grad():
+        text = model.encode_text(["a", "b"])
+    batches = [batch_of(latents_at(rank, 2), text, first=2 * rank)]
+    steps = [replace(step_batches(batches, number), count=4) for number in range(4)]
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append)
+    runtime = ddp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), RunSettings(timeout_seconds=60))
+    runtime.prepare(model.parts(), trainer.model.trained)
+    trainer.runtime = runtime
+    here = trainer.progress
+    Trainer._loss = short_of_memory(  # type: ignore[method-assign]
+        lambda batch: (rank, here.step, batch.size) == (1, fails, 2)
+    )
+    trainer.run()
+    losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
+    torch.save((trainer.tensors(), losses, trainer.micro_batch, len(said)), f"{folder}/{fails}-{rank}.pt")
+    runtime.barrier()
+    runtime.close()
+
+
+@pytest.mark.distributed
+def test_memory_that_one_process_lacks_halves_the_micro_batch_of_all(tmp_path: Path) -> None:
+    """In the first step, before an order is agreed, and in a later one, when buckets are on their way."""
+    ends = {}
+    for fails in (-1, 0, 2):
+        mp.start_processes(one_of_two, args=(free_port(), str(tmp_path), fails), nprocs=2, start_method="fork")
+        first, second = (torch.load(tmp_path / f"{fails}-{rank}.pt") for rank in (0, 1))
+        assert all(torch.equal(tensor, second[0][name]) for name, tensor in first[0].items())
+        assert first[2:] == second[2:]
+        assert first[2:] == ((None, 0) if fails < 0 else (1, 1))
+        ends[fails] = first
+    for fails in (0, 2):
+        assert ends[fails][1] == pytest.approx(ends[-1][1], rel=1e-5)
+        for name, tensor in ends[-1][0].items():
+            torch.testing.assert_close(ends[fails][0][name], tensor, rtol=1e-3, atol=1e-4)

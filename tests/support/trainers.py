@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -121,6 +121,26 @@ def trainer_over(
         [Reports(), *callbacks],
         **{"max_bad_steps": run_settings.max_bad_steps, "update_check": UpdateCheck(update.masters)} | others,
     )
+
+
+def short_of_memory(lacks: Callable[[Batch], bool]) -> Callable[[Trainer, Batch, int], Any]:
+    """In the place of `Trainer._loss`: the backward pass of a batch that lacks room runs out of memory when half of the
+    gradients are there."""
+    loss_of = Trainer._loss
+
+    def loss(self: Trainer, batch: Batch, step: int) -> Any:
+        result = loss_of(self, batch, step)
+        if lacks(batch):
+            weights = list(self.model.trained.values())
+
+            def fail(grad: torch.Tensor) -> None:
+                handle.remove()
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+
+            handle = weights[len(weights) // 2].register_hook(fail)
+        return result
+
+    return loss
 
 
 def latents_at(seed: int, n: int, channels: int = 4, side: int = 8) -> torch.Tensor:

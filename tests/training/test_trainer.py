@@ -3,12 +3,15 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Any
 
 import pytest
 import torch
+from torch.autograd.profiler import profile
 from torch.utils._python_dispatch import TorchDispatchMode
-from trainers import batch_of, latents_at, step_batches, trainer_over
+from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
 
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
@@ -21,6 +24,7 @@ from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.progress import Progress
+from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder.model_folder import shipped
 
 Make = Callable[..., Any]
@@ -67,6 +71,143 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding() -> None:
     for values, timesteps in result[1:]:
         assert timesteps == result[0][1]
         assert values == pytest.approx(result[0][0], rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_out_of_memory_halves_the_micro_batch_and_says_so_once(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the first step, and of a step of two micro-batches later on: losses, draws and weights are those of a run that
+    was cut so from the start, to the bit; and those of a run that had room, to rounding."""
+    run = {"precision": precision, "scaler": {"init": 64.0}}
+
+    def train(first: Sequence[int], later: Sequence[int], room: Callable[[Trainer], int]) -> Any:
+        family = Family.tiny()
+        splits = (first, first, later, later)
+        steps = [step_batches(four_samples(family, split), step) for step, split in enumerate(splits)]
+        said: list[str] = []
+        trainer: Any = trainer_over(family, steps, optim={"lr": 1e-3}, run=run, warn=said.append)
+        with monkeypatch.context() as patch:
+            patch.setattr(Trainer, "_loss", short_of_memory(lambda batch: batch.size > room(trainer)))
+            trainer.run()
+        kept = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+        return trainer, said, kept, [r.timesteps for r in trainer.callbacks[0].seen]
+
+    trainer, said, tensors, timesteps = train((4,), (3, 1), lambda t: 2 if t.progress.step < 2 else 1)
+    assert [text.partition(" (")[0] for text in said] == [
+        "out of memory at step 1 with 4 samples at once",
+        "out of memory at step 3 with 2 samples at once",
+    ]
+    assert "at most 2, on every process" in said[0]
+    assert trainer.state()["micro_batch"] == trainer.micro_batch == 1
+    assert (trainer.progress.step, trainer.progress.samples, trainer.progress.applied) == (4, 16, 4)
+    assert not trainer.progress.bad_steps
+
+    cut, nothing_said, cut_tensors, cut_timesteps = train((2, 2), (1, 1, 1, 1), lambda t: 4)
+    assert not nothing_said
+    assert losses(trainer) == losses(cut)
+    assert timesteps == cut_timesteps
+    assert all(torch.equal(tensor, cut_tensors[name]) for name, tensor in tensors.items())
+    roomy, _, _, roomy_timesteps = train((4,), (4,), lambda t: 4)
+    assert timesteps == roomy_timesteps
+    assert losses(trainer) == pytest.approx(losses(roomy), rel=1e-5 if precision == "fp32" else 1e-2)
+
+    resumed = trainer_over(Family.tiny(), [])
+    assert resumed.micro_batch is None
+    resumed.load(trainer.tensors(), trainer.state())
+    assert resumed.micro_batch == 1
+
+
+def test_out_of_memory_with_one_sample_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    family = Family.tiny()
+    said: list[str] = []
+    trainer = trainer_over(family, [step_batches(four_samples(family, (4,)), 0)], warn=said.append)
+    monkeypatch.setattr(Trainer, "_loss", short_of_memory(lambda batch: True))
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        trainer.run()
+    assert len(said) == 2, "4 to 2, 2 to 1"
+
+
+PLAIN: dict[str, Any] = {"lr": 1e-3, "clip": {"norm": None}, "ema": {"rule": "ramp"}}
+SMALL = {"precision": "bf16", "weight_dtype": "same"}
+
+
+@pytest.mark.parametrize(
+    ("optim", "run"),
+    [
+        ({}, {}),
+        ({"clip": {"norm": 0.1, "scope": "tensor"}}, {}),
+        ({"optimizer": {"kind": "adafactor"}}, {}),
+        ({}, SMALL),
+        ({"optimizer": {"kind": "lion"}}, SMALL | {"gradient_sums": "fp32"}),
+    ],
+)
+def test_a_step_within_the_backward_pass_is_the_step_after_it(optim: dict[str, Any], run: dict[str, Any]) -> None:
+    ends, norms = [], []
+    for in_backward in (False, True):
+        family = Family.tiny()
+        steps = [step_batches(four_samples(family, (4,)), step) for step in range(3)]
+        trainer = trainer_over(family, steps, optim=PLAIN | optim | {"in_backward": in_backward}, run=run)
+        before = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+        trainer.run()
+        assert all(p.grad is None for p in trainer.model.trained.values())
+        ends.append(trainer.tensors())
+        norms.append([report.norm for report in trainer.callbacks[0].seen])  # type: ignore[attr-defined]
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+    for name, tensor in ends[0].items():
+        torch.testing.assert_close(ends[1][name], tensor, rtol=1e-4, atol=1e-6)
+    assert any(not torch.equal(before[name], ends[1][name]) for name in before if name.startswith("w/"))
+
+
+def test_a_step_within_the_backward_pass_holds_one_gradient_at_a_time() -> None:
+    """As torch's own allocator counts a step's peak, over a model whose gradients outweigh its activations."""
+    peaks = {}
+    for in_backward in (False, True):
+        family = Family.tiny()
+        batches = [batch_of(latents_at(1, 1, side=4), text_of(family, 1))]
+        trainer = trainer_over(family, [], optim=PLAIN | {"in_backward": in_backward}, update_check=None)
+        gradients = sum(p.nbytes for p in trainer.model.trained.values())
+        trainer.step(step_batches(batches, 0))
+        with profile(profile_memory=True) as seen:
+            trainer.step(step_batches(batches, 1))
+        events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
+        peaks[in_backward] = max(
+            accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+        )
+    assert peaks[False] - peaks[True] > 0.6 * gradients
+
+
+@pytest.mark.parametrize("where", ["loss", "tensor"])
+def test_what_is_not_finite_does_not_move_within_the_backward_pass(where: str) -> None:
+    family = Family.tiny()
+    weight = [float("nan")] + [1.0] * 3 if where == "loss" else None
+    trainer = trainer_over(family, [], optim=PLAIN | {"in_backward": True}, update_check=None)
+    name, parameter = next(iter(trainer.model.trained.items()))
+    if where == "tensor":
+        parameter.register_hook(lambda grad: grad * float("inf"))
+    before = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
+    batch = batch_of(latents_at(1, 4), text_of(family, 4), weight=weight)
+    report = trainer.step(step_batches([batch], 0)).resolve(0)
+    assert not report.applied
+    moved = {n for n, tensor in trainer.tensors().items() if n.startswith("w/") and not torch.equal(tensor, before[n])}
+    stays = {n for n in before if n.startswith("w/")} - moved
+    assert stays >= {f"w/{name}"} if where == "tensor" else not moved
+    assert where == "loss" or len(moved) > len(stays)
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in trainer.tensors().values())
+
+
+def test_rows_of_a_batch_are_cut_whole() -> None:
+    """Clips with two stills each, whose text has masks."""
+    clips, stills = (
+        batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1))) for n in (3, 6)
+    )
+    batch = replace(clips, stills=stills, dropped=torch.tensor([True, False, True]))
+    part = batch.rows(1, 3)
+    assert (part.size, part.keys, part.positions.tolist()) == (2, ("sample-1", "sample-2"), [1, 2])
+    assert part.stills is not None
+    assert part.stills.positions.tolist() == [2, 3, 4, 5]
+    assert part.text is not None
+    assert (part.text.states[:, 0].tolist(), part.text.pooled) == ([1, 2], None)
+    assert part.dropped is not None
+    assert part.dropped.tolist() == [False, True]
 
 
 def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(family: Family) -> None:

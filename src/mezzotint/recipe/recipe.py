@@ -74,6 +74,8 @@ class Recipe(Section):
             )
         yield from self._with_adapter()
         yield from self._unshared()
+        if self.optim.in_backward:
+            yield from self._not_in_backward()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
             unknown = sorted(set(getattr(self.optim, name)) - set(self.model.train))
             if unknown:
@@ -102,11 +104,33 @@ class Recipe(Section):
         }
         for name in (name for name, is_set in whole.items() if is_set):
             yield f"{name} is about a whole model's weights, and model.adapter trains an adapter; leave one of them out"
+        if self.model.adapter.max_norm is not None and self.optim.in_backward:
+            yield "model.adapter.max_norm measures layers after a step, optim.in_backward has none; leave one out"
         if self.model.adapter.max_norm is not None and self.run.runtime == "fsdp":
             yield (
                 "model.adapter.max_norm measures whole tensors, and with run.runtime=fsdp no process has any; leave it "
                 "out, or take run.runtime=ddp"
             )
+
+    def _not_in_backward(self) -> Iterator[str]:
+        optim, run = self.optim, self.run
+        why = "optim.in_backward lets each gradient go at once, and"
+        if optim.accumulation > 1:
+            yield f"{why} optim.accumulation={optim.accumulation} sums them over batches; set optim.accumulation=1"
+        if run.micro_batch is not None and run.micro_batch < self.data.batch_size:
+            yield f"{why} run.micro_batch={run.micro_batch} sums them over passes; leave it out"
+        if optim.clip.norm is not None and optim.clip.scope != "tensor":
+            yield (
+                f"{why} optim.clip measures many of them together; set optim.clip.norm=null or optim.clip.scope=tensor"
+            )
+        if run.precision == "fp16":
+            yield f"{why} the loss scale of run.precision=fp16 wants to see them all before any moves; take bf16"
+        if run.runtime in ("ddp", "fsdp"):
+            yield f"{why} run.runtime={run.runtime} sums them over processes; take run.runtime=single"
+        for part in self.model.train:
+            one = optim.part_optimizer.get(part, optim.optimizer)
+            if one.is_of_package:
+                yield f"{why} {one.label} moves its weights together; take adamw, adafactor, lion or adacoor"
 
     def _unshared(self) -> Iterator[str]:
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""

@@ -7,7 +7,9 @@ both, so that the words of a file play no part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +20,7 @@ from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
 
-BEFORE = MappingProxyType({"data.holdout.rule": "chance"})
+BEFORE = MappingProxyType({"data.holdout.rule": "chance", "optim.ema.passes": 3, "run.gradient_sums": "same"})
 """What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet."""
 
 DEFAULT_STEPS = 1000
@@ -60,12 +62,16 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
 
 def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
     """The recipe of a run that goes on, with what a run keeps from its beginning unless the recipe says otherwise: the
-    rule of its held-out pictures. recorded: the recipe that its checkpoint keeps."""
-    holdout = recipe.data.holdout
-    rule = _value(recorded, "data.holdout.rule")
-    if "rule" in holdout.model_fields_set or rule not in ("exact", "chance"):
-        return recipe
-    return with_values(recipe, {"data.holdout.rule": rule})
+    settings of `BEFORE`. recorded: the recipe that its checkpoint keeps."""
+    kept = {}
+    for path in BEFORE:
+        place, _, last = path.rpartition(".")
+        section = attrgetter(place)(recipe)
+        if last not in section.model_fields_set or getattr(section, last) == "auto":
+            with suppress(ValueError):  # recorded by another version, in words that this one does not know
+                type(section).model_validate({last: _value(recorded, path)})
+                kept[path] = _value(recorded, path)
+    return with_values(recipe, kept)
 
 
 def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:

@@ -50,6 +50,8 @@ class Runtime:
     """What this process holds of each trained parameter, where no process holds all of it; empty elsewhere."""
     holds_masters: bool = False
     """Whether trained weights stay float32 in the runtime's own keeping, whatever type the forward pass takes."""
+    may_repeat: bool = True
+    """Whether a step in which memory ran out can be given up and made again, on all processes."""
     is_writer: bool = True
     """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
 
@@ -83,6 +85,13 @@ class Runtime:
         """Surrounds forward and backward of a micro-batch. When the last one ends, every gradient is the sum over all
         processes."""
         return nullcontext()
+
+    def abandon(self) -> None:
+        """Memory ran out in a micro-batch of this process: does what the others wait for in this step, whose gradients
+        mean nothing."""
+
+    def begin_again(self) -> None:
+        """The step that was made last is made again, on all processes."""
 
     def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
         """2-norms of the gradients, float32: (1,) for "all", (parts,) for "part" in order of appearance, (tensors,)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 import torch.distributed as dist
@@ -46,11 +47,18 @@ class Runtime(Processes):
     @contextmanager
     def micro_batch(self, last: bool) -> Iterator[None]:
         assert self._exchange is not None, "prepare() comes first"
-        if last:
-            self._exchange.begin()
+        self._exchange.begin(last)
         yield
         if last:
             self._exchange.finish()
+
+    def abandon(self) -> None:
+        assert self._exchange is not None, "prepare() comes first"
+        self._exchange.finish()
+
+    def begin_again(self) -> None:
+        assert self._exchange is not None, "prepare() comes first"
+        self._exchange.begin_again()
 
     def close(self) -> None:
         """See Processes."""
@@ -60,87 +68,127 @@ class Runtime(Processes):
 
 @dataclass(slots=True)
 class _Bucket:
+    """Neighbours in the order of readiness. views: of `flat`, a parameter's gradient each."""
+
     parameters: list[nn.Parameter]
     flat: Tensor
+    views: list[Tensor]
     waiting: int = 0
     work: dist.Work | None = None
-    views: list[Tensor] = field(default_factory=list)
 
 
 class _Exchange:
     """Sums gradients over processes in buckets, in the order in which the backward pass finishes them.
 
-    Which parameters have a gradient at all is agreed at the first step and stays: those without one are left without,
-    as in one process.
+    Which parameters have a gradient at all, and in which order the first process finishes them, is agreed at the first
+    step and stays: those without one are left without, as in one process. From then on gradients grow in the buckets
+    themselves, of which they are views.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._parameters = list(parameters)
+        self._number = {id(p): number for number, p in enumerate(self._parameters)}
+        self._order: dict[int, None] = {}
         self._buckets: list[_Bucket] | None = None
         self._where: dict[int, _Bucket] = {}
-        self._active = False
+        self._step_is_open = self._is_last = self._is_new = False
         self._next = 0
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
 
-    def begin(self) -> None:
-        """The last micro-batch of a step starts: from here on a finished gradient may travel."""
-        self._active = self._buckets is not None
-        self._next = 0
-        for bucket in self._buckets or ():
-            bucket.waiting = len(bucket.parameters)
-            bucket.work = None
+    def begin(self, last: bool) -> None:
+        """A micro-batch starts. last: of the step, from where on a finished gradient may travel."""
+        self._is_last = last
+        if not self._step_is_open:
+            self._step_is_open, self._is_new = True, False
+            for bucket in self._buckets or ():
+                bucket.flat.zero_()
+                bucket.waiting = len(bucket.parameters)
+                for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
+                    parameter.grad = view
 
     def finish(self) -> None:
         """Sends what has not been sent, waits, and leaves the sums in the parameters' gradients."""
         if self._buckets is None:
             self._buckets = self._arrange()
-        for bucket in self._buckets[self._next :]:
-            self._send(bucket)
+            self._is_new = True
+        while self._next < len(self._buckets):
+            self._send()
         self._next = 0
-        self._active = False
+        self._step_is_open = False
         for bucket in self._buckets:
             assert bucket.work is not None
             bucket.work.wait()
-            for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
-                parameter.grad = view
+
+    def begin_again(self) -> None:
+        """The step was given up: an order that was agreed in it is of a process that did not come to its end."""
+        if self._is_new:
+            self._buckets, self._where, self._order = None, {}, {}
 
     def _ready(self, parameter: nn.Parameter) -> None:
-        if not self._active or self._buckets is None:
-            return
-        bucket = self._where.get(id(parameter))
-        assert bucket is not None, "a parameter has its first gradient after the first step"
-        bucket.waiting -= 1
-        while self._next < len(self._buckets) and self._buckets[self._next].waiting == 0:
-            self._send(self._buckets[self._next])
-            self._next += 1
+        if self._buckets is None:
+            self._order[self._number[id(parameter)]] = None
+        elif self._is_last:
+            bucket = self._where.get(id(parameter))
+            assert bucket is not None, "a parameter has its first gradient after the first step"
+            bucket.waiting -= 1
+            while self._next < len(self._buckets) and self._buckets[self._next].waiting == 0:
+                self._send()
 
-    def _send(self, bucket: _Bucket) -> None:
-        if any(p.grad is None for p in bucket.parameters):
-            bucket.flat.zero_()
-        pairs = [(v, p.grad) for v, p in zip(bucket.views, bucket.parameters, strict=True) if p.grad is not None]
-        if pairs:
-            torch._foreach_copy_([view for view, _ in pairs], [grad for _, grad in pairs])
+    def _send(self) -> None:
+        assert self._buckets is not None
+        bucket = self._buckets[self._next]
         bucket.work = dist.all_reduce(bucket.flat, async_op=True)
+        self._next += 1
 
     def _arrange(self) -> list[_Bucket]:
-        """Buckets of parameters that have a gradient on any process, last layers first, one type each."""
+        """Buckets of parameters that have a gradient on any process, with the gradients of this step in them."""
+        count = len(self._parameters)
         mask = torch.tensor([p.grad is not None for p in self._parameters], dtype=torch.int32)
         dist.all_reduce(mask, op=dist.ReduceOp.MAX)
-        live = [p for p, has in zip(self._parameters, mask.tolist(), strict=True) if has]
-        groups: list[list[nn.Parameter]] = []
-        for parameter in reversed(live):
-            size = sum(p.numel() for p in (*groups[-1], parameter)) * parameter.element_size() if groups else 0
-            if groups and groups[-1][0].dtype == parameter.dtype and size <= _BUCKET_BYTES:
-                groups[-1].append(parameter)
-            else:
-                groups.append([parameter])
-        buckets = [_bucket(group) for group in groups]
+        rest = (number for number in reversed(range(count)) if number not in self._order)
+        order = torch.tensor([*self._order, *rest], dtype=torch.int64)
+        dist.broadcast(order, src=0)
+        live = [self._parameters[number] for number in order.tolist() if mask[number]]
+        buckets = [_bucket(group) for group in _in_groups(live)]
         self._where = {id(p): bucket for bucket in buckets for p in bucket.parameters}
         return buckets
 
 
+def _in_groups(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Neighbours of one type, up to the size of a bucket."""
+    groups: list[list[nn.Parameter]] = []
+    size = 0
+    for parameter in parameters:
+        size += _size(parameter)
+        if groups and _type(groups[-1][0]) == _type(parameter) and size <= _BUCKET_BYTES:
+            groups[-1].append(parameter)
+        else:
+            groups.append([parameter])
+            size = _size(parameter)
+    return groups
+
+
+def _size(parameter: nn.Parameter) -> int:
+    return parameter.numel() * _type(parameter).itemsize
+
+
+def _type(parameter: nn.Parameter) -> torch.dtype:
+    """Of its gradient."""
+    return parameter.grad_dtype or parameter.dtype
+
+
 def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
-    flat = torch.zeros(sum(p.numel() for p in parameters), dtype=parameters[0].dtype, device=parameters[0].device)
-    views = [part.view_as(p) for part, p in zip(flat.split([p.numel() for p in parameters]), parameters, strict=True)]
-    return _Bucket(parameters, flat, views=views)
+    """With the gradients that are there, which become views of it."""
+    sizes = [p.numel() for p in parameters]
+    flat = torch.zeros(sum(sizes), dtype=_type(parameters[0]), device=parameters[0].device)
+    # in the order in which the parameters lie in memory themselves
+    views = [
+        flat.as_strided(p.size(), p.stride(), end - p.numel())
+        for p, end in zip(parameters, accumulate(sizes), strict=True)
+    ]
+    for parameter, view in zip(parameters, views, strict=True):
+        if parameter.grad is not None:
+            view.copy_(parameter.grad)
+        parameter.grad = view
+    return _Bucket(parameters, flat, views)

@@ -34,6 +34,7 @@ class Runtime(Processes):
     """Sharded data parallel: NCCL between GPUs, gloo between CPUs."""
 
     holds_masters = True
+    may_repeat = False  # blocks are gathered by all together, in the middle of a pass
 
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
         group = group_size(settings.shard, launch.world_size)

@@ -42,7 +42,7 @@ from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
-from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters
+from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
@@ -334,6 +334,12 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
 
 def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
+    if recipe.optim.in_backward and runtime.world_size > 1:
+        raise RecipeError(
+            f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
+            "process, or leave it out",
+            code="E1830",
+        )
     family = family_class(recipe).load(files, needed_parts(recipe))
     refuse_unfit(recipe, family.grid)
     trained, adapter = what_is_trained(recipe, files, family)
@@ -355,16 +361,20 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         _cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
+    sums = None if runtime.holds_masters else precision.gradients
     update = Update(
         trained,
         optim,
         ema_decay=resolved.ema_decay,
         separate_masters=is_apart,
+        gradients=sums,
         written=runtime.written,
         **({} if adapter is None else {"moved": adapter.shorten}),
     )
     if is_apart:  # after the masters are taken: they keep every bit of the file
         _cast_trained(recipe, family, trained, precision.weights)
+    if sums is not None and sums != precision.weights:
+        sum_in(trained.values(), sums)
     return TrainableModel(
         family=family,
         files=files,

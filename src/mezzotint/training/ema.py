@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.training.optimizers.base import chunked
+from mezzotint.training.optimizers.base import cast, chunked
 
 SATURATION_UPDATES = 2000.0
 """The time constant of the saturating rule, in updates of the average (MindONE, Open-Sora-Plan)."""
@@ -77,6 +77,8 @@ class Ema:
         self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
+        are_wide = all(master.dtype == torch.float32 for master in masters.values())
+        self._takes_no_copies = are_wide and self._rule.passes == 1
         self._chunks = chunked(list(self._weights), self._bytes_of)
         there = next(iter(masters.values())).device
         self._behind = AsyncEma(masters) if (there != self.device if apart is None else apart) else None
@@ -97,7 +99,7 @@ class Ema:
 
     def working_bytes(self) -> int:
         """Bytes that an update takes at most on the masters' device beside what lies there."""
-        if self._behind is not None:
+        if self._behind is not None or self._takes_no_copies:
             return 0
         return max(self._bytes_of(names) for names in self._chunks)
 
@@ -123,12 +125,17 @@ class Ema:
             moved = 1.0 - found_inf
             weight = ((1.0 - decay_at(self._rule.rule, self._decay, self._updates)) * moved).to(torch.float32)
             theirs = dict(zip(self._weights, masters, strict=True))
-            for names in self._chunks:
-                here = [self._weights[name] for name in names]
-                step = torch._foreach_sub([theirs[name] for name in names], here)
-                torch._foreach_mul_(step, weight)
-                torch._foreach_add_(here, step)
-                del step  # before the next
+            for names in [list(theirs)] if self._takes_no_copies else self._chunks:
+                here, there = [self._weights[name] for name in names], [theirs[name] for name in names]
+                if self._rule.passes == 1:
+                    there = there if self._takes_no_copies else cast(there, torch.float32)
+                    torch._foreach_lerp_(here, there, [weight] * len(here))
+                else:
+                    step = torch._foreach_sub(there, here)
+                    torch._foreach_mul_(step, weight)
+                    torch._foreach_add_(here, step)
+                    del step  # before the next
+                del there
             self._updates.add_(moved)
 
     def tensors(self) -> dict[str, Tensor]:

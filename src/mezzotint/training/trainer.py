@@ -6,6 +6,7 @@ are acted on.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,9 +26,10 @@ from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.model import TrainableModel, latents_of
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
+from mezzotint.training.step_numbers import Pending, StepSums
 from mezzotint.training.trainable import UpdateCheck
 
-_SAVE, _STOP, _WRITING, _FIRST_CLOCK = 1, 2, 4, 8
+_SAVE, _STOP, _WRITING, _SHORT, _FIRST_CLOCK = 1, 2, 4, 8, 16
 
 
 class RunHost:
@@ -69,55 +71,6 @@ class RunHost:
 
 
 @dataclass(slots=True)
-class Pending:
-    """A step's report without its numbers, which are on their way to the host; `resolve` reads them, one step later.
-
-    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample here, then its loss. They
-    set out when the step is queued: asked for later, they would come behind the next step, and the host would wait for
-    it.
-    """
-
-    report: StepReport
-    numbers: Tensor
-    arrived: torch.cuda.Event | None = None
-
-    def __post_init__(self) -> None:
-        if self.numbers.device.type == "cuda":
-            self.numbers = self.numbers.to("cpu", non_blocking=True)
-            self.arrived = torch.cuda.Event()
-            self.arrived.record()
-
-    def resolve(self, memory_bytes: int) -> StepReport:
-        """Waits for the step's numbers, and for nothing that was queued after them, and completes the report."""
-        if self.arrived is not None:
-            self.arrived.synchronize()
-        loss, norm, found_inf, loss_is_finite, scale, *of_samples = self.numbers.tolist()
-        count = len(self.report.keys)
-        return replace(
-            self.report,
-            loss=loss,
-            norm=norm,
-            applied=not found_inf,
-            overflow=bool(found_inf) and bool(loss_is_finite) and scale > 1.0,
-            timesteps=tuple(of_samples[:count]),
-            losses=tuple(of_samples[count:]),
-            memory_bytes=memory_bytes,
-            loss_scale=scale,
-        )
-
-
-@dataclass(slots=True)
-class _StepSums:
-    """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; losses,
-    timesteps: (B,) of each micro-batch; keys: of every sample."""
-
-    total: Tensor
-    losses: list[Tensor] = field(default_factory=list)
-    timesteps: list[Tensor] = field(default_factory=list)
-    keys: list[str] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class Trainer:
     """One run. model: what is trained. batches: of each step. host: what the run's owner does. resolved: what
     was worked out at the start. update_check: sees once that every part moves."""
@@ -136,6 +89,8 @@ class Trainer:
     """Whether an export was due with the newest checkpoint and has not been written yet: the checkpoint knows it."""
     stopped: bool = False
     """Whether a signal ended the run; one that a callback ended early has come to its end."""
+    micro_batch: int | None = None
+    """The most samples at once since memory ran out; None while it has not. The checkpoint knows it."""
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
@@ -143,6 +98,7 @@ class Trainer:
     _saving_step: int = -1
     _ended: bool = False
     _failed_save: str = ""
+    _asked: int = 0
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
@@ -167,12 +123,8 @@ class Trainer:
         for batches in self.batches:
             if self.progress.step == self.progress.first_step or self.progress.epoch_ends:
                 self.host.epoch_begins(self, batches.epoch)
-            pending = self.step(batches)
-            seconds = self.clock() - self._mark
-            self._mark += seconds
-            pending.report = replace(pending.report, seconds=seconds)
-            self._move_on(batches, pending.report)
-            self._between_steps(pending)
+            while not self._made(batches):
+                self.runtime.begin_again()
             if self.stopped or self._ended or self.progress.is_done:
                 break
         if self._pending is not None:
@@ -181,29 +133,101 @@ class Trainer:
         if self._failed_save:
             raise StorageError(self._failed_save, code="E1704")
 
+    def _made(self, batches: StepBatches) -> bool:
+        """Makes a step, or finds that memory ran out on any process: then nothing has moved, and it is to be made again
+        in smaller micro-batches. Raises OutOfMemoryError where they cannot be smaller."""
+        p, scale = self.progress, {n: t.clone() for n, t in self.model.scale.tensors().items()}
+        before = p.step, p.epoch, p.epoch_ends, p.samples, p.seconds
+        sums, shortage = None, ""
+        try:
+            sums = self._passes(batches)
+        except torch.OutOfMemoryError as error:
+            if not self.runtime.may_repeat or self.model.update.in_backward:
+                raise
+            shortage = str(error)
+        if sums is None:
+            self._give_up(batches)
+        pending = None if sums is None else self._finished(batches, sums)
+        seconds = self.clock() - self._mark
+        self._mark += seconds
+        if pending is not None:
+            pending.report = replace(pending.report, seconds=seconds)
+            self._move_on(batches, pending.report)
+        if self._between_steps(pending):
+            return True
+        # every process has found the loss not finite, and moved nothing
+        p.step, p.epoch, p.epoch_ends, p.samples, p.seconds = before
+        self._pending = None
+        self.model.scale.load(scale)
+        self._halve(batches, shortage or "on another process")
+        return False
+
+    def _give_up(self, batches: StepBatches) -> None:
+        """After memory ran out here: takes part in what the other processes do in this step, so that it moves nothing
+        there."""
+        self.runtime.abandon()
+        for parameter in self.model.trained.values():
+            parameter.grad = None
+        if self.runtime.device.type == "cuda":
+            torch.cuda.empty_cache()
+        if self.update_check is not None and batches.step == self.progress.first_step:
+            self.runtime.agree(0)
+        self.runtime.total(torch.full((1,), math.nan, device=self.runtime.device))
+
+    def _halve(self, batches: StepBatches, shortage: str) -> None:
+        here = min(max(batches.sizes), self.micro_batch or max(batches.sizes))
+        most = max(map(int, self.runtime.gather(str(here))))
+        if most <= 1:
+            raise torch.OutOfMemoryError(shortage)
+        self.micro_batch = -(-most // 2)
+        self.host.warn(
+            f"out of memory at step {batches.step + 1} with {most} samples at once ({shortage.partition(chr(10))[0]}): "
+            f"from here on at most {self.micro_batch}, on every process, with the same draws; "
+            f"run.micro_batch={self.micro_batch} begins so"
+        )
+
     def step(self, batches: StepBatches) -> Pending:
         """One optimizer step. Nothing in it is read back to the host."""
+        return self._finished(batches, self._passes(batches))
+
+    def _passes(self, batches: StepBatches) -> StepSums:
+        """Forward and backward of every micro-batch."""
         fault_injection.reach("step.begin")
-        device = self.runtime.device
-        sums = _StepSums(torch.zeros(1, dtype=torch.float32, device=device))
-        in_order = iter(batches.batches)
-        for number in range(len(batches.sizes)):
-            with self.runtime.micro_batch(last=number == len(batches.sizes) - 1):
-                batch = next(in_order)
-                if batch.size:
-                    with self.model.drawing(self.resolved.seed, batches.step, batch.positions, device):
-                        loss, level = self._loss(batch, batches.step)
-                        with attending(self.model.attention, device):  # what is recomputed takes the same kernel
-                            (loss.total * (self.model.scale.scale / batches.count)).backward()
-                    if not batch.is_filler:
-                        sums.keys += batch.keys
-                        sums.total += loss.total.detach()
-                        sums.losses.append(loss.per_sample.detach())
-                        sums.timesteps.append(level)
-                    del loss
-                del batch  # before the next one is moved to the device
+        sums = StepSums(torch.zeros(1, dtype=torch.float32, device=self.runtime.device))
+        most = self.micro_batch or max(batches.sizes, default=0) or 1
+        counts = [max(1, -(-size // most)) for size in batches.sizes]
+        left, in_order = sum(counts), iter(batches.batches)
+        for count in counts:
+            batch = next(in_order)
+            for start in range(0, count * most, most):
+                left -= 1
+                with self.runtime.micro_batch(last=not left):
+                    self._pass(batch if count == 1 else batch.rows(start, start + most), batches, sums)
+            del batch  # before the next one is moved to the device
         fault_injection.reach("step.backward")
-        if self.update_check is not None and batches.step == self.progress.first_step:
+        return sums
+
+    def _pass(self, batch: Batch, batches: StepBatches, sums: StepSums) -> None:
+        if not batch.size:
+            return
+        device = self.runtime.device
+        with self.model.drawing(self.resolved.seed, batches.step, batch.positions, device):
+            loss, level = self._loss(batch, batches.step)
+            if self.model.update.in_backward:
+                self.host.hold_save()
+                self.model.update.begin_backward(loss.total, self.rates(batches.step))
+            with attending(self.model.attention, device):  # what is recomputed takes the same kernel
+                (loss.total * (self.model.scale.scale / batches.count)).backward()
+        if not batch.is_filler:
+            sums.keys += batch.keys
+            sums.total += loss.total.detach()
+            sums.losses.append(loss.per_sample.detach())
+            sums.timesteps.append(level)
+
+    def _finished(self, batches: StepBatches, sums: StepSums) -> Pending:
+        """Moves the weights by the gradients that lie there."""
+        is_first = batches.step == self.progress.first_step
+        if self.update_check is not None and is_first and not self.model.update.in_backward:
             self.update_check.check_gradients(self.model.trained, self.runtime.agree)
         return self._apply(batches, self.runtime.total(sums.total)[0] / batches.count, sums)
 
@@ -234,9 +258,12 @@ class Trainer:
         with torch.no_grad():
             return self.model.family.encode_text(batch.captions)
 
-    def _apply(self, batches: StepBatches, loss: Tensor, sums: _StepSums) -> Pending:
+    def _apply(self, batches: StepBatches, loss: Tensor, sums: StepSums) -> Pending:
         scale = self.model.scale.scale.clone()
-        norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
+        if self.model.update.in_backward:
+            norms = self.model.update.norms_in_backward()
+        else:
+            norms = self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope) / scale
         norm = torch.linalg.vector_norm(norms)
         loss_is_finite = torch.isfinite(loss).to(torch.float32)
         found_inf = 1.0 - torch.isfinite(norm).to(torch.float32) * loss_is_finite
@@ -272,16 +299,21 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Everything else that a checkpoint keeps, as JSON."""
-        return {
-            "progress": self.progress.state(),
-            "callbacks": {type(o).__name__: o.state() for o in self.callbacks if o.state()},
-        } | ({"owed": ["export"]} if self.owes_export else {})
+        return (
+            {
+                "progress": self.progress.state(),
+                "callbacks": {type(o).__name__: o.state() for o in self.callbacks if o.state()},
+            }
+            | ({"owed": ["export"]} if self.owes_export else {})
+            | ({"micro_batch": self.micro_batch} if self.micro_batch is not None else {})
+        )
 
     def load(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Takes back a checkpoint's tensors and state."""
         self.model.load(tensors)
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())
+        self.micro_batch = state.get("micro_batch")
         states = state["callbacks"] if "callbacks" in state else state["observers"]  # what they were called before
         for callback in self.callbacks:
             callback.load(states.get(type(callback).__name__, {}))
@@ -298,15 +330,21 @@ class Trainer:
         for part, rate in self._rates_by_part(report).items():
             p.rate_peak[part] = max(p.rate_peak.get(part, 0.0), rate)
 
-    def _between_steps(self, pending: Pending) -> None:
-        """Everything the host does between two steps: read the last report, agree, look, act."""
+    def _between_steps(self, pending: Pending | None) -> bool:
+        """Everything the host does between two steps: read the last report, agree, look, act. pending: None where
+        memory ran out. Returns whether no process had to give the step up; otherwise nothing else is done yet."""
         if self._pending is not None:
             self._read(self._pending)
         self._pending = pending
-        writing = _WRITING if self.host.is_saving() else 0
-        flags = self.runtime.agree(self.host.requests() | self._clock_flags() | writing)
-        if not flags & _WRITING:
+        mine = self.host.requests() | self._clock_flags() | (_SHORT if pending is None else 0)
+        agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0))
+        if not agreed & _WRITING:
             self._end_save()
+        self._asked |= agreed & ~_WRITING
+        if self._asked & _SHORT:
+            self._asked ^= _SHORT
+            return False
+        flags, self._asked = self._asked, 0
         on_clock = [bool(flags & (_FIRST_CLOCK << place)) for place in range(len(self.callbacks))]
         self._last_clock = [self.clock() if due else last for due, last in zip(on_clock, self._last_clock, strict=True)]
         due = [
@@ -315,7 +353,7 @@ class Trainer:
             if not callback.follows and (is_due or callback.due(self.progress))
         ]
         if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
-            return
+            return True
         report = self._flush()
         action = Action.NOTHING
         for callback in due:
@@ -329,6 +367,7 @@ class Trainer:
         self._act(action | Action.STOP if self.stopped else action)
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
+        return True
 
     def _clock_flags(self) -> int:
         """Intervals in minutes that have passed, by the first process's clock."""

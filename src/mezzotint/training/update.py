@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +21,7 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.ema import Ema
-from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, chunked
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, chunked
 from mezzotint.training.trainable import MAY_BE_IDLE, bare
 
 _COUNTS = ("opt.applied", "opt.shadow_updates")
@@ -40,9 +41,10 @@ class Update:
     """An optimizer for each part, clipping and the averaged copy, over float32 masters.
 
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
-    parameters are of a smaller type; float32 masters are kept beside them. ema_decay: in the place of
-    `optim.ema.decay`. written: called when parameters were written in place outside of a step. moved: called after each
-    step with the masters, which it may change in place.
+    parameters are of a smaller type, or will be cast to one; float32 masters are kept beside them, in the memory of the
+    parameters where those still are float32. gradients: their type; None is the parameters' own. ema_decay: in the
+    place of `optim.ema.decay`. written: called when parameters were written in place outside of a step. moved: called
+    after each step with the masters, which it may change in place.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Update:
         settings: OptimSettings,
         *,
         separate_masters: bool,
+        gradients: torch.dtype | None = None,
         ema_decay: float | None = None,
         written: Callable[[], None] = lambda: None,
         moved: Callable[[Mapping[str, Tensor]], None] = lambda masters: None,
@@ -60,10 +63,10 @@ class Update:
         self._written = written
         self._trained = dict(trained)
         self._separate = separate_masters
+        self._gradients = gradients
         self.device = next(iter(self._trained.values())).device
         self._masters = {
-            name: p.detach().to(torch.float32, copy=True) if separate_masters else p.detach()
-            for name, p in self._trained.items()
+            name: p.detach().to(torch.float32) if separate_masters else p.detach() for name, p in self._trained.items()
         }
         self.applied = torch.zeros((), dtype=torch.float32, device=self.device)
         self.groups = _groups(self._trained, settings)
@@ -75,7 +78,19 @@ class Update:
             module = registry.find("training/optimizers", optimizer.kind)
             self._steps[part] = module.step_of(optimizer, _of(part, self._masters), self.applied)
         self._chunks = {group.name: self._chunks_of(group) for group in self.groups}
+        self._group_of = {name: group for group in self.groups for name in group.names}
+        self._norms: dict[str, Tensor] = {}
+        self._rates: Mapping[str, float] = {}
+        self._is_finite = torch.ones_like(self.applied)
+        if self.in_backward:
+            for name, parameter in self._trained.items():
+                parameter.register_post_accumulate_grad_hook(partial(self._move_at_once, name))
         self.ema = Ema(self._masters, settings, decay=ema_decay) if settings.ema.rule != "none" else None
+
+    @property
+    def in_backward(self) -> bool:
+        """Whether weights move within the backward pass."""
+        return self._settings.in_backward
 
     @property
     def masters(self) -> Mapping[str, Tensor]:
@@ -92,23 +107,53 @@ class Update:
         group name. update_ema: the average is due.
         """
         with torch.no_grad():
-            # the count comes before the kernel, which corrects the moments' bias by it
-            self.applied.add_(1.0 - found_inf)
-            clip = self._settings.clip.norm
-            coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
-            # read by the host once a step, however many chunks want to know
-            on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
-            for group in self.groups:
-                reads = self._steps[group.part].reads_on_host
-                for names in self._chunks[group.name]:
-                    self._step(group, names, coefficients, loss_scale, on_host if reads else found_inf, lr[group.name])
-            self._moved(self._masters)
-            if self._separate:
-                torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+            if not self.in_backward:
+                self._move_all(loss_scale, norms, found_inf, lr)
             if update_ema and self.ema is not None:
                 self.ema.follow(self._masters, found_inf)
         for parameter in self._trained.values():
             parameter.grad = None
+
+    def _move_all(self, loss_scale: Tensor, norms: Tensor, found_inf: Tensor, lr: Mapping[str, float]) -> None:
+        # the count comes before the kernel, which corrects the moments' bias by it
+        self.applied.add_(1.0 - found_inf)
+        clip = self._settings.clip.norm
+        coefficients = None if clip is None else (clip / (norms + 1e-6)).clamp(max=1.0)
+        # read by the host once a step, however many chunks want to know
+        on_host = found_inf.cpu() if any(step.reads_on_host for step in self._steps.values()) else found_inf
+        for group in self.groups:
+            reads = self._steps[group.part].reads_on_host
+            for names in self._chunks[group.name]:
+                self._step(group, names, coefficients, loss_scale, on_host if reads else found_inf, lr[group.name])
+        self._moved(self._masters)
+        if self._separate:
+            torch._foreach_copy_([p.detach() for p in self._trained.values()], list(self._masters.values()))
+
+    def begin_backward(self, loss: Tensor, lr: Mapping[str, float]) -> None:
+        """With `in_backward`, before the backward pass of a step. loss: (); where it is not finite nothing moves. lr:
+        rate by group name."""
+        self._is_finite = torch.isfinite(loss.detach()).to(torch.float32)
+        self._rates = lr
+        self._norms = {}
+        self.applied.add_(self._is_finite)
+
+    def norms_in_backward(self) -> Tensor:
+        """(tensors,) float32, of the gradients that the backward pass has let go; 0 where there was none."""
+        nothing = torch.zeros_like(self.applied)
+        return torch.stack([self._norms.get(name, nothing) for name in self._trained])
+
+    def _move_at_once(self, name: str, parameter: nn.Parameter) -> None:
+        assert parameter.grad is not None
+        with torch.no_grad():
+            group, norm = self._group_of[name], torch.linalg.vector_norm(parameter.grad, dtype=torch.float32)
+            self._norms[name] = norm
+            found_inf = 1.0 - torch.isfinite(norm) * self._is_finite
+            if self._settings.clip.norm is not None:
+                parameter.grad.mul_((self._settings.clip.norm / (norm + 1e-6)).clamp(max=1.0))
+            one = torch.ones_like(norm)
+            self._step(group, [name], None, one, found_inf, self._rates[group.name])
+            if self._separate:
+                parameter.detach().copy_(self._masters[name])
 
     def state_bytes(self) -> int:
         """The bytes of the optimizer's own state once it stands, averages and counts apart."""
@@ -135,13 +180,17 @@ class Update:
         )
 
     def _chunks_of(self, group: Group) -> list[list[str]]:
+        if self.in_backward:
+            return [[name] for name in group.names]
         if not self._steps[group.part].is_by_tensor:
             return [group.names]
         return chunked(group.names, lambda names: self._bytes_of_chunk(group, names))
 
     def _bytes_of_chunk(self, group: Group, names: Sequence[str]) -> int:
         sizes = [self._masters[name].numel() for name in names]
-        copied = 4 * sum(sizes) if self._separate else 0
+        copied = 0
+        if self._separate if self._gradients is None else self._gradients != self._masters[names[0]].dtype:
+            copied = self._masters[names[0]].element_size() * sum(sizes)
         return copied + self._steps[group.part].working_bytes(sizes)
 
     def _step(
@@ -156,7 +205,7 @@ class Update:
         names = [name for name in chunk if self._trained[name].grad is not None]
         if not names:
             return
-        grads = [self._taken_gradient(name) for name in names]
+        grads = self._taken_gradients(names)
         scale = loss_scale
         if coefficients is not None:
             match self._settings.clip.scope:
@@ -169,12 +218,15 @@ class Update:
         masters = [self._masters[name] for name in names]
         self._steps[group.part].step(StepInputs(names, masters, grads, lr, group.weight_decay, scale, found_inf))
 
-    def _taken_gradient(self, name: str) -> Tensor:
-        """In the master's type. The parameter lets its own go, so that both lie there for one tensor alone."""
-        parameter = self._trained[name]
-        grad, parameter.grad = parameter.grad, None
-        assert grad is not None
-        return grad.to(self._masters[name].dtype)
+    def _taken_gradients(self, names: Sequence[str]) -> list[Tensor]:
+        """In the masters' type. The parameters let theirs go."""
+        grads = []
+        for name in names:
+            grad, self._trained[name].grad = self._trained[name].grad, None
+            assert grad is not None
+            grads.append(grad)
+        dtype = self._masters[names[0]].dtype
+        return grads if grads[0].dtype == dtype else cast(grads, dtype)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything to be remembered, by flat name: `w/…`, `ema/…`, `opt.STATE/…`, and the counts."""

@@ -6,6 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import torch
@@ -72,6 +73,21 @@ def test_batches_come_in_order_and_few_at_a_time(ahead: int) -> None:
     assert keys == [f"{step}.{index}" for step in range(12) for index in range(1 + step % 3)]
     assert world.most <= ahead + 2, "one is counted while it is being made and another has not gone yet"
     assert world.threads == {"prefetch"}
+
+
+@pytest.mark.parametrize("seen", [0, 1, 3])
+def test_a_step_is_iterated_again_from_its_beginning(seen: int) -> None:
+    """However many of its batches were taken before; the steps behind it are not touched."""
+    world = World(6)
+    with closing(Prefetched(world, ahead=2, device=CPU)) as prefetched:
+        for step in prefetched:
+            if step.step == 2:
+                first = iter(step.batches)
+                for index in range(seen):
+                    assert next(first).keys == (f"2.{index}",)
+                assert [batch.keys[0] for batch in step.batches] == ["2.0", "2.1", "2.2"]
+            else:
+                assert [batch.keys[0] for batch in step.batches] == [f"{step.step}.{i}" for i in range(len(step.sizes))]
 
 
 def test_what_goes_wrong_arrives_where_the_batch_would_have_been() -> None:

@@ -47,6 +47,7 @@ EXPECTED: dict[str, Any] = {
     "optim.optimizer.eps": 1e-6, "optim.optimizer.weight_decay": 0.01, "optim.optimizer.no_decay": ["@mindone"],
     "optim.lr": 1e-6, "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 500,
     "optim.accumulation": 1, "optim.clip.norm": None, "optim.ema.rule": "none", "optim.ema.decay": 0.9999,
+    "optim.ema.passes": 3,
     "run.steps": 100000, "run.folder": "./runs/{stamp}", "run.name": "SDXL-base-1.0", "run.resume": "never",
     "run.export.link": "weights", "run.export.single_file": True,
     "run.export.name": "{what}_{micro_step}{ema}", "run.export.every": "1000 steps",
@@ -130,7 +131,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["--ms_amp_level=O0"],
         {"run.precision": "fp32", "run.frozen_dtype": "fp32", "run.vae_dtype": "gone"},
     ),
-    "param_fp16": (["--param_fp16", "True"], {"run.weight_dtype": "same"}),
+    "param_fp16": (["--param_fp16", "True"], {"run.weight_dtype": "same", "run.gradient_sums": "same"}),
     "max_device_memory": (["--max_device_memory", "59GB"], {"run.device_memory": "59GB"}),
 }  # fmt: skip
 

@@ -125,7 +125,7 @@ def opened(recipe: Recipe) -> assemble.Model:
 
 def take_a_step(model: assemble.Model) -> None:
     for parameter in model.trained.values():
-        parameter.grad = torch.ones_like(parameter)
+        parameter.grad = torch.ones_like(parameter, dtype=parameter.grad_dtype)
     update = model.update
     rates = {group.name: 1e-5 for group in update.groups}
     one, none = torch.ones(()), torch.zeros(())

@@ -52,6 +52,8 @@ def predicted(name: str, size: tuple[int, ...], *words: str) -> Memory:
     at_head = re.search(r"`mezzotint check` predicts it: ([\d.]+) GB", shipped_recipes()[name].read_text("utf-8"))
     assert at_head is not None
     assert memory.peak / 1e9 == pytest.approx(float(at_head[1]), abs=0.1)
+    in_gib = re.search(r"([\d.]+) GiB, which leaves", shipped_recipes()[name].read_text("utf-8"))
+    assert in_gib is None or memory.peak / 2**30 == pytest.approx(float(in_gib[1]), abs=0.1)
     return memory
 
 
@@ -75,7 +77,8 @@ def test_an_adapter_of_sd_fits_a_small_card() -> None:
 def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> None:
     memory = predicted(name, (1024, 1024), f"model.path={MODELS / 'sdxl'}")
     if name == "sdxl-24gb":
-        assert memory.peak < 0.9 * 24 * 2**30, "a tenth is left for what is not counted"
+        assert memory.peak < 0.95 * 24 * 2**30, "a twentieth is left for what is not counted"
+        assert memory.gradients == 2 * sum(part.trained for part in memory.parts)
         assert 0 < memory.update <= CHUNK
         assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
 

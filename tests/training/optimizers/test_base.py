@@ -10,6 +10,7 @@ import torch
 from stepping import apply, give_gradients, kept, parameters, resumed_after_three, same, steps, update_of
 from torch import Tensor, nn
 from torch.autograd.profiler import profile
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.training.optimizers import _torch_class, base
 from mezzotint.training.optimizers.base import chunked
@@ -166,4 +167,64 @@ def test_chunks_hold_all_in_order_and_stay_within_their_limit(monkeypatch: pytes
     monkeypatch.setattr(base, "CHUNK", 6)
     assert chunked([3, 3, 3, 9, 1, 5], sum) == [[3, 3], [3], [9], [1, 5]]
     assert chunked([9, 1], sum) == [[9], [1]]
+    assert chunked([1] * 5, sum) == [[1] * 5]
+    assert chunked([], sum) == []
     assert chunked([2, 5, 7, 5], max) == [[2, 5], [7], [5]]
+
+
+def test_making_chunks_costs_no_square_of_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one chunk and of many: four times the tensors are looked at little more than four times as often."""
+
+    def looks(count: int, limit: int) -> int:
+        monkeypatch.setattr(base, "CHUNK", limit)
+        seen: list[int] = []
+        chunked([1] * count, lambda some: seen.append(len(some)) or len(some))  # type: ignore[func-returns-value]
+        return sum(seen)
+
+    for limit in (AT_ONCE, 50):
+        assert looks(4000, limit) < 6 * looks(1000, limit)
+
+
+class NoReadBack(TorchDispatchMode):
+    """Within, whatever would make the host wait for a device is an error. A CPU lets it pass unnoticed."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        reads = ("_local_scalar_dense", "is_nonzero", "nonzero", "equal", "masked_select")
+        assert func._schema.name.removeprefix("aten::") not in reads, func
+        return func(*args, **(kwargs or {}))
+
+
+BUILT_IN = ("adamw", "adam-weight-decay", "adafactor", "adacoor", "lion")
+
+
+@pytest.mark.parametrize(("scope", "passes"), [("all", 1), ("part", 3), ("tensor", 1)])
+@pytest.mark.parametrize("kind", BUILT_IN)
+def test_no_built_in_optimizer_reads_anything_back(kind: str, scope: str, passes: int) -> None:
+    """From the first step on, with clipping, an average, masters apart, and a step that is not finite. Copies to the
+    host are seen on meta tensors, which have nothing to be copied."""
+    ema = {"rule": "ramp", "passes": passes}
+    section = KINDS[kind] | ({} if kind == "adacoor" else {"weight_decay": 0.1})
+    for dtype, device in ((torch.float32, "cpu"), (torch.bfloat16, "cpu"), (torch.bfloat16, "meta")):
+        trained = {n: nn.Parameter(p.detach().to(device)) for n, p in parameters(FOUR, dtype).items()}
+        update = update_of(section, trained, clip={"norm": 0.5, "scope": scope}, ema=ema)
+        assert not any(step.reads_on_host for step in update._steps.values())
+        lr = {group.name: 0.1 for group in update.groups}
+        for bad in (1.0, 0.0):
+            for p in trained.values():
+                p.grad = torch.ones_like(p)
+            norms = torch.ones({"tensor": 4, "part": 2, "all": 1}[scope], device=device)
+            scale, found_inf = torch.ones((), device=device), torch.full((), bad, device=device)
+            with NoReadBack():
+                update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=lr, update_ema=True)
+
+
+def test_the_look_for_what_is_read_back_sees_it() -> None:
+    for read in (torch.Tensor.item, bool, float, lambda t: t[t > 0]):
+        with pytest.raises(AssertionError), NoReadBack():
+            read(torch.ones(()))
+    trained = parameters(FOUR)
+    update = update_of(KINDS["nadam"], trained)
+    give_gradients(trained, 0)
+    norm = torch.ones(1)
+    with pytest.raises(AssertionError), NoReadBack():
+        apply(update, norms=norm)

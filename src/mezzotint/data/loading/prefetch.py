@@ -55,7 +55,7 @@ class Prefetched:
                 return
             assert isinstance(step, StepBatches), step
             waited = time.perf_counter() - began
-            yield replace(step, batches=(self.take() for _ in step.sizes), wait_seconds=waited)
+            yield replace(step, batches=_OfStep(self, step.batches, len(step.sizes)), wait_seconds=waited)
 
     def close(self) -> None:
         """Ends the thread, which finishes the batch it is at."""
@@ -87,7 +87,7 @@ class Prefetched:
         try:
             stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
             for step in self._source:
-                self._ready.put(replace(step, batches=()))
+                self._ready.put(step)
                 batches = iter(step.batches)
                 for _ in step.sizes:
                     while not self._room.acquire(timeout=_WAIT):
@@ -109,6 +109,26 @@ class Prefetched:
                 event = torch.cuda.Event()
                 event.record(stream)
         return batch, event
+
+
+class _OfStep:
+    """The batches of a step: made ahead the first time, and asked of the loader's step when they are wanted again."""
+
+    def __init__(self, made: Prefetched, source: Iterable[Batch], count: int) -> None:
+        self._made, self._source, self._left = made, source, count
+        self._is_first = True
+
+    def __iter__(self) -> Iterator[Batch]:
+        if self._is_first:
+            self._is_first = False
+            while self._left:
+                self._left -= 1
+                yield self._made.take()
+        else:
+            for _ in range(self._left):
+                self._made.take()
+            self._left = 0
+            yield from self._source
 
 
 def _tensors(value: object) -> Iterator[Tensor]:

@@ -28,7 +28,7 @@ _DATA = rows(
 _UPDATE = (
     *_common.UPDATE,
     row("offload_ema", False, "optim.ema.device", "the average in main memory", on="cpu", off="same", since="head"),
-    idle("foreach_ema", False, "the average always moves in one pass", since="head"),
+    idle("foreach_ema", False, "the average rounds as without it", since="head"),
 )  # fmt: skip
 
 _OBJECTIVE = (

@@ -291,6 +291,7 @@ def averages(draft: Draft) -> None:
             if draft.values[flag] not in (usual.get(flag), None, False):
                 draft.note(flag, "without ema_decay_rate or ema_strength_target there is no average")
         return
+    draft.set("optim.ema.passes", 3, "ema_decay_rate", "ema_strength_target")
     if strength is None:
         draft.set("optim.ema.decay", rate, "ema_decay_rate")
     else:

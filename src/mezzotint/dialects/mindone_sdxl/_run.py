@@ -100,6 +100,8 @@ def _precision(draft: Draft) -> None:
     values = {"run.precision": "fp16" if is_half else "fp32", "run.half": _HALVES[level]}
     draft.put({**values, "run.frozen_dtype": "same" if is_half else "fp32"}, "ms_amp_level")
     draft.set("run.weight_dtype", "same" if is_small and is_half else "fp32", "param_fp16")
+    if is_small and is_half:
+        draft.set("run.gradient_sums", "same", "param_fp16")
     draft.put({"run.scaler.kind": "static", "run.scaler.init": _SCALE}, "ms_amp_level")
     if is_small:
         draft.note(

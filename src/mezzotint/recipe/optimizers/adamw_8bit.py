@@ -12,6 +12,7 @@ class AdamW8bit(Adam):
     """AdamW with its two moments in eight bits (Dettmers et al. 2022, arXiv:2110.02861): a quarter of their memory.
     Needs the extra `eight-bit` and a GPU."""
 
+    is_of_package: ClassVar[bool] = True
     takes_usual_rates: ClassVar[bool] = True
     state_words: ClassVar[str] = "two moments in eight bits"
 

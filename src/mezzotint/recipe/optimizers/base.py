@@ -52,6 +52,9 @@ class Optimizer(Section):
     """Whether it treats each number by itself, and so works where each process holds a part of a tensor (fsdp)."""
     is_open: ClassVar[bool] = False
     """Whether `settled` chooses another one when a run starts."""
+    is_of_package: ClassVar[bool] = False
+    """Whether its step is another package's own, which knows no steps that are not finite: the host reads one number of
+    the device at each, and waits for it."""
     has_rate: ClassVar[bool] = True
     """Whether `optim.lr` and its schedule act on it."""
     takes_usual_rates: ClassVar[bool] = False

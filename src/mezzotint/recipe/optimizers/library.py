@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat
 
@@ -13,6 +13,8 @@ from mezzotint.recipe.optimizers.base import KIND, NoDecay, Optimizer
 class Library(Optimizer):
     """Any class that is a torch.optim.Optimizer, by its dotted name. The host reads one number a step, to leave out
     steps that are not finite."""
+
+    is_of_package: ClassVar[bool] = True
 
     kind: Annotated[Literal["library"], KIND, NEVER] = "library"
 

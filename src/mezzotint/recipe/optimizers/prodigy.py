@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat
 
@@ -13,6 +13,8 @@ from mezzotint.recipe.optimizers.base import KIND, Beta, Betas, Eps, NoDecay, Op
 class Prodigy(Optimizer):
     """Prodigy (Mishchenko and Defazio 2024, arXiv:2306.06101): AdamW that finds its own rate. `optim.lr` is a factor of
     it and wants 1, `optim.schedule` shapes it. Needs the extra `optimizers`."""
+
+    is_of_package: ClassVar[bool] = True
 
     kind: Annotated[Literal["prodigy"], KIND, NEVER] = "prodigy"
     betas: Betas = (0.9, 0.999)

@@ -198,6 +198,10 @@ class EmaSettings(Section):
     """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
     update."""
 
+    passes: Annotated[Literal[1, 3], RECORDED] = 1
+    """In how many passes over memory the average moves: 1, or 3 as runs did before it could be one. The last bit
+    differs; a run that goes on keeps what it began with."""
+
     def contradictions(self) -> Iterator[str]:
         if self.strength is not None and self.rule != "constant":
             yield f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}"
@@ -236,6 +240,12 @@ class OptimSettings(Section):
 
     accumulation: Annotated[PositiveInt, ALLOW] = 1
     """Batches of one optimizer step. The loss is the mean over all their samples, whatever their sizes."""
+
+    in_backward: Annotated[bool, ALLOW] = False
+    """Move each weight within the backward pass, as soon as its gradient is there, which then is let go: for training
+    in whole on small cards, by all gradients less. In one process and one pass a step; with `optim.clip.norm: null` or
+    `optim.clip.scope: tensor`, in fp32 or bf16, by an optimizer of Mezzotint's own. A gradient that is not finite keeps
+    its tensor alone where it is; a loss that is not, all of them."""
 
     clip: ClipSettings = ClipSettings()
     """Clipping of gradients."""

@@ -332,6 +332,12 @@ class RunSettings(Section):
     without masters, moments in it as well: the least memory, and updates that are rounded to it, so that steps smaller
     than a weight's last bit are lost."""
 
+    gradient_sums: Annotated[Literal["auto", "fp32", "same"], RECORDED] = "auto"
+    """With weights in bf16 or fp16: whether gradients are summed over micro-batches and processes in float32, or in the
+    `same` type as the weights, where every addition rounds to it. float32 takes 2 bytes more a trained number. `auto`
+    settles it when a run starts: float32 where memory has room by the count of `check`, with 5 % to spare. A run that
+    goes on keeps its own."""
+
     frozen_dtype: Annotated[FrozenType, RECORDED] = "fp32"
     """The type of frozen parts (VAE, text encoder): `fp32`, the `same` as `run.precision`, or one that is named."""
 

@@ -25,16 +25,17 @@ from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, j
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.runtimes.base import Launch, bytes_of, device_for, free_memory
+from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.cache import text_files
-from mezzotint.tasks.check import _estimates, page
+from mezzotint.tasks.check import _estimates, page, sums
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
+from mezzotint.tasks.check.memory import at_hand as _memory_at_hand
 from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_pictures
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import optimizers
@@ -91,6 +92,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     with checked.gathering():
         text_files.require(checked.recipe, words)
     _look_at_data(checked, outline)
+    outline = _with_sums(checked, outline)
     _advise(checked, outline)
     if outline is not None:
         _look_at_memory(checked, outline)
@@ -193,6 +195,18 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.gathering():
             checked.notes += long_captions.notes(outline.family, checked.dataset.catalogue)
+
+
+def _with_sums(checked: Checked, outline: Outline | None) -> Outline | None:
+    """The model with the type of its gradients' sums, which memory decides where the recipe leaves it open."""
+    if outline is None or checked.dataset is None or not sums.is_open(checked.recipe):
+        return outline
+    with checked.gathering():
+        checked.recipe, sentence = sums.settled(
+            checked.recipe, checked.dataset, outline.device, processes=checked.processes, free=checked.at_hand
+        )
+        checked.notes.append(sentence)
+    return Outline(checked.recipe, outline.device)
 
 
 def _advise(checked: Checked, outline: Outline | None) -> None:
@@ -309,14 +323,6 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
                 f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "
                 f"free at {folder.path}: lower run.save.keep, export less often, or make room"
             )
-
-
-def _memory_at_hand(device: torch.device, cap: str | None) -> int | None:
-    """Bytes that are free; of a GPU no more than `run.device_memory`."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        return free if cap is None else min(free, bytes_of(cap))
-    return free_memory()
 
 
 def _progress(done: int, total: int) -> None:

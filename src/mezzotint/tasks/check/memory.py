@@ -26,7 +26,8 @@ from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.runtimes.base import not_exempt, recompute_blocks
+from mezzotint.runtimes.base import bytes_of as bytes_of_text
+from mezzotint.runtimes.base import free_memory, not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, what_is_trained
@@ -70,9 +71,9 @@ class Activations:
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
     smaller weights. ema_is_apart: the average lies in the host's memory. activations: by bucket. update: what the
-    update takes on top while it works, when activations are gone. checkpoint: of one. copy: of the host's memory, while
-    one is written and training goes on; 0 where training waits. text_numbers: numbers that a cache keeps of a
-    caption."""
+    update takes on top while it works, when activations are gone. loading: what lies there at most before the first
+    pass. checkpoint: of one. copy: of the host's memory, while one is written and training goes on; 0 where training
+    waits. text_numbers: numbers that a cache keeps of a caption."""
 
     parts: tuple[PartMemory, ...]
     weights: int
@@ -82,6 +83,7 @@ class Memory:
     ema: int
     ema_is_apart: bool
     update: int
+    loading: int
     checkpoint: int
     copy: int
     activations: Mapping[Size, Activations]
@@ -103,9 +105,10 @@ class Memory:
 
     @property
     def peak(self) -> int:
-        """The estimate of a step's peak. Not in it: what kernels need while they run, the batches in flight, frozen
-        encoders at work, previews, exchange buffers of several processes, and what the allocator cannot use."""
-        return self.steady + max(self.worst, self.update)
+        """The estimate of the run's peak, a step's or that of loading. Not in it: what kernels need while they run, the
+        batches in flight, frozen encoders at work, previews, libraries' own buffers for exchange between processes, and
+        what the allocator cannot use."""
+        return max(self.steady + max(self.worst, self.update), self.loading)
 
 
 def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
@@ -120,15 +123,16 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
     samples = {size: min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     activations = cache(outline.activations)
-    return Memory(
+    memory = Memory(
         parts=parts,
         weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
         masters=by_kind["w"] // share if outline.precision.separate_masters or share > 1 else 0,
-        gradients=sum(_bytes(p) for p in outline.trained.values()) // (share if recipe.run.shard.parameters else 1),
+        gradients=_bytes_of_gradients(outline) // (share if recipe.run.shard.parameters else 1),
         optimizer=update.state_bytes() // share,
         ema=by_kind["ema"] // share,
         ema_is_apart=recipe.optim.ema.device == "cpu" and outline.device != "cpu",
         update=update.working_bytes(),
+        loading=0,
         checkpoint=update.checkpoint_bytes(),
         copy=update.checkpoint_bytes() // share if is_behind(recipe.run) else 0,
         activations={size: activations(upright(size), count) for size, count in samples.items()},
@@ -136,6 +140,21 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
     )
+    # parts are read in float32 and cast in the host's memory; states that come with the first step are not there yet
+    read = 4 * sum(part.parameters for part in parts if part.loaded) if outline.device == "cpu" else 0
+    made = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
+    before = memory.steady - memory.gradients - memory.optimizer + made
+    return replace(memory, loading=max(read, before))
+
+
+def _bytes_of_gradients(outline: Outline) -> int:
+    """Those that lie there at once. Under ddp they are views of the buckets that travel, and lie there all the time."""
+    if outline.recipe.run.runtime == "fsdp":
+        return sum(_bytes(p) for p in outline.trained.values())
+    each = [p.numel() * outline.precision.gradients.itemsize for p in outline.trained.values()]
+    if outline.recipe.optim.in_backward:  # one, and what its step takes, while activations are still there
+        return max(each) + outline.update.working_bytes()
+    return sum(each)
 
 
 def shared_among(recipe: Recipe, processes: int) -> int:
@@ -152,6 +171,14 @@ def _in_use(outline: Outline, moved: int, share: int) -> int:
         return moved
     blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
     return min(moved, moved - sum(blocks) + 2 * max(blocks))
+
+
+def at_hand(device: torch.device, cap: str | None) -> int | None:
+    """Bytes that are free; of a GPU no more than `run.device_memory`."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        return free if cap is None else min(free, bytes_of_text(cap))
+    return free_memory()
 
 
 class Outline:
@@ -181,7 +208,9 @@ class Outline:
         optim = with_values(recipe.optim, {"ema.device": "same"})
         optim = optim if self.adapter is None else weight_decay.of_adapter(optim)
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
-        self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
+        sums = None if recipe.run.runtime == "fsdp" else self.precision.gradients
+        masters_apart = self.precision.separate_masters
+        self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=sums)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well
         objective = Objective(recipe.objective, self.family.schedule, self.prediction)

@@ -24,7 +24,8 @@ from mezzotint.tasks.check.memory import Memory
 WIDTH = 100
 NOT_COUNTED = (
     "not counted: what kernels need while they run, the batches in flight, frozen encoders at work, previews, buffers "
-    "for exchange between processes, what the allocator cannot use. An export takes a tensor at a time, and of the "
+    "of libraries for exchange between processes, what the allocator cannot use. Going on reads a checkpoint into the "
+    "host's memory. An export takes a tensor at a time, and of the "
     "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
 )
 
@@ -261,6 +262,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         what = f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
         yield "activations", worst.bytes, what
     yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
+    yield "loading", memory.loading, "all that lies there before the first pass, gradients and passes not yet"
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     if memory.copy:
         yield "save", memory.copy, "of the host's memory while a checkpoint is written, not in the sum"
@@ -270,6 +272,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
 def _state_words(recipe: Recipe) -> str:
     rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
+    words += [f"the host waits for the device once a step of {rule.label}" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 
 

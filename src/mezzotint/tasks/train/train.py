@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mezzotint.errors import Diverged, MezzotintError, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
@@ -25,6 +26,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
+from mezzotint.tasks.check import sums
+from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
@@ -227,6 +230,7 @@ def prepare(
         dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         assemble.refuse_empty_shares(recipe, runtime.world_size)
+        recipe = _with_sums(recipe, dataset, runtime, live.say)
         files = assemble.open_files(recipe)
         identity = resume.Identity(
             data=dataset.catalogue.fingerprint,
@@ -248,7 +252,7 @@ def prepare(
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds},
+            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe)},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
             say=live.say,
@@ -270,6 +274,18 @@ def prepare(
                 live.say(line)
         close = stack.pop_all().close
     return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+
+
+def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
+    """The recipe with the type of its gradients' sums settled: the first process decides."""
+    if not sums.is_open(recipe):
+        return recipe
+    sentence = ""
+    if runtime.is_first:
+        free = at_hand(runtime.device, recipe.run.device_memory)
+        recipe, sentence = sums.settled(recipe, dataset, runtime.device.type, processes=runtime.world_size, free=free)
+    say(sentence)
+    return with_values(recipe, {sums.PATH: runtime.share(recipe.run.gradient_sums)})
 
 
 def _start(

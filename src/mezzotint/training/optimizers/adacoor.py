@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mezzotint.recipe.optimizers.adacoor import AdaCoor
 from mezzotint.training.optimizers import base
-from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, in_pieces, zeros_like
+from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, in_pieces, zeros_like
 
 
 class AdaCoorStep(OptimizerStep):
@@ -38,12 +38,12 @@ class AdaCoorStep(OptimizerStep):
     def _move_piece(self, masters: list[Tensor], grads: list[Tensor], sums: list[Tensor]) -> None:
         squares = torch._foreach_mul(grads, grads)
         torch._foreach_mul_(squares, self._rounded_eps)
-        torch._foreach_add_(sums, [square.to(torch.bfloat16) for square in squares])
+        torch._foreach_add_(sums, cast(squares, torch.bfloat16))
         del squares
         torch._foreach_mul_(grads, self._rounded_eps)
         divisors = torch._foreach_sqrt(sums)
         torch._foreach_add_(divisors, self._eps)
-        torch._foreach_div_(grads, [divisor.to(torch.float32) for divisor in divisors])
+        torch._foreach_div_(grads, cast(divisors, torch.float32))
         torch._foreach_sub_(masters, grads)
 
 

@@ -9,6 +9,7 @@ its own type.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -110,11 +111,23 @@ def in_pieces(*lists: Sequence[Tensor]) -> Iterator[list[list[Tensor]]]:
 
 
 def chunked(items: Sequence[Item], size: Callable[[Sequence[Item]], int]) -> list[list[Item]]:
-    """Neighbours in chunks, as many as stay within CHUNK bytes together; what is larger alone stands alone."""
+    """Neighbours in chunks, as many as stay within CHUNK bytes together; what is larger alone stands alone. size: never
+    less with one more."""
     chunks: list[list[Item]] = []
-    for item in items:
-        if chunks and size([*chunks[-1], item]) <= CHUNK:
-            chunks[-1].append(item)
-        else:
-            chunks.append([item])
+    start = 0
+    while start < len(items):
+        most = 2  # doubled until too many: what a chunk's end costs grows with the chunk, not with what lies behind it
+        while start + most <= len(items) and size(items[start : start + most]) <= CHUNK:
+            most *= 2
+        counts = range(1, min(most, len(items) - start + 1))
+        count = bisect_right(counts, CHUNK, key=lambda count: size(items[start : start + count])) or 1
+        chunks.append(list(items[start : start + count]))
+        start += count
     return chunks
+
+
+def cast(tensors: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
+    """Copies in another type, in one launch."""
+    copies = [torch.empty_like(tensor, dtype=dtype) for tensor in tensors]
+    torch._foreach_copy_(copies, list(tensors))
+    return copies

@@ -32,6 +32,8 @@ class Precision:
     weights: torch.dtype
     frozen: torch.dtype
     vae: torch.dtype
+    gradients: torch.dtype = torch.float32
+    """Of the sums of trained weights' gradients."""
     has_no_masters: bool = False
     """Whether the weights of the forward pass are all there is: no float32 masters."""
 
@@ -39,11 +41,13 @@ class Precision:
     def of(settings: RunSettings) -> Precision:
         """The policy that a recipe asks for."""
         compute = DTYPES[settings.precision]
+        weights = compute if settings.weight_dtype != "fp32" else torch.float32
         return Precision(
             compute,
-            compute if settings.weight_dtype != "fp32" else torch.float32,
+            weights,
             DTYPES.get(settings.frozen_dtype, compute),
             DTYPES.get(settings.vae_dtype or settings.frozen_dtype, compute),
+            torch.float32 if settings.gradient_sums == "fp32" else weights,
             has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
         )
 
@@ -76,6 +80,12 @@ class Precision:
             f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
             f"frozen {name[self.frozen]}" + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
         )
+
+
+def sum_in(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:
+    """Gradients of these parameters are cast to a type when they come, and added up in it."""
+    for parameter in parameters:
+        parameter.grad_dtype = dtype
 
 
 def cast(module: nn.Module, dtype: torch.dtype, *, but: Iterable[Tensor] = ()) -> None:
