@@ -180,7 +180,6 @@ def _readable(path: Path, store: Path | None) -> Path:
 
 
 def _layout(path: Path, header: Mapping[str, TensorInfo], asked_layout: KeyMap | None) -> KeyMap:
-    kinds.refuse_adapter(path)
     family = asked_layout.family if asked_layout is not None else None
     other = kinds.refusal(header, family)
     if other is not None:
