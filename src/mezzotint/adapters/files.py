@@ -37,6 +37,7 @@ _DOTTED = re.compile(
 )
 _FIRST_FORM = re.compile(r"(.+)\.processor\.(to_[qkv]|to_out)_lora\.(down|up)\.weight")
 """How diffusers wrote the attention of a denoiser before it had peft."""
+_ATTENTION = re.compile(r"\.(to_[qkv]|to_out\.0|[qkv]_proj|out_proj)$")
 _KIND_OF: dict[str, Kind] = {leaf: kind for kind, leaves in LEAVES.items() for leaf in leaves}
 _OTHER_MODELS = {
     r"lora_te2_|text_encoder_2\.|input_blocks_[78]_1_|\.transformer_blocks\.[1-9]\.|_transformer_blocks_[1-9]_": "SDXL",
@@ -330,8 +331,10 @@ def _described(names: LayerNames) -> str:
 
 
 def _dotted_tensors(path: Path, adapter: Adapter) -> dict[str, Tensor]:
-    """Names as `save_lora_weights` of diffusers writes them."""
+    """Names as `save_lora_weights` of diffusers writes them; where a denoiser has other layers than attention's, peft's
+    for all of it: diffusers goes by the first name alone, and drops those of another spelling."""
     tensors: dict[str, Tensor] = {}
+    plain = all(e.component.startswith("text_encoder") or _ATTENTION.search(f".{e.path}") for e in adapter.modules)
     for layer, module in adapter.modules.items():
         reason = _unwritable(module)
         if reason:
@@ -339,8 +342,8 @@ def _dotted_tensors(path: Path, adapter: Adapter) -> dict[str, Tensor]:
                 f"{path}: diffusers' layout has no place for {reason} ({layer}); write kohya's layout", code="E1435"
             )
         denoiser = not layer.component.startswith("text_encoder")
-        attention = re.search(r"\.(to_[qkv]|to_out\.0|[qkv]_proj|out_proj)$", f".{layer.path}")
-        inner = ("lora" if denoiser else "lora_linear_layer") if attention else ""
+        is_old = _ATTENTION.search(f".{layer.path}") and (plain or not denoiser)
+        inner = ("lora" if denoiser else "lora_linear_layer") if is_old else ""
         down, up = (f"{inner}.down", f"{inner}.up") if inner else ("lora_A", "lora_B")
         tensors[f"{layer}.{down}.weight"] = module.tensors["lora_down.weight"]
         tensors[f"{layer}.{up}.weight"] = module.tensors["lora_up.weight"]

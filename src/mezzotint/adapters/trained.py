@@ -101,15 +101,16 @@ class TrainedAdapter:
 
     def modules(self, weights: Mapping[str, Tensor]) -> dict[LayerName, AdapterModule]:
         """The adapter of each layer. weights: its parameters by name."""
-        leaves: dict[str, dict[str, dict[str, Tensor]]] = {part: {} for part in self.shapes}
+        return {layer: module for layer, module, _ in self._layers(weights)}
+
+    def _layers(self, weights: Mapping[str, Tensor]) -> Iterator[tuple[LayerName, AdapterModule, dict[str, Tensor]]]:
+        """Each layer with its adapter and its parameters by leaf."""
+        leaves: dict[tuple[str, str], dict[str, Tensor]] = {}
         for name, tensor in weights.items():
             part, path, leaf = _split(name)
-            leaves[part].setdefault(path, {})[leaf] = tensor
-        return {
-            LayerName(self.folders[part], path): networks.as_module(self.shapes[part], path, tensors)
-            for part, of_part in leaves.items()
-            for path, tensors in of_part.items()
-        }
+            leaves.setdefault((part, path), {})[leaf] = tensor
+        for (part, path), own in leaves.items():
+            yield LayerName(self.folders[part], path), networks.as_module(self.shapes[part], path, own), own
 
     def as_file(self, weights: Mapping[str, Tensor], kept: Mapping[str, Tensor] | None = None) -> Adapter:
         """What is written of its parameters: the change of the model's own weights. weights: by name, on the CPU. kept:
@@ -127,8 +128,8 @@ class TrainedAdapter:
         limit = self.settings.max_norm
         if limit is None:
             return
-        for layer, module in self.modules(weights).items():
-            factors = [t for leaf, t in module.tensors.items() if leaf in networks.FACTORS]
+        for layer, module, leaves in self._layers(weights):
+            factors = [tensor for leaf, tensor in leaves.items() if leaf in networks.FACTORS]
             norm = torch.linalg.vector_norm(module.difference(self.names.weights[layer]))
             share = (limit / norm.clamp_min(torch.finfo(norm.dtype).tiny)).clamp_max(1.0) ** (1 / len(factors))
             torch._foreach_mul_(factors, share)
@@ -205,8 +206,8 @@ def _shape(settings: AdapterSettings, part: str, layers: Sequence[str]) -> Adapt
         layers,
         settings.rank,
         settings.alpha,
-        {path: rank for path in layers if (rank := _last(settings.ranks, part, path)) is not None},
-        {path: alpha for path in layers if (alpha := _last(settings.alphas, part, path)) is not None},
+        {path: rank for path in layers if (rank := _last(settings.rank_pattern, part, path)) is not None},
+        {path: alpha for path in layers if (alpha := _last(settings.alpha_pattern, part, path)) is not None},
         settings.factor,
     )
 

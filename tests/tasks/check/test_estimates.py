@@ -157,6 +157,16 @@ def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
     assert found.disk is not None
     model = opened(found.recipe)
     place = quick / "exports"
-    exports.write(model, found.recipe, found.recipe.run.export, place, model.update.masters, name="x", name_alone="y")
+    exports.write(
+        model,
+        found.recipe,
+        found.recipe.run.export,
+        place,
+        model.update.masters,
+        name="x",
+        name_alone="y",
+        facts={},
+        say=print,
+    )
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
     assert abs(on_disk - found.disk.export) < 200_000, "headers are on top; another type would be a megabyte"

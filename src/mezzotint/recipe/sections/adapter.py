@@ -37,10 +37,10 @@ class AdapterSettings(Section):
     convolutions too. Or patterns of names with * such as `*attn2.to_k`. A part before a slash limits it:
     `[denoiser/attention+mlp, text_encoder/attention]`."""
 
-    ranks: Annotated[dict[str, PositiveInt], NEVER] = Field(default_factory=dict)
+    rank_pattern: Annotated[dict[str, PositiveInt], NEVER] = Field(default_factory=dict)
     """Other ranks, by pattern of names as in `targets`, such as `{"denoiser/*attn1*": 8}`. The last that fits holds."""
 
-    alphas: Annotated[dict[str, PositiveFloat], NEVER] = Field(default_factory=dict)
+    alpha_pattern: Annotated[dict[str, PositiveFloat], NEVER] = Field(default_factory=dict)
     """Other alphas, by pattern of names. The last that fits holds."""
 
     factor: Annotated[int, Field(ge=-1), NEVER] = -1
@@ -81,7 +81,7 @@ class AdapterSettings(Section):
         if not self.is_trained and changed:
             yield f"model.adapter.{changed[0]} is set, and model.adapter.kind is none; write model.adapter.kind=lora"
         if self.path is not None and (
-            odd := [n for n in changed if n in ("rank", "alpha", "targets", "ranks", "alphas", "init")]
+            odd := [n for n in changed if n in ("rank", "alpha", "targets", "rank_pattern", "alpha_pattern", "init")]
         ):
             yield (
                 f"model.adapter.{odd[0]} and model.adapter.path are both set, and the file says layers, ranks and "

@@ -167,11 +167,10 @@ class Outline:
         if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
             self.files.network(self.files.spec.text_parts[0])  # says which is nowhere, and where to get it
         self.trained, self.adapter = what_is_trained(recipe, self.files, self.family, values=False)
+        own = [] if self.adapter is None else list(self.trained.values())
         for name, module in self.family.parts().items():
             is_own = name in recipe.model.train and self.adapter is None
-            cast(
-                module, self.precision.weights if is_own else self.precision.of_frozen(name), but=self.trained.values()
-            )
+            cast(module, self.precision.weights if is_own else self.precision.of_frozen(name), but=own)
         if self.adapter is not None:
             cast_parameters(self.trained, self.precision.weights)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies

@@ -1,0 +1,250 @@
+"""Rows of the section `model.adapter`: what is put on which layers, how it begins, and what is written of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rounding import within
+from torch import Tensor
+
+from mezzotint.adapters import files
+from mezzotint.adapters.names import LayerNames
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.train import exports
+
+Prepare = Callable[..., Any]
+LORA = {"model__adapter__kind": "lora", "model__adapter__rank": 4, "model__adapter__targets": "[attention]"}
+QUERY = "denoiser/mid_block.attentions.0.transformer_blocks.0.attn1.to_q"
+
+
+def begun(ready: Any) -> dict[str, Tensor]:
+    return dict(ready.trainer.model.update.masters)
+
+
+def module(ready: Any, name: str = QUERY) -> Any:
+    """The adapter of a layer, by part and path."""
+    layers = ready.trainer.model.adapter.modules(begun(ready))
+    return next(found for layer, found in layers.items() if name.endswith(f"/{layer.path}"))
+
+
+# breaks if the kind did not say which factors are trained
+@pytest.mark.effect("model.adapter.kind")
+@pytest.mark.parametrize(
+    ("kind", "leaves"),
+    [
+        ("lora", {"lora_down.weight", "lora_up.weight"}),
+        ("rslora", {"lora_down.weight", "lora_up.weight"}),
+        ("dora", {"lora_down.weight", "lora_up.weight", "dora_scale"}),
+        ("loha", {"hada_w1_a", "hada_w1_b", "hada_w2_a", "hada_w2_b"}),
+        ("lokr", {"lokr_w1", "lokr_w2_a", "lokr_w2_b"}),
+    ],
+)
+def test_kind_is_what_is_trained(prepare: Prepare, kind: str, leaves: set[str]) -> None:
+    ready = prepare(**LORA | {"model__adapter__kind": kind, "model__adapter__rank": 2, "model__adapter__alpha": 4})
+    assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == leaves
+    assert module(ready).scale == pytest.approx(4 / 2**0.5 if kind == "rslora" else 2)
+    base = {n: p.clone() for n, p in ready.family.parts()["denoiser"].named_parameters() if not p.requires_grad}
+    step = ready.step()
+    assert step.largest("denoiser") > 0, "and it moves"
+    after = dict(ready.family.parts()["denoiser"].named_parameters())
+    assert all(torch.equal(after[name], weight) for name, weight in base.items()), "and nothing else does"
+    assert {p.grad is None for p in after.values()} == {True}
+
+
+def test_none_trains_the_models_own_weights(prepare: Prepare) -> None:
+    assert prepare().trainer.model.adapter is None
+
+
+# breaks if the rank were fixed
+@pytest.mark.effect("model.adapter.rank")
+def test_rank_is_the_inner_dimension(prepare: Prepare) -> None:
+    assert [module(prepare(**LORA | {"model__adapter__rank": rank})).rank for rank in (1, 5)] == [1, 5]
+
+
+# breaks if alpha did not scale what is added, or stood for 1 where it is left out
+@pytest.mark.effect("model.adapter.alpha")
+def test_alpha_is_the_strength_in_multiples_of_the_rank(prepare: Prepare) -> None:
+    assert module(prepare(**LORA)).scale == 1
+    assert module(prepare(**LORA, model__adapter__alpha=1)).scale == 0.25
+
+
+# breaks if other layers got an adapter, or a part's own word held for all
+@pytest.mark.effect("model.adapter.targets")
+def test_targets_are_presets_and_patterns_of_any_part(prepare: Prepare) -> None:
+    def layers(targets: str, **settings: Any) -> set[str]:
+        ready = prepare(**LORA | {"model__adapter__targets": targets} | settings)
+        return {f"{part}/{path}" for part, s in ready.trainer.model.adapter.shapes.items() for path in s.layers}
+
+    assert {path.rpartition(".")[2] for path in layers("[attention]")} == {"to_q", "to_k", "to_v", "0"}
+    assert any("proj_in" in path for path in layers("[attention+mlp]"))
+    assert not any("conv1" in path for path in layers("[all-linear]"))
+    assert any("conv1" in path for path in layers("[all]"))
+    both = {"model__train": "[denoiser, text_encoder]", "data__cache__text": False}
+    chosen = layers('["denoiser/*attn2.to_k", "text_encoder/*fc1"]', **both)
+    assert {(path.partition("/")[0], path.rpartition(".")[2]) for path in chosen} == {
+        ("denoiser", "to_k"), ("text_encoder", "fc1"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("targets", "sentence"),
+    [("['*attn9*']", "no layer of unet is called"), ("['denoiser/attention']", "takes no layer of text_encoder")],
+)
+def test_targets_that_are_nowhere_are_refused(prepare: Prepare, targets: str, sentence: str) -> None:
+    both = {"model__train": "[denoiser, text_encoder]", "data__cache__text": False}
+    with pytest.raises(WeightsError, match=sentence) as caught:
+        prepare(**LORA | {"model__adapter__targets": targets} | (both if "denoiser/" in targets else {}))
+    assert caught.value.code == "E1437"
+
+
+# breaks if a pattern's rank were not its layers', or the first that fits held
+@pytest.mark.effect("model.adapter.rank_pattern", "model.adapter.alpha_pattern")
+def test_ranks_and_alphas_are_those_of_the_last_pattern_that_fits(prepare: Prepare) -> None:
+    ready = prepare(
+        **LORA,
+        model__adapter__rank_pattern={"*attn1*": 8, "denoiser/*attn1.to_q": 2},
+        model__adapter__alpha_pattern={"*to_k": 3},
+    )
+    of = {end: module(ready, QUERY.replace("to_q", end)) for end in ("to_q", "to_k", "to_v")}
+    assert [each.rank for each in of.values()] == [2, 8, 8]
+    assert [each.scale for each in of.values()] == [1, 3 / 8, 1]
+
+
+# breaks if the two factors were always as even as can be
+@pytest.mark.effect("model.adapter.factor")
+def test_factor_is_the_smaller_matrix_of_a_lokr(prepare: Prepare) -> None:
+    lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 2}
+    assert module(prepare(**lokr)).tensors["lokr_w1"].shape == (4, 4)
+    assert module(prepare(**lokr, model__adapter__factor=2)).tensors["lokr_w1"].shape == (2, 2)
+
+
+# breaks if nothing were dropped, or by draws that come one after the other
+@pytest.mark.effect("model.adapter.dropout")
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_dropout_draws_by_address(prepare: Prepare, kind: str) -> None:
+    def gradients(**settings: Any) -> dict[str, Tensor]:
+        adapter = {"model__adapter__kind": kind, "model__adapter__init": "gaussian"}
+        return dict(prepare(**LORA | adapter | settings).step().grads)
+
+    plain, dropped = gradients(), gradients(model__adapter__dropout=0.5)
+    assert not torch.equal(plain[f"{QUERY}.lora_up.weight"], dropped[f"{QUERY}.lora_up.weight"])
+    torch.rand(7)  # what else is drawn does not matter, nor how a batch is cut, nor what is computed again
+    again = gradients(model__adapter__dropout=0.5, run__micro_batch=1, run__recompute__enabled=True)
+    for name, gradient in dropped.items():
+        within(again[name], gradient, roundings=256)
+
+
+# breaks if every kind of beginning were the same, or pissa changed what the model computes
+@pytest.mark.effect("model.adapter.init")
+def test_init_says_how_the_first_factor_begins(prepare: Prepare) -> None:
+    wide = LORA | {"model__adapter__rank": 8}
+    ready = {init: prepare(**wide, model__adapter__init=init) for init in ("kaiming", "gaussian", "pissa")}
+    down = {init: begun(each)[f"{QUERY}.lora_down.weight"] for init, each in ready.items()}
+    assert float(down["kaiming"].abs().max()) <= 16**-0.5
+    assert 0.06 < float(down["gaussian"].std()) < 0.19
+    values = [each.next_batches() and each.step().report.loss for each in ready.values()]
+    assert values == pytest.approx([values[0]] * 3, rel=1e-4)
+    weight = ready["pissa"].family.parts()["denoiser"].get_parameter(f"{QUERY[9:]}.base_layer.weight")
+    original = ready["kaiming"].family.parts()["denoiser"].get_parameter(f"{QUERY[9:]}.base_layer.weight")
+    product = module(prepare(**wide, model__adapter__init="pissa")).difference(tuple(weight.shape))
+    within(weight + product, original, roundings=256)
+    assert float(torch.linalg.matrix_norm(weight, 2)) < float(torch.linalg.matrix_norm(original, 2))
+
+
+# breaks if changes could grow beyond it, or short ones were stretched
+@pytest.mark.effect("model.adapter.max_norm")
+@pytest.mark.parametrize("kind", ["lora", "loha", "lokr"])
+def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) -> None:
+    settings = LORA | {"model__adapter__kind": kind, "optim__lr": 0.1}
+    free, held = prepare(**settings), prepare(**settings, model__adapter__max_norm=0.05)
+    lengths = []
+    for ready in (free, held):
+        ready.step()
+        adapter = ready.trainer.model.adapter
+        layers = adapter.modules(begun(ready)).items()
+        lengths.append([float(each.difference(adapter.names.weights[layer]).norm()) for layer, each in layers])
+    assert max(lengths[0]) > 0.06
+    assert max(lengths[1]) <= 0.0501
+    for before, after in zip(*lengths, strict=True):
+        assert after == pytest.approx(min(before, 0.05), rel=1e-3)
+
+
+# breaks if the file were not read, or took other ranks and alphas than its own
+@pytest.mark.effect("model.adapter.path")
+@pytest.mark.parametrize("layout", ["diffusers", "kohya"])
+def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: Path, layout: Any) -> None:
+    first = prepare(**LORA, model__adapter__rank_pattern={"*attn1*": 2}, model__adapter__alpha_pattern={"*to_k": 3})
+    first.step()
+    adapter = first.trainer.model.adapter
+    file = tmp_path / "begun.safetensors"
+    files.write(adapter.as_file(begun(first)), file, adapter.names, layout)
+    second = prepare(model__adapter__path=file)
+    for name, tensor in begun(first).items():
+        assert torch.equal(begun(second)[name], tensor)
+    layers = adapter.modules(begun(first))
+    for layer, other in second.trainer.model.adapter.modules(begun(second)).items():
+        assert other.scale == pytest.approx(layers[layer].scale)
+    assert "adapter" in second.job.host.identity.parts, "another file would be another run"
+    with pytest.raises(WeightsError, match=r"is of kind lora, and model\.adapter\.kind is dora") as caught:
+        prepare(model__adapter__path=file, model__adapter__kind="dora")
+    assert caught.value.code == "E1440"
+
+
+# breaks if the word did not travel with the file, or only one layout were ever written
+@pytest.mark.effect("model.adapter.trigger", "run.export.adapter")
+def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
+    ready = prepare(**LORA, model__adapter__trigger="sks fox", run__name="fox")
+    host, trainer = ready.job.host, ready.trainer
+    (folder, _) = host.write_exports(trainer)
+    assert {path.name for path in folder.iterdir()} == {files.DIFFUSERS_NAME, "fox.safetensors"}
+    names = LayerNames(trainer.model.files.trainable_shapes())
+    for path in folder.iterdir():
+        adapter = files.read(path, names)
+        words = adapter.metadata
+        assert words["modelspec.trigger_phrase"] == "sks fox"
+        assert words["modelspec.architecture"].endswith("/lora")
+        assert words["ss_network_module"] == "networks.lora"
+        assert (words["ss_network_dim"], words["ss_base_model_version"]) == ("4", "sd_v1")
+        assert words["sshs_model_hash"] == words["modelspec.hash_sha256"].removeprefix("0x") != "0" * 64
+        assert trainer.model.files.fingerprint("denoiser") in words["mezzotint.base"]
+        assert not any(str(ready.job.folder.path) in value for value in words.values())
+    for layout, name in (("diffusers", files.DIFFUSERS_NAME), ("kohya", f"{ready.job.recipe.run.name}.safetensors")):
+        one = prepare(**LORA, run__export__adapter=layout, run__name=ready.job.recipe.run.name, optim__ema__rule="none")
+        (folder,) = one.job.host.write_exports(one.trainer)
+        assert [path.name for path in folder.iterdir()] == [name]
+        assert exports.facts(one.job.recipe, one.trainer)["steps"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("{rank: 4}", "model.adapter.kind is none"),
+        ("{kind: loha, dropout: 0.1}", "is for lora, rslora and dora"),
+        ("{kind: lora, factor: 4}", "factor is for lokr"),
+        ("{kind: dora, init: pissa}", "leave one out"),
+        ("{kind: lora, path: a.safetensors, rank: 4}", "the file says layers, ranks and alphas"),
+        ("{kind: lora, rank: 0}", "greater than 0"),
+    ],
+)
+def test_what_does_not_go_together_is_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(RecipeError, match=sentence):
+        read_text(f"model: {{adapter: {text}}}")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "model: {adapter: {kind: lora}, freeze: ['*bias']}",
+        "{model: {adapter: {kind: lora}}, optim: {ema: {rule: constant, start: model}}}",
+        "{model: {adapter: {kind: lora}}, run: {export: {single_file: true}}}",
+        "{model: {adapter: {kind: lora, max_norm: 1}}, run: {runtime: fsdp}}",
+    ],
+)
+def test_what_is_about_whole_models_is_refused(other: str) -> None:
+    with pytest.raises(RecipeError, match="adapter"):
+        read_text(other)
