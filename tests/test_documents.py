@@ -256,9 +256,8 @@ def accepts(words: list[str]) -> None:
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "extract" | "resize":
-            line = parse(words[1:], verb.name)
-            assert adapter_files.rule(line).rank
-            assert adapter_files.target(line).name
+            line = parse(words[1:], verb.name) if rest else None
+            assert line is None or (adapter_files.rule(line).rank and adapter_files.target(line).name)
         case _:
             assert verb.reads_recipe
             read_with(rest)

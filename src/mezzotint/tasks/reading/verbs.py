@@ -272,8 +272,10 @@ VERBS: tuple[Verb, ...] = (
         "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]",
         (
             ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
-            ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
-            ("mezzotint sample model/ --adapter=fox.safetensors:0.8 --prompt='a sks fox'", "with an adapter"),
+            (
+                "mezzotint sample model/ --adapter=fox.safetensors:0.8 --file=prompts.txt --seed=1,2",
+                "a sheet of pictures",
+            ),
             (
                 "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6",
                 "begins with a picture (img2img); a strength of 1 leaves little of it",
