@@ -343,7 +343,8 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
             cast(module, precision.of_frozen(name), but=trained.values())
     prediction = recipe.model.prediction or family.prediction
     objective = Objective(recipe.objective, family.schedule, prediction)
-    optim = weight_decay.resolved(recipe.optim, family.parts(), list(trained))
+    optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
+    optim = weight_decay.resolved(optim, family.parts(), list(trained))
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)

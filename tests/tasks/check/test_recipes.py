@@ -25,6 +25,7 @@ LATTE = (*TINY, "model.path=tiny-latte", "model.text_encoder=null", "data.resolu
          "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
 WORDS = {
     "sdxl": (*SDXL, *SMALL), "sdxl-cached": (*SDXL, *SMALL), "sdxl-24gb": (*SDXL, *SMALL),
+    "sdxl-lora": (*SDXL, *SMALL),
     "sdxl-multi-aspect": (*SDXL, "data.buckets.sizes=[[64, 64], [48, 80]]"), "latte-17f": LATTE, "latte-65f": LATTE,
 }  # fmt: skip
 
@@ -61,6 +62,12 @@ def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> Non
     memory = predicted("sd15-12gb", (512, 512), f"model.path={MODELS / 'sd1'}")
     assert 8.5e9 < memory.peak < 0.95 * 12 * 2**30
     assert memory.update <= CHUNK
+
+
+def test_an_adapter_of_sd_fits_a_small_card() -> None:
+    memory = predicted("sd15-lora", (512, 512), f"model.path={MODELS / 'sd1'}")
+    assert memory.peak < 0.95 * 8 * 2**30
+    assert 4 * sum(part.trained for part in memory.parts) == memory.gradients == memory.optimizer // 2
 
 
 @pytest.mark.slow

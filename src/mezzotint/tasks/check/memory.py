@@ -175,6 +175,7 @@ class Outline:
             cast_parameters(self.trained, self.precision.weights)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
         optim = with_values(recipe.optim, {"ema.device": "same"})
+        optim = optim if self.adapter is None else weight_decay.of_adapter(optim)
         optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
         self.update = Update(self.trained, optim, separate_masters=self.precision.separate_masters)
         self.prediction = recipe.model.prediction or self.family.prediction

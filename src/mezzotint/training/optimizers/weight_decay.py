@@ -13,6 +13,13 @@ from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.weights.layouts import mindone_sdxl
 
 
+def of_adapter(optim: OptimSettings) -> OptimSettings:
+    """The section where an adapter is trained, which has no norms and biases: what weight decay leaves out of a model's
+    own parameters says nothing of it."""
+    plain = {part: rule.with_undecayed(()) for part, rule in optim.part_optimizer.items()}
+    return with_values(optim, {"optimizer": optim.optimizer.with_undecayed(()), "part_optimizer": plain})
+
+
 def resolved(optim: OptimSettings, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> OptimSettings:
     """The section with the named rules in `no_decay` replaced by the parameters that they mean, `part/parameter`.
 
