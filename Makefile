@@ -4,8 +4,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# files in the order of tests/conftest.py, the long ones first; not those with many tests first
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 export GLOO_SOCKET_IFNAME ?= lo
 export OMP_WAIT_POLICY ?= passive
+# what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey format clean
 
@@ -26,10 +30,10 @@ test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
 	$(BIN)/ruff check src tests tools
 	$(BIN)/ruff format --check src tests tools
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest $(TWO)
 
 slow: $(STAMP)  ## tests that take longer, or repeat what others show
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m slow
+	$(BIN)/python -m pytest $(TWO) -m slow
 
 timing: $(STAMP)  ## tests that judge seconds; on a quiet machine
 	$(BIN)/python -m pytest -m timing

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -22,7 +21,7 @@ import hypothesis
 import numpy as np
 import pytest
 import torch
-from forked import exit_status, fork, free_port, variables
+from forked import exit_status, fork, free_port, import_all, variables
 from model_export import export_model, tiny_model
 from PIL import Image
 
@@ -42,9 +41,14 @@ NUMBERS = frozenset({"diffusion", "effects", "families", "nets", "parity", "runt
 """Folders whose tests are about numbers. Elsewhere those of a file are that has torch or numpy at hand."""
 
 
+LONG = frozenset({"faults", "families", "journeys", "weights"})
+"""Folders whose files take long. They come first: at the end no process waits for another's long file."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the tests that compare numbers, which `make portable` repeats."""
+    """Marks the tests that compare numbers, which `make portable` repeats; puts those that take long before others."""
     here = Path(__file__).parent
+    items.sort(key=lambda item: item.path.relative_to(here).parts[0] not in LONG)
     for item in items:
         names = vars(getattr(item, "module", None) or SimpleNamespace())
         if item.path.relative_to(here).parts[0] in NUMBERS or "torch" in names or "np" in names:
@@ -189,13 +193,7 @@ class World:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        for heavy in (
-            "mezzotint.tasks.train.train",
-            "mezzotint.tasks.cache.cache",
-            "mezzotint.families.sd",
-            "matplotlib.pyplot",
-        ):
-            importlib.import_module(heavy)  # once, here: forked runs then start at once
+        import_all()
         if not gc.get_freeze_count():
             gc.freeze()  # nor does a forked run look through all that again, and copy it by that
         self.model = narrow_model(root / "model")

@@ -11,12 +11,10 @@ import importlib
 import io
 import os
 import re
-import shlex
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 
-from mezzotint import __version__, fault_injection, startup
+from mezzotint import __version__, startup
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, most_alike
 from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
 
@@ -75,6 +73,8 @@ def _guarded(arguments: list[str]) -> int:
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's own words, on a CPU
             _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
             return OutOfMemory.exit_status
+        import traceback
+
         _complain(traceback.format_exc().rstrip())
         _complain("this is a bug in Mezzotint; please report it with the lines above")
         return 1
@@ -122,6 +122,8 @@ def _verb(name: str, rest: Sequence[str] = ()) -> Verb:
         return known[name]
     near = most_alike(name, known)
     if name in _MEANT:
+        import shlex
+
         hint = f"did you mean `{shlex.join(['mezzotint', _MEANT[name], *rest])}`?"
     elif near:
         hint = f"did you mean `mezzotint {near}`?"
@@ -136,6 +138,8 @@ def _arm_probes() -> None:
     fault = os.environ.get("MEZZOTINT_FAULT", "")
     if not fault:
         return
+    from mezzotint import fault_injection
+
     try:
         fault_injection.arm(fault)
     except ValueError as error:

@@ -7,7 +7,6 @@ exception is our own bug, shown with one and exit status 1.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -17,6 +16,8 @@ from mezzotint.codes import CODES as CODES
 
 def most_alike(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """The known name that is most like another, if any is. cutoff: how alike they must be, from 0 to 1 (equal)."""
+    import difflib  # a name that is right needs none
+
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return near[0] if near else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
@@ -13,8 +14,25 @@ import torch
 from mezzotint.cli import main
 
 
+def import_all() -> None:
+    """Imports what a run does, once: forked ones then start at once."""
+    for heavy in (
+        "mezzotint.tasks.train.train",
+        "mezzotint.tasks.cache.cache",
+        "mezzotint.families.sd",
+        "mezzotint.training.callbacks.tensorboard_log",
+        "transformers.models.clip.modeling_clip",
+        "transformers.models.clip.tokenization_clip",
+        "transformers.models.t5.modeling_t5",
+        "transformers.models.t5.tokenization_t5",
+        "matplotlib.pyplot",
+    ):
+        importlib.import_module(heavy)
+
+
 def fork(words: Sequence[str], out: Path, env: Mapping[str, str]) -> int:
     """Runs a line in a forked process; returns its process number. What it prints is added to `out`."""
+    import_all()
     child = os.fork()
     if child:
         return child

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from forked import exit_status
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from trainers import log_steps, report
 
@@ -17,6 +19,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks._scalars import TAGS
 from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog
 from mezzotint.training.progress import Progress
+
+OURS = "mezzotint.training.callbacks.tensorboard_log"
 
 
 def events(folder: RunFolder) -> EventAccumulator:
@@ -81,13 +85,15 @@ def test_records_carry_their_length_first(folder: RunFolder) -> None:
 
 def test_an_installed_tensorflow_is_not_imported(folder: RunFolder, tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('tensorflow was imported')")
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from pathlib import Path\n"
-        "from mezzotint.run_folder import RunFolder\n"
-        "from mezzotint.training.callbacks.tensorboard_log import TensorBoardLog\n"
-        f"TensorBoardLog(RunFolder(Path({str(folder.path)!r})), 1).numbers(1, {{'val/loss': 0.5}})\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    child = os.fork()
+    if not child:  # a process that has not yet imported TensorBoard
+        try:
+            for name in [name for name in sys.modules if name.startswith("tensorboard.") or name == OURS]:
+                del sys.modules[name]
+            sys.path.insert(0, str(tmp_path))
+            importlib.import_module(OURS).TensorBoardLog(folder, 1).numbers(1, {"val/loss": 0.5})
+        except BaseException:
+            os._exit(1)
+        os._exit(0 if "tensorflow" not in sys.modules else 2)
+    assert exit_status(child) == 0
     assert events(folder).Scalars("val/loss")[0].value == 0.5

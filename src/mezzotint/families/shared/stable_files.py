@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import nn
-from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
 from mezzotint import outside
 from mezzotint.diffusion.schedule import Schedule
@@ -354,6 +353,8 @@ class StableFiles(ModelFiles):
     def tokenizer(self, part: str) -> Any:
         """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where
         they lack. Raises WeightsError E1409."""
+        from transformers.models.clip.tokenization_clip import CLIPTokenizer
+
         root = self.root / self.spec.tokenizers[part]
         require_plain(root)
         paths = tokenizer_files(root)
@@ -396,6 +397,8 @@ def _natural(name: str) -> list[str]:
 
 def _tokenizer_in_two_folders(paths: Mapping[str, Path]) -> Any:
     """A tokenizer whose vocabulary lies elsewhere than its settings, which the library cannot read by itself."""
+    from transformers.models.clip.tokenization_clip import CLIPTokenizer
+
     merges = outside.read_text(paths["merges.txt"]).splitlines()[1:]
     config = read_json(paths["tokenizer_config.json"])
     config.pop("tokenizer_class", None)

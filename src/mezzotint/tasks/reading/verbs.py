@@ -4,9 +4,9 @@ themselves read. No pydantic and no torch here, so that `--help` answers at once
 
 from __future__ import annotations
 
+import os.path  # pathlib takes a tenth of --help
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 MANY = 10**9
 """As many names as one likes."""
@@ -75,7 +75,7 @@ class Verb:
     @property
     def module(self) -> str:
         """What is imported when it is used, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
-        has_folder = (Path(__file__).parents[1] / self.name).is_dir()
+        has_folder = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, self.name))
         return f"mezzotint.tasks.{self.name}.{self.name}" if has_folder else f"mezzotint.tasks.{self.name}"
 
     def switch(self, name: str) -> Switch | None:

@@ -18,7 +18,6 @@ from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import ExportSettings
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.convert.convert import single_file_of
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import DTYPES
 from mezzotint.training.trainer import Trainer
@@ -107,6 +106,8 @@ def _folder(model: TrainableModel, settings: ExportSettings, target: Path, weigh
         )
     if settings.single_file:
         ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
+        from mezzotint.tasks.convert.convert import single_file_of  # at the end of a run, and of few
+
         single_file_of(target, settings.single_file_folder or target.parent, settings.single_file_dtype, ending)
     return target
 

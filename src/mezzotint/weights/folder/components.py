@@ -15,8 +15,6 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from torch import Tensor, nn
-from transformers.models.clip.configuration_clip import CLIPTextConfig
-from transformers.models.clip.modeling_clip import CLIPTextModel, CLIPTextModelWithProjection
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
@@ -137,8 +135,12 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
         case "vae":
             return cast(nn.Module, AutoencoderKL.from_config(plain))
         case "clip_text" | "clip_text_projected":
-            kind = CLIPTextModel if network == "clip_text" else CLIPTextModelWithProjection
-            return cast(nn.Module, kind(CLIPTextConfig(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})))
+            from transformers.models.clip import configuration_clip, modeling_clip  # a second; cached text needs none
+
+            is_plain = network == "clip_text"
+            kind = modeling_clip.CLIPTextModel if is_plain else modeling_clip.CLIPTextModelWithProjection
+            known = {k: v for k, v in plain.items() if k not in _IGNORED_TEXT}
+            return cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**known)))
     raise AssertionError(f"{network} is built by its family")
 
 
@@ -151,8 +153,10 @@ def _described(build: Callable[[], Built], where: Path) -> Built:
 
 def _file_names(network: Network) -> state.Rename:
     """The network's own name of a file's tensor."""
-    if network == "clip_text" and not hasattr(CLIPTextModel, "text_model"):
-        return lambda name: name.removeprefix(_PREFIX)
+    if network == "clip_text":
+        from transformers.models.clip.modeling_clip import CLIPTextModel
+
+        return str if hasattr(CLIPTextModel, "text_model") else lambda name: name.removeprefix(_PREFIX)
     return _modern_attention if network == "vae" else str
 
 

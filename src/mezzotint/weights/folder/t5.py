@@ -14,9 +14,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.models.t5.configuration_t5 import T5Config
-from transformers.models.t5.modeling_t5 import T5EncoderModel
-from transformers.models.t5.tokenization_t5 import T5Tokenizer
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
@@ -111,6 +108,8 @@ def _pickled_shards(index: Path) -> Iterator[Path]:
 def construct(config: Mapping[str, Any], where: Path) -> nn.Module:
     """The encoder with values of its own making. where: the configuration's file, for messages. Raises WeightsError
     E1406, E1409."""
+    from transformers.models.t5 import configuration_t5, modeling_t5  # a second, which runs with cached text do without
+
     values = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
     if values.get("model_type", "t5") != "t5" or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(
@@ -119,7 +118,7 @@ def construct(config: Mapping[str, Any], where: Path) -> nn.Module:
             code="E1406",
         )
     try:
-        module = T5EncoderModel(T5Config(**values))
+        module = modeling_t5.T5EncoderModel(configuration_t5.T5Config(**values))
     except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
         raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
     del module.encoder.embed_tokens  # the same table a second time; `states` looks words up in `shared`
@@ -142,6 +141,8 @@ def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
 
 def tokenizer_in(folder: Path, vocabulary: int) -> Any:
     """The tokenizer of a folder. vocabulary: tokens that the encoder knows. Raises WeightsError E1463."""
+    from transformers.models.t5.tokenization_t5 import T5Tokenizer
+
     require_plain(folder)
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
     try:
@@ -165,6 +166,8 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
 
 
 def _of_pieces(path: Path, sentinels: int) -> Any:
+    from transformers.models.t5.tokenization_t5 import T5Tokenizer
+
     pieces, charsmap = _pieces(path)
     vocabulary = [*pieces, *((f"<extra_id_{i}>", 0.0) for i in range(sentinels - 1, -1, -1))]
     return T5Tokenizer(vocab=vocabulary, extra_ids=sentinels, _spm_precompiled_charsmap=charsmap)
