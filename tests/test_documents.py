@@ -32,7 +32,7 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import cp, explain, ls, merge, schema
+from mezzotint.tasks import adapter_files, cp, explain, ls, merge, schema
 from mezzotint.tasks.convert import args as convert_args
 from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.verbs import VERBS, Verb
@@ -244,12 +244,20 @@ def accepts(words: list[str]) -> None:
         case "schema":
             assert not rest
         case "sample":
-            assert not rest or sample_args.parse([word for word in words[1:] if not word.startswith("--file=")]).place
+            assert (
+                not rest
+                or sample_args.parse(
+                    [word for word in words[1:] if not word.startswith(("--file=", "--adapter="))]
+                ).place
+            )
         case "convert":
             assert len(rest) in (0, 2)
             assert not rest or convert_args.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
+        case "extract" | "resize":
+            line = parse(words[1:], verb.name) if rest else None
+            assert line is None or (adapter_files.rule(line).rank and adapter_files.target(line).name)
         case _:
             assert verb.reads_recipe
             read_with(rest)

@@ -290,6 +290,13 @@ CODES: dict[str, str] = {
     "E1438": 'Adapters are made of the package peft, which is not installed: `pip install "mezzotint[adapters]"`.',
     "E1439": "An adapter is asked for on a layer that the network does not have.",
     "E1440": "The adapter to go on from has other layers, another rank or another kind than the recipe asks for.",
+    "E1441": "An adapter's file does not say where the dots of its layers' names are, and not which model it is for. "
+    "`--base=MODEL` gives the model; the name of one that ships does for SD 1, SD 2 and SDXL (sd1, sd2, sdxl).",
+    "E1442": "The base of an adapter is a whole model: a folder, a single file, or the name of a model that ships.",
+    "E1443": "A strength stands behind a file that is no adapter. Adapters are laid into a model with a strength "
+    "(`FILE:0.8`); parts of models take the place of others, and whole models are summed up by `--weights`.",
+    "E1444": "`mezzotint extract` compares two models layer by layer, and these are the same. A copy in another type "
+    "is the same model.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a "
     "list trained_betas of numbers above 0 and at most 1.",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import statistics
 from rounding import within
 from safetensors.torch import load_file
-from torch import Tensor
 
 from mezzotint.adapters import files, merging
 from mezzotint.adapters.files import Adapter
@@ -37,16 +37,6 @@ def read(name: str, bases: dict[str, Any]) -> tuple[Adapter, Any]:
     """A file of the records, and the model that it is for."""
     base = bases[name.split("_")[0]]
     return files.read(RECORDS / "files" / name, base.names), base
-
-
-def statistics(weights: dict[str, Tensor]) -> Tensor:
-    """Sum, absolute sum, norm and an inner product of each weight in the order of their names, as the records have."""
-    rows = []
-    for name in sorted(weights):
-        flat = weights[name].double().flatten()
-        waves = torch.cos(0.7 * torch.arange(len(flat), dtype=torch.float64) + 1)
-        rows.append(torch.stack((flat.sum(), flat.abs().sum(), flat.norm(), flat @ waves)))
-    return torch.stack(rows)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -115,3 +105,12 @@ def test_what_does_not_add_up_is_refused_by_layer(bases: dict[str, Any]) -> None
             act()
     plain = replace(dora, modules={})
     assert merging.joined([(plain, 1.0)]).modules == {}
+
+
+def test_a_lokr_of_two_whole_factors_is_scaled_too(bases: dict[str, Any]) -> None:
+    adapter, base = read("sd_lokr_r2_a4_factor4.lycoris.safetensors", bases)
+    assert any({"lokr_w1", "lokr_w2"} <= module.tensors.keys() for module in adapter.modules.values())
+    own = merging.merged("unet", base.weights["unet"], [(merging.scaled(adapter, 0.25), 1.0)])
+    outside = merging.merged("unet", base.weights["unet"], [(adapter, 0.25)])
+    for name in own:
+        within(own[name], outside[name], roundings=4)

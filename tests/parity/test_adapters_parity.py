@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import statistics
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -111,15 +112,6 @@ def _split(name: str) -> tuple[str, str]:
     stem = name.removesuffix(".weight")
     path, _, leaf = stem.rpartition(".")
     return path, leaf
-
-
-def statistics(tensors: Mapping[str, Tensor]) -> Tensor:
-    rows = []
-    for name in sorted(tensors):
-        flat = tensors[name].detach().double().flatten()
-        waves = torch.cos(0.7 * torch.arange(len(flat), dtype=torch.float64) + 1)
-        rows.append(torch.stack((flat.sum(), flat.abs().sum(), flat.norm(), flat @ waves)))
-    return torch.stack(rows)
 
 
 def near(found: Tensor, record: Tensor, relative: float, absolute: float, sizes: Tensor) -> bool:

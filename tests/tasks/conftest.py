@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import adapter_records
+import latte_folder
 import pytest
 from PIL import Image
 
@@ -16,6 +18,9 @@ from mezzotint.recipe.reading.read import read
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.memory import Activations, Outline
+
+whole_sdxl = adapter_records.whole_sdxl
+released = latte_folder.released
 
 
 @pytest.fixture

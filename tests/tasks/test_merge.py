@@ -1,5 +1,5 @@
-"""Merging: trained parts over their model, key by key and left to right, weighted sums, every form in and out, and what
-is refused by name."""
+"""Merging: trained parts and adapters over their model, left to right, weighted sums, several adapters into one, every
+form in and out, and what is refused by name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import FILES, RECORDS, SD, ran, statistics, weights
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from model_export import files_of, load_model
+from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -24,7 +26,6 @@ from mezzotint.weights import merge
 from mezzotint.weights.files import mindspore, tensor_files
 from mezzotint.weights.single_file import modelspec
 
-SD = Path(__file__).parents[1] / "parity" / "data" / "diffusers" / "tiny_sd"
 UNET = "unet/diffusion_pytorch_model.safetensors"
 
 
@@ -198,7 +199,7 @@ def test_what_does_not_belong_together_is_refused_by_name(
     base, out = forms["folder"], tmp_path / "out"
     refused: list[tuple[list[object], str, str]] = [
         ([base, tmp_path / "sd.safetensors", out], "E1451", "they are of different models, the file looks like"),
-        ([base, lora, out], "E1452", "looks like a LoRA"),
+        ([base, lora, out], "E1431", "belong to no layer of this model"),
         ([base, tmp_path / "cut.safetensors", out], "E1402", "100 bytes are missing at its end"),
         ([base, tmp_path / "nosuch.ckpt", out], "E1401", "is not there"),
         ([tmp_path / "unet.safetensors", base, out], "E1406", "mezzotint merge MODEL FILE NEW_FILE"),
@@ -245,3 +246,183 @@ def test_a_report_never_takes_the_place_of_a_file(forms: dict[str, Path], family
     assert notes.read_text() == "mine"
     assert not (tmp_path / "out.safetensors").exists(), "it is said before anything is made"
     assert not (tmp_path / "elsewhere.json").exists()
+
+
+# --- adapters ---------------------------------------------------------------------------------------------------------
+
+ADAPTERS = (
+    "sd_dora_r4_a8.lycoris",
+    "sd_lokr_r2_a4_factor4.lycoris",
+    "sd_lora_text_r4.kohya",
+    "sdxl_lora_text_r4.kohya",
+)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_files(
+    name: str, whole_sdxl: Path, tmp_path: Path, capsys: Any
+) -> None:
+    base, adapter = whole_sdxl if name.startswith("sdxl") else SD, FILES / f"{name}.safetensors"
+    merged(base, adapter, tmp_path / "folder")
+    before, after = weights(base), weights(tmp_path / "folder")
+    changed = {n for n in before if not torch.equal(before[n], after[n])}
+    assert {n: t.dtype for n, t in before.items()} == {n: t.dtype for n, t in after.items()}
+    record = load_file(RECORDS / f"{name.partition('.')[0]}.safetensors")["stats.merged_scale_1"].double()
+    plain = {n.replace("text_model.", ""): after[n] for n in changed}
+    assert len(plain) == len(record)
+    # float32's rounding of a sum of so many numbers, by the absolute sum of each row; SDXL's denoiser is float16
+    coarse = torch.tensor([8192.0 if plain[n].dtype == torch.float16 else 1.0 for n in sorted(plain)])
+    bound = 4 * torch.finfo(torch.float32).eps * record[:, 1:2] * coarse[:, None]
+    assert ((statistics(plain) - record).abs() <= bound).all()
+    said = capsys.readouterr().out
+    assert f"{adapter}: 1 of it in " in said
+    assert "layers of unet" in said
+
+    ran("convert", base, tmp_path / "base.safetensors")
+    merged(tmp_path / "base.safetensors", adapter, tmp_path / "out.safetensors", f"--config={base}")
+    ran("convert", tmp_path / "folder", tmp_path / "same.safetensors")
+    assert same(load_file(tmp_path / "out.safetensors"), load_file(tmp_path / "same.safetensors"))
+    assert modelspec.is_sealed(tmp_path / "out.safetensors")
+
+
+def test_diffusers_draws_the_same_from_the_merged_folder_and_with_the_adapter(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    from diffusers import StableDiffusionPipeline
+
+    def latents(folder: Path, *, adapter: Path | None = None) -> Tensor:
+        pipeline: Any = StableDiffusionPipeline.from_pretrained(
+            folder, safety_checker=None, requires_safety_checker=False, feature_extractor=None
+        )
+        if adapter is not None:
+            pipeline.load_lora_weights(adapter, adapter_name="a")
+            pipeline.set_adapters("a", 0.5)
+        ids, draw = torch.tensor([[3, 7, 1, 2, 9, 4]]), torch.Generator().manual_seed(0)
+        with torch.no_grad():
+            states = pipeline.text_encoder(ids)[0]
+            return pipeline.unet(torch.randn(1, 4, 8, 8, generator=draw), 500, encoder_hidden_states=states).sample  # type: ignore[no-any-return]
+
+    adapter = FILES / "sd_lora_text_r4.diffusers"
+    merged(SD, f"{adapter}:0.5", tmp_path / "out")
+    drawn = latents(tmp_path / "out")
+    assert float((drawn - latents(SD)).abs().max()) > 1e-3
+    assert float((drawn - latents(SD, adapter=adapter)).abs().max()) < 1e-5
+
+
+def test_adapters_and_files_are_laid_from_left_to_right(tmp_path: Path, capsys: Any) -> None:
+    text, two = FILES / "sd_lora_text_r4.kohya.safetensors", FILES / "sd_lora_r4_a8.kohya.safetensors"
+    key = next(n for n in load_file(SD / UNET) if n.endswith("attn1.to_v.weight"))
+    part = tmp_path / "part.safetensors"
+    save_file({key: torch.zeros_like(load_file(SD / UNET)[key])}, part)
+    merged(SD, f"{text}:0.7", f"{two}:-1.2", tmp_path / "both")
+    merged(SD, text, part, f"{two}:-1.2", tmp_path / "out", f"--report={tmp_path / 'report.json'}")
+    base, both, out = (load_file(place / UNET) for place in (SD, tmp_path / "both", tmp_path / "out"))
+    changes = {}
+    for name, adapter in (("one", text), ("two", two)):
+        merged(SD, adapter, tmp_path / name)
+        changes[name] = load_file(tmp_path / name / UNET)[key] - base[key]
+    within(both[key], base[key] + 0.7 * changes["one"] - 1.2 * changes["two"], roundings=16)
+    within(out[key], -1.2 * changes["two"], roundings=64)
+    origin = json.loads((tmp_path / "report.json").read_text())
+    assert origin["sources"] == [str(SD), str(text), str(part), str(two)]
+    assert origin["tensors"]["unet"][key] == f"{part}: {key} + -1.2 · {two}"
+    assert f"{text}: 1 of it in 31 layers of unet, 12 layers of text_encoder" in capsys.readouterr().out
+
+
+def test_sums_are_rounded_once_to_the_type_that_is_asked_for(tmp_path: Path) -> None:
+    adapter = FILES / "sd_dora_r4_a8.lycoris.safetensors"
+    merged(SD, adapter, tmp_path / "whole")
+    merged(SD, adapter, tmp_path / "half", "--dtype=bf16")
+    whole, half = load_file(tmp_path / "whole" / UNET), load_file(tmp_path / "half" / UNET)
+    assert same(half, {name: tensor.bfloat16() for name, tensor in whole.items()})
+
+
+def test_several_adapters_become_one(tmp_path: Path, capsys: Any) -> None:
+    one, two = FILES / "sd_lora_text_r4.kohya.safetensors", FILES / "sd_lora_r4_a8.kohya.safetensors"
+    out = tmp_path / "both.safetensors"
+    merged(f"{one}:0.7", f"{two}:-1.2", out, f"--base={SD}", "--layout=diffusers")
+    assert "0.7 of it, 44 layers" in capsys.readouterr().out
+    merged(SD, out, tmp_path / "joined")
+    merged(SD, f"{one}:0.7", f"{two}:-1.2", tmp_path / "apart")
+    joined, apart = load_file(tmp_path / "joined" / UNET), load_file(tmp_path / "apart" / UNET)
+    for name, tensor in apart.items():
+        within(joined[name], tensor, roundings=32, name=name)
+    assert tensor_files.read_metadata(out)["modelspec.merged_from"] == f"{one.stem}, {two.stem}"
+    assert modelspec.is_sealed(out)
+    merged(f"{FILES / 'sd_lokr_r2_a4_factor4.lycoris.safetensors'}:0.5", tmp_path / "weak.safetensors", f"--base={SD}")
+    merged(SD, tmp_path / "weak.safetensors", tmp_path / "weak")
+    merged(SD, f"{FILES / 'sd_lokr_r2_a4_factor4.lycoris.safetensors'}:0.5", tmp_path / "strength")
+    weak, strength = load_file(tmp_path / "weak" / UNET), load_file(tmp_path / "strength" / UNET)
+    for name, tensor in strength.items():
+        within(weak[name], tensor, roundings=16, name=name)
+
+
+def test_into_a_model_of_clips_they_go_as_well(released: Path, tmp_path: Path, capsys: Any) -> None:
+    from mezzotint.families.latte import Family as Clips
+
+    base, adapter = released / "5x64x64", tmp_path / "a.safetensors"
+    file = "diffusion_pytorch_model.safetensors"
+    name = next(name for name in load_file(base / file) if name.endswith("attn1.to_q.weight"))
+    width = load_file(base / file)[name].shape[0]
+    factors = {"A": torch.ones(1, width), "B": torch.full((width, 1), 0.5)}
+    layer = f"transformer.{name.removesuffix('.weight')}"
+    save_file({f"{layer}.lora_{which}.weight": tensor for which, tensor in factors.items()}, adapter)
+    merged(base, f"{adapter}:0.5", tmp_path / "out")
+    assert "denoiser: 1 layers changed" in capsys.readouterr().out
+    before, after = load_file(base / file), load_file(tmp_path / "out" / file)
+    assert same(after, before | {name: before[name] + 0.25})
+    settings = ModelSettings(family="latte", path=tmp_path / "out")
+    assert torch.equal(Clips.of(settings, ["denoiser"]).parts()["denoiser"].state_dict()[name], after[name])
+    part = tmp_path / "part.safetensors"
+    save_file({name: before[name]}, part)
+    with pytest.raises(MezzotintError, match="adapters alone are merged"):
+        merged(base, part, adapter, tmp_path / "more")
+
+
+def test_adapters_that_cannot_be_merged_are_a_sentence(whole_sdxl: Path, tmp_path: Path) -> None:
+    kohya, xl, dora = (
+        FILES / f"{name}.safetensors"
+        for name in ("sd_lora_text_r4.kohya", "sdxl_lora_text_r4.kohya", "sd_dora_r4_a8.lycoris")
+    )
+
+    def spoilt(name: str, **changes: Any) -> Path:
+        tensors = load_file(kohya)
+        for ending, change in changes.items():
+            chosen = next(n for n in tensors if n.endswith(ending.replace("__", ".")))
+            tensors[chosen] = change(tensors[chosen])
+        save_file(tensors, tmp_path / name)
+        return tmp_path / name
+
+    nan = spoilt("nan.safetensors", to_v__lora_up__weight=lambda t: t * float("nan"))
+    shape = spoilt("shape.safetensors", to_v__lora_down__weight=lambda t: torch.zeros(4, 1024))
+    torch.save(load_file(kohya), tmp_path / "named.safetensors")
+    part, out, file = tmp_path / "part.safetensors", tmp_path / "out", tmp_path / "out.safetensors"
+    save_file({"conv_in.bias": load_file(SD / UNET)["conv_in.bias"]}, part)
+    refused: list[tuple[list[object], str, str]] = [
+        ([SD, xl, out], "E1431", "looks like an adapter of SDXL, and the model is"),
+        ([whole_sdxl, kohya, out], "E1431", "looks like an adapter of Stable Diffusion 1 or 2"),
+        ([SD, nan, out], "E1403", "not finite"),
+        ([SD, shape, out], "E1432", "to_v does not fit: lora_down.weight (4, 1024)"),
+        ([SD, tmp_path / "named.safetensors", out], "E1402", "it is a pickle file"),
+        ([SD, f"{part}:0.5", out], "E1443", "is no adapter, and 0.5 is the strength of one"),
+        ([SD, SD, kohya, out, "--weights=1,1,1"], "E1012", "an adapter has its strength behind its name"),
+        ([kohya, SD, out], "E1012", "give the model first"),
+        ([kohya, dora, file], "E1441", "write --base=MODEL"),
+        ([kohya, dora, file, f"--base={SD}"], "E1436", "is no plain LoRA"),
+        ([kohya, part, file, f"--base={SD}"], "E1430", "holds no adapter"),
+        ([kohya, xl, file, f"--base={SD}"], "E1431", "looks like an adapter of SDXL"),
+    ]
+    for words, code, said in refused:
+        with pytest.raises(MezzotintError) as caught:
+            merged(*words)
+        assert (caught.value.code, said in str(caught.value)) == (code, True), (words, str(caught.value))
+        assert not out.exists()
+        assert not file.exists()
+
+
+def test_a_pickled_adapter_without_alphas_is_read_and_told(
+    pickles_read_here: None, tmp_path: Path, capsys: Any
+) -> None:
+    tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
+    torch.save({name: t for name, t in tensors.items() if not name.endswith(".alpha")}, tmp_path / "old.pt")
+    merged(SD, tmp_path / "old.pt", tmp_path / "out")
+    assert "old.pt: 44 of 44 layers have no alpha; they are read with alpha = rank" in capsys.readouterr().out

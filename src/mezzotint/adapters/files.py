@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, NoReturn
 
@@ -136,12 +136,14 @@ def write(
     each one's. seal: see `tensor_files.write`. Raises WeightsError E1435 for what the layout has no place for, and as
     `tensor_files.write`.
     """
+    if dtype is not None:  # alphas stay as exact as they are
+        adapter = replace(adapter, modules={layer: module.to(dtype) for layer, module in adapter.modules.items()})
     if layout == "diffusers":
         tensors, words = _dotted_tensors(path, adapter), {SETTINGS_KEY: _settings_text(adapter)}
     else:
         tensors, words = flat_tensors(adapter, names), {}
     everything = {"format": "pt"} | dict(metadata or {}) | words
-    tensor_files.write(tensors, path, everything, dtype=dtype, seal=seal)
+    tensor_files.write(tensors, path, everything, seal=seal)
     return tuple(_warnings(adapter, layout))
 
 
@@ -408,6 +410,9 @@ def _warnings(adapter: Adapter, layout: Layout) -> Iterable[str]:
     modules = adapter.modules.values()
     if layout == "kohya" and any(module.is_dora for module in modules):
         yield "diffusers drops the lengths of a DoRA in kohya's layout; for diffusers write its own layout"
+    alphas = {module.plain_alpha for module in modules}
+    if layout == "kohya" and len(alphas) > 1 and all(module.kind == "lora" for module in modules):
+        yield "diffusers takes the commonest alpha of kohya's layout for all attention layers; give it its own layout"
     if layout == "kohya" and any(module.kind != "lora" for module in modules):
         yield "diffusers does not read LoHa and LoKr; ComfyUI, A1111 and Forge do"
     if layout == "diffusers":

@@ -32,9 +32,9 @@ def entries(
 ) -> dict[str, str]:
     """The entries of a header, all texts.
 
-    base: fingerprints of the model's parts. description: of the model, with the adapter's title; None for a family that
-    ModelSpec has no word for. facts: of the run, by kohya's names without `ss_`. With a description the hash is left
-    open for `modelspec.seal`.
+    base: fingerprints of the model's parts; empty where they are not known. description: of the model, with the
+    adapter's title; None for a family that ModelSpec has no word for. facts: of the run, by kohya's names without
+    `ss_`. With a description the hash is left open for `modelspec.seal`.
     """
     modules = list(adapter.modules.values())
     rank = max(module.rank for module in modules)
@@ -52,9 +52,8 @@ def entries(
     if description is not None:
         words["base_model_version"] = _VERSIONS.get(description.architecture, description.architecture)
         words["v2"] = description.version == "2"
-    header = {f"ss_{name}": str(value) for name, value in words.items()} | {
-        BASE: json.dumps(dict(base), sort_keys=True)
-    }
+    header = {f"ss_{name}": str(value) for name, value in words.items()}
+    header |= {BASE: json.dumps(dict(base), sort_keys=True)} if base else {}
     if description is not None:
         spec = description.metadata({})
         spec["modelspec.architecture"] += "/lora"

@@ -91,7 +91,11 @@ def scaled(adapter: Adapter, strength: float) -> Adapter:
     for layer, module in adapter.modules.items():
         if module.is_dora:
             raise WeightsError(f"{layer} is a DoRA, whose strength cannot be written into its file", code="E1436")
-        modules[layer] = replace(module, alpha=module.plain_alpha * strength, rank_stabilized=False)
+        if {"lokr_w1", "lokr_w2"} <= module.tensors.keys():  # whose alpha no reader takes
+            tensors = {**module.tensors, "lokr_w1": module.tensors["lokr_w1"] * strength}
+            modules[layer] = replace(module, tensors=tensors)
+        else:
+            modules[layer] = replace(module, alpha=module.plain_alpha * strength, rank_stabilized=False)
     return replace(adapter, modules=modules)
 
 

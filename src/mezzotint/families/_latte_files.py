@@ -269,6 +269,7 @@ class Files(ModelFiles):
 
 
 def _denoiser(path: Path, config: Path | None) -> StoredPart:
+    kinds.refuse_adapter(path)
     if path.is_file():
         return _of_file(path, config)
     for folder in (path, path / "transformer"):

@@ -1,8 +1,9 @@
-"""`mezzotint merge MODEL FILE… DESTINATION`: files of trained parts laid over the model they were trained from, or
-whole models summed up with weights.
+"""`mezzotint merge MODEL FILE… DESTINATION`: files of trained parts and adapters laid over the model they were trained
+from, whole models summed up with weights, or several adapters made into one.
 
-Sources are model folders, single files and checkpoints of MindSpore's in any order and form; DESTINATION is a folder, a
-file that ends in .safetensors, or a checkpoint of MindSpore's, which ends in .ckpt.
+Sources are model folders, single files and checkpoints of MindSpore's in any order and form, and adapters with their
+strengths, `FILE:0.8`; DESTINATION is a folder, a file that ends in .safetensors, or a checkpoint of MindSpore's, which
+ends in .ckpt.
 """
 
 from __future__ import annotations
@@ -11,41 +12,59 @@ from collections import Counter
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.errors import WeightsError
+from mezzotint.adapters import files, merging
+from mezzotint.adapters.files import Layout
+from mezzotint.adapters.laying import AdaptedMerge, LaidAdapter
+from mezzotint.adapters.names import LayerNames
+from mezzotint.assets import MODELS
+from mezzotint.diffusion.objective import Objective
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.reading.read import locate
+from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.tasks import adapter_files
 from mezzotint.tasks.convert import convert
-from mezzotint.tasks.convert.args import config, destination, dtype
+from mezzotint.tasks.convert.args import config, destination, dtype, require_free, store_beside
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.words import Words
-from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.folder.components import DTypeName
-from mezzotint.weights.merge import Merge, file_plan, open_base, open_other, read_in_order
+from mezzotint.weights.merge import KINDS, Merge, file_plan, open_base, open_other, read_in_order
 from mezzotint.weights.single_file import known_layouts, writing
+from mezzotint.weights.single_file.match_tensors import ModelTensors
+from mezzotint.weights.single_file.single_file import family_at
 
 
 @dataclass(frozen=True, slots=True)
 class MergeArgs:
-    """sources: the whole model first. shares: of a sum, one for each source; empty lays one over the
-    other. averaged: of later files the averaged copy is taken. report: where to write where each tensor came
-    from."""
+    """sources: the whole model first. strengths: by source, of those that have one. shares: of a sum, one for each
+    source; empty lays one over the other. averaged: of later files the averaged copy is taken. report: where to write
+    where each tensor came from. base: of adapters alone, their model. layout: of the adapter that they become; None is
+    the first one's."""
 
     sources: tuple[Path, ...]
     destination: Path
+    strengths: tuple[float | None, ...] = ()
     shares: tuple[float, ...] = ()
     dtype: DTypeName | None = None
     averaged: bool = False
     config: Path | None = None
     report: Path | None = None
+    base: Path | None = None
+    layout: Layout | None = None
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint merge MODEL FILE… DESTINATION [switches]`. Returns 0.
 
-    Raises RecipeError E1012 for words it does not know; WeightsError E1401 to E1420 for sources that cannot be read,
-    E1451 and E1452 for those of another model, E1410 for a destination that is taken; StorageError E1701.
+    Raises RecipeError E1012 for words it does not know; WeightsError E1401 to E1436 for sources that cannot be read,
+    E1441 to E1443, E1451 and E1452 for those of another model, E1410 for a destination that is taken; StorageError
+    E1701.
     """
     for line in merge(parse(arguments)):
         print(line, flush=True)
@@ -54,50 +73,145 @@ def run(arguments: Sequence[str]) -> int:
 
 def merge(args: MergeArgs) -> Iterator[str]:
     """Merges; yields what is to be said. Raises as `run`."""
-    convert.require_free(args.destination, "merge")
+    require_free(args.destination, "merge")
     if args.report is not None:  # before minutes of work
         durable.refuse_taken(args.report)
     for source in args.sources:
         if source.is_dir():
             convert.refuse_run(source)
-    with convert.store_beside(args.destination) as store:
-        base = open_base(args.sources[0], config=args.config, store=store)
-        others = [open_other(path, base, averaged=args.averaged, store=store) for path in args.sources[1:]]
-        merged = Merge(base, others, args.shares, args.dtype)
+    with store_beside(args.destination) as store:
+        adapters = [path.exists() and adapter_files.is_adapter(path, store) for path in args.sources]
+        for path, strength, is_adapter in zip(args.sources, args.strengths, adapters, strict=True):
+            if strength is not None and not is_adapter:
+                raise WeightsError(
+                    f"{path}: is no adapter, and {strength:g} is the strength of one; parts of models are laid over "
+                    "whole, and whole models are summed up by --weights",
+                    code="E1443",
+                )
         yield f"{', '.join(map(str, args.sources))} → {args.destination}"
-        for line in merged.report():
-            yield f"  {line}"
-        to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
-        yield from _to_file(args, merged) if to_file else _to_folder(args, merged)
+        if adapters[0]:
+            yield from _into_one(args, store)
+        elif any(adapters) and not _is_stable(args.sources[0]):
+            yield from _into_family(args, adapters, store)
+        else:
+            yield from _into_model(args, adapters, store)
+
+
+def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iterator[str]:
+    """Sources over a model of Stable Diffusion's kind."""
+    if args.shares and any(adapters):
+        raise RecipeError(
+            "mezzotint merge: --weights sums up whole models; an adapter has its strength behind its name, FILE:0.8",
+            code="E1012",
+        )
+    base = open_base(args.sources[0], config=args.config, store=store)
+    names = LayerNames(base.shapes)
+    others: list[ModelTensors] = []
+    laid: list[LaidAdapter] = []
+    for path, strength, is_adapter in list(zip(args.sources, args.strengths, adapters, strict=True))[1:]:
+        if is_adapter:
+            adapter = files.read(pickled.readable(files.file_at(path), store), names)
+            laid.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
+        else:
+            others.append(open_other(path, base, averaged=args.averaged, store=store))
+    merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(laid))
+    for line in merged.report():
+        yield f"  {line}"
+    to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
+    yield from _to_file(args, merged) if to_file else _to_folder(args, merged)
     if args.report is not None:
         origins = {"sources": [str(p) for p in args.sources], "tensors": merged.keys()}
         durable.write_new(args.report, durable.json_text(origins))
         yield f"  where each tensor came from: {args.report}"
 
 
+def _into_one(args: MergeArgs, store: Path) -> Iterator[str]:
+    """Adapters into one."""
+    if args.destination.suffix != ".safetensors" or args.shares or args.report is not None:
+        raise RecipeError(
+            f"mezzotint merge: {args.sources[0]} is an adapter, and adapters make an adapter: a name that ends in "
+            ".safetensors, with strengths as FILE:0.8, without --weights and --report; give the model first to merge "
+            "into one",
+            code="E1012",
+        )
+    base = adapter_files.base_of(args.base, "merge", args.config)
+    read = [base.read(path, store) for path in args.sources]
+    weighted = [(one, 1.0 if s is None else s) for one, s in zip(read, args.strengths, strict=True)]
+    for path, (adapter, strength) in zip(args.sources, weighted, strict=True):
+        yield f"  {path}: {strength:g} of it, {len(adapter.modules)} layers"
+        yield from (f"  {path}: {note}" for note in adapter.notes)
+    joined = merging.joined(weighted) if len(weighted) > 1 else merging.scaled(*weighted[0])
+    triggers = [word for adapter in read if (word := adapter.metadata.get("modelspec.trigger_phrase"))]
+    words = {"modelspec.merged_from": ", ".join(path.stem for path in args.sources)}
+    words |= {"modelspec.trigger_phrase": ", ".join(dict.fromkeys(triggers))} if triggers else {}
+    layout = args.layout or read[0].layout
+    for line in adapter_files.write(args.destination, joined, base, layout, dtype=args.dtype, before=words):
+        yield f"  {line}"
+
+
+def _is_stable(path: Path) -> bool:
+    """Whether a model is one that `open_base` opens, or refuses with what it is."""
+    family = family_at(path)
+    return family is None or bool(family_spec(family).layout)
+
+
+def _into_family(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iterator[str]:
+    """Adapters into a model that its family alone writes, as a folder."""
+    if not all(adapters[1:]) or args.shares or args.report is not None or args.destination.suffix:
+        raise WeightsError(
+            f"{args.sources[0]}: into a model of this kind adapters alone are merged, and the result is a folder, "
+            "without --weights and --report",
+            code="E1452",
+        )
+    base = adapter_files.BaseModel.at(args.sources[0], args.config)
+    opened = base.family.files.of(base.settings)
+    rest = list(zip(args.sources, args.strengths, strict=True))[1:]
+    laid = [(base.read(path, store), 1.0 if strength is None else strength) for path, strength in rest]
+    parts = {part for part, folder in opened.spec.folders.items() if any(a.of(folder) for a, _ in laid)}
+    model = base.family.load(opened, parts | {"denoiser"})
+    weights: dict[str, Tensor] = {}
+    for part in sorted(parts):
+        network = model.parts()[part]
+        merging.merge_into(network, opened.spec.folders[part], laid)
+        weights |= {f"{part}/{name}": tensor for name, tensor in network.state_dict().items()}
+        yield f"  {part}: {sum(len(adapter.of(opened.spec.folders[part])) for adapter, _ in laid)} layers changed"
+    stored = (opened.stored_parts(model.parts()) or {}).get("denoiser")
+    kinds = Counter(info.dtype for info in stored.header().values()) if stored is not None else Counter({"F32": 1})
+    own: DTypeName = next((name for name, kind in KINDS.items() if kind == kinds.most_common(1)[0][0]), "fp32")
+    form = Objective(ObjectiveSettings(), model.schedule, model.prediction).parameterization
+    model.export(
+        args.destination, opened, weights=weights, dtype=args.dtype or own, schedule=model.schedule, trained_form=form
+    )  # fmt: skip
+
+
 def parse(arguments: Sequence[str]) -> MergeArgs:
     """Reads the words after `merge`. Sources may also be given as one word with commas. Raises RecipeError E1012."""
     line = words.parse(arguments, "merge")
-    paths = [part for word in line.plain[:-1] for part in _parted(word)]
-    if len(paths) < 2:
+    sources = [words.weighted(part) for word in line.plain[:-1] for part in _parted(word)]
+    paths, strengths = [path for path, _ in sources], tuple(strength for _, strength in sources)
+    paths[:1] = [path if path.exists() else locate(path, None, shipped=MODELS) for path in paths[:1]]
+    if len(paths) < 2 and line.get("--base") is None:
         raise line.wrong(f"one model alone merges with nothing; write mezzotint merge {line.verb.form}")
     target, shares = destination(line), _numbers(line)
     if shares and len(shares) != len(paths):
         raise line.wrong(f"--weights has {len(shares)} numbers for {len(paths)} models; write one for each")
     return MergeArgs(
-        tuple(Path(path).expanduser() for path in paths),
+        tuple(paths),
         target,
+        strengths,
         shares,
         dtype(line),
         line.get("--ema") == "use",
         config(line),
         line.path("--report"),
+        line.path("--base"),
+        cast("Layout | None", line.get("--layout")),
     )
 
 
 def _parted(word: str) -> list[str]:
     """A list with commas, unless a file of that very name is there."""
-    return [word] if Path(word).expanduser().exists() else [part for part in word.split(",") if part]
+    return [word] if words.weighted(word)[0].exists() else [part for part in word.split(",") if part]
 
 
 def _numbers(line: Words) -> tuple[float, ...]:

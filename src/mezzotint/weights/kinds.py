@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.files.tensor_files import TensorInfo, read_header
@@ -33,6 +34,14 @@ _BY_STARTS = (
 """What files with names of these starts seem to be, the surest first."""
 
 
+_USES = (
+    "draw with it: mezzotint sample MODEL --adapter=FILE; lay it into its model: mezzotint merge MODEL FILE NEW_FILE; "
+    "train it on: model.adapter.path=FILE; write it in another layout: mezzotint convert FILE NEW_FILE --base=MODEL "
+    "--layout=kohya"
+)
+"""What an adapter is used for."""
+
+
 class OtherKind(NamedTuple):
     """What a file is that cannot be trained here. name: in words. remedy: what to do instead."""
 
@@ -51,14 +60,22 @@ def of_path(path: Path) -> str | None:
         return of_tensors(read_header(path))
     if (path / "model_index.json").is_file():
         return None
-    if (path / "pytorch_lora_weights.safetensors").is_file():
-        return "a LoRA, to be laid over a model"
     single = sorted(path.glob("*.safetensors"))
     if (path / "config.json").is_file() and single:
         return f"one component of a model, {of_tensors(read_header(single[0]))}"
     if single:
         return f"a folder with a single file, {single[0].name}: {of_tensors(read_header(single[0]))}"
     return "a folder without model_index.json"
+
+
+def refuse_adapter(path: Path) -> None:
+    """Raises WeightsError E1406 for an adapter where a model is expected, a file or a folder of diffusers', with what
+    to write instead."""
+    file = path / "pytorch_lora_weights.safetensors" if path.is_dir() else path
+    if file.is_file() and file.suffix == ".safetensors" and not (path / "model_index.json").is_file():
+        other = _adapter(read_header(file).keys())
+        if other is not None:
+            raise WeightsError(f"{path}: is {other.name}, and no model; {other.remedy}", code="E1406")
 
 
 def of_tensors(header: Mapping[str, TensorInfo]) -> str:
@@ -157,10 +174,10 @@ def _sdxl(names: Collection[str]) -> str | None:
 def _adapter(names: Collection[str]) -> OtherKind | None:
     """Something to be laid over a model."""
     if any("lora" in n.lower() and ("up" in n or "down" in n or "_A" in n or "_B" in n) for n in names):
-        what = "a LoRA, to be laid over a model"
-    elif any(".hada_w1" in n or ".lokr_w" in n for n in names):
-        what = "a LoHa or LoKr adapter, to be laid over a model"
-    elif "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
+        return OtherKind("a LoRA, an adapter of a model", _USES)
+    if any(".hada_w1" in n or ".lokr_w" in n for n in names):
+        return OtherKind("a LoHa or LoKr, an adapter of a model", _USES)
+    if "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
         what = "a textual inversion, a new word for a model"
     elif any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
         what = "a ControlNet, which steers a model"

@@ -123,16 +123,20 @@ class Merge:
 
     def read(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Tensors of the result under our names. Raises WeightsError E1403, E1416 and as files are read."""
-        if self.shares:
-            tensors = self._summed(component, names)
-        else:
-            tensors = {}
-            for source in (self.base.source, *self.others):
-                mine = [name for name in names if self.origin[component][name] is source]
-                tensors |= source.held[component].read(mine) if mine else {}
+        tensors = self.values(component, names)
         if self.dtype is None:
             return tensors
         return writing.cast_component(self.base.source.path, tensors, self.dtype)
+
+    def values(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
+        """`read`, before the type that was asked for."""
+        if self.shares:
+            return self._summed(component, names)
+        tensors: dict[str, Tensor] = {}
+        for source in (self.base.source, *self.others):
+            mine = [name for name in names if self.origin[component][name] is source]
+            tensors |= source.held[component].read(mine) if mine else {}
+        return tensors
 
     def _summed(self, component: str, names: Collection[str]) -> dict[str, Tensor]:
         """Sums in float32, in the base's types."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -320,3 +321,97 @@ def test_a_folder_becomes_a_file_a_few_tensors_at_a_time(tmp_path: Path, monkeyp
     assert len(portions) > 5
     assert max(portions) <= largest
     assert equal(load_file(tmp_path / "bits.safetensors"), whole)
+
+
+# --- adapters ---------------------------------------------------------------------------------------------------------
+
+
+def of_adapter(source: Path, target: Path, layout: str, base: Path = FOLDER) -> dict[str, Tensor]:
+    """Converts an adapter; returns its tensors."""
+    ran("convert", source, target, f"--base={base}", f"--layout={layout}")
+    return load_file(target)
+
+
+@pytest.mark.parametrize("model", ["sd", "sdxl"])
+@pytest.mark.parametrize("case", ["lora_text_r4.kohya", "lora_r4_a8.kohya", "dora_r4_a8.lycoris"])
+def test_an_adapter_goes_to_diffusers_layout_and_back_to_the_bit(
+    case: str, model: str, whole_sdxl: Path, tmp_path: Path
+) -> None:
+    base, source = whole_sdxl if model == "sdxl" else FOLDER, FILES / f"{model}_{case}.safetensors"
+    dotted = of_adapter(source, tmp_path / "a.safetensors", "diffusers", base)
+    flat = of_adapter(tmp_path / "a.safetensors", tmp_path / "b.safetensors", "kohya", base)
+    before = load_file(source)
+    assert flat.keys() == before.keys()
+    for name, tensor in before.items():
+        alike = flat[name].to(tensor.dtype) if name.endswith(".alpha") else flat[name]
+        assert torch.equal(alike.reshape(tensor.shape), tensor), name
+        assert alike.dtype == tensor.dtype
+    assert equal(of_adapter(tmp_path / "b.safetensors", tmp_path / "c.safetensors", "diffusers", base), dotted)
+    written = [(tmp_path / f"{name}.safetensors").read_bytes() for name in "ac"]
+    lengths = [8 + int.from_bytes(each[:8], "little") for each in written]
+    assert written[0][lengths[0] :] == written[1][lengths[1] :]
+
+
+def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path, capsys: Any) -> None:
+    source = tmp_path / "source.safetensors"
+    words = {
+        "ss_tag_frequency": '{"sks": {"sks": 1}}', "modelspec.trigger_phrase": "sks", "modelspec.author": "me",
+        "modelspec.hash_sha256": "0x1", "sshs_model_hash": "1", "sshs_legacy_hash": "12345678", "mezzotint.base": "{}",
+    }  # fmt: skip
+    save_file(load_file(FILES / "sd_lora_r4_a8.kohya.safetensors"), source, words)
+    of_adapter(source, tmp_path / "a.safetensors", "diffusers")
+    of_adapter(tmp_path / "a.safetensors", tmp_path / "b.safetensors", "kohya")
+    for name in "ab":
+        file = tmp_path / f"{name}.safetensors"
+        after = read_metadata(file)
+        kept = {key: value for key, value in words.items() if "hash" not in key}
+        assert {key: after.get(key) for key in kept} == kept
+        assert modelspec.is_sealed(file)
+        assert after["sshs_model_hash"] == after["modelspec.hash_sha256"].removeprefix("0x")
+        assert "sshs_legacy_hash" not in after
+        assert ("lora_adapter_metadata" in after) == (name == "a")
+        assert after["ss_base_model_version"] == "sd_v1"
+    assert "ComfyUI and A1111 do not read diffusers' names" in capsys.readouterr().out
+
+
+def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, capsys: Any) -> None:
+    file = FILES / "sd_lora_r4_a8.diffusers" / "pytorch_lora_weights.safetensors"
+    settings = {"unet.r": 4, "unet.lora_alpha": 8, "unet.use_rslora": True}
+    save_file(load_file(file), tmp_path / "rs.safetensors", {"lora_adapter_metadata": json.dumps(settings)})
+    flat = of_adapter(tmp_path / "rs.safetensors", tmp_path / "a.safetensors", "kohya")
+    assert {float(t) for name, t in flat.items() if name.endswith(".alpha")} == {16.0}
+    of_adapter(file.parent, tmp_path / "b.safetensors", "kohya")
+    assert "the file does not say its alpha" in capsys.readouterr().out
+    ran(
+        "convert", tmp_path / "rs.safetensors", tmp_path / "half.safetensors", f"--base={FOLDER}", "--layout=kohya",
+        "--dtype=fp16",
+    )  # fmt: skip
+    half = load_file(tmp_path / "half.safetensors")
+    assert {t.dtype for n, t in half.items() if not n.endswith("alpha")} == {torch.float16}
+
+
+def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys: Any) -> None:
+    loha, lora = (FILES / f"sd_{name}.safetensors" for name in ("loha_r2_a4.lycoris", "lora_r4_a8.kohya"))
+    out, base = tmp_path / "a.safetensors", f"--base={FOLDER}"
+    uses = "is a LoRA, an adapter of a model, and no model; draw with it: mezzotint sample MODEL --adapter=FILE"
+    folder = FILES / "sd_lora_text_r4.diffusers"
+    refused: list[tuple[list[object], str, str]] = [
+        ([loha, out, base, "--layout=diffusers"], "E1435", "has no place for LoHa"),
+        ([lora, out], "E1406", "a LoRA, an adapter of a model; draw with it: mezzotint sample MODEL --adapter=FILE"),
+        ([folder, out], "E1406", uses),
+        ([lora, out, base], "E1012", "write --layout=diffusers or --layout=kohya"),
+        ([lora, tmp_path / "a", base, "--layout=kohya"], "E1012", "a name that ends in .safetensors"),
+        ([lora, out, "--layout=kohya"], "E1441", "write --base=MODEL"),
+        (
+            [FILES / "sdxl_lora_text_r4.diffusers", out, base, "--layout=kohya"],
+            "E1431",
+            "looks like an adapter of SDXL",
+        ),
+        ([lora, out, "--base=sdxl", "--layout=kohya"], "E1431", "and the model is SDXL"),
+    ]
+    for words, code, said in refused:
+        assert main(["convert", *map(str, words)]) == 2, words
+        complaint = capsys.readouterr().err
+        assert f"error[{code}]" in complaint, (words, complaint)
+        assert said in complaint, (words, complaint)
+        assert not out.exists()

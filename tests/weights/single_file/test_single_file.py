@@ -231,7 +231,7 @@ def test_another_size_asks_for_its_configurations(sd1: Path) -> None:
             "SDXL; family sd trains Stable Diffusion 1.x and 2.x, text to image; write model.family=sdxl",
         ),
         ({"conditioner__embedders__0__model": (1,)}, "SDXL refiner"),
-        ({"unet__lora_down__weight": (1,)}, "LoRA, to be laid over a model; give the model"),
+        ({"unet__lora_down__weight": (1,)}, "LoRA, an adapter of a model; draw with it"),
         ({"control_model__x": (1,)}, "ControlNet"),
         ({"model__diffusion_model__joint_blocks__0": (1,)}, "SD 3"),
         ({"cond_stage_model__transformer__x": ()}, "without text encoder"),

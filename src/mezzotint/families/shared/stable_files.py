@@ -256,6 +256,7 @@ class StableFiles(ModelFiles):
     def _in_folder(cls, settings: ModelSettings, seed: int) -> Self:
         """Opens a folder and checks, from its small files, that it is a model of the family."""
         root = settings.described_by
+        kinds.refuse_adapter(root)
         guess = kinds.of_path(root) if root.exists() else None
         if guess is not None:
             seems = "is" if guess.startswith("a folder without") else "looks like"

@@ -1,13 +1,17 @@
-"""What `convert` and `merge` are asked alike: names of files and what the switches say about them."""
+"""What `convert`, `merge` and the verbs of adapters are asked alike: names of files and what the switches say about
+them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
 from mezzotint.assets import MODELS
+from mezzotint.errors import RecipeError, StorageError, WeightsError
 from mezzotint.recipe.reading.read import locate
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.words import Words
@@ -18,7 +22,8 @@ from mezzotint.weights.folder.components import DTypeName
 @dataclass(frozen=True, slots=True)
 class ConvertArgs:
     """dtype: None keeps every tensor's. ema: what happens to averaged copies in a single file. prediction, config: for
-    files that do not say it. store: where a pickled source is kept as safetensors; None is the usual place."""
+    files that do not say it. store: where a pickled source is kept as safetensors; None is the usual place. base,
+    layout: of an adapter, its model and how it is to be written."""
 
     source: Path
     destination: Path
@@ -27,6 +32,8 @@ class ConvertArgs:
     prediction: Literal["epsilon", "v"] | None = None
     config: Path | None = None
     store: Path | None = None
+    base: Path | None = None
+    layout: Literal["diffusers", "kohya"] | None = None
 
 
 def parse(arguments: Sequence[str]) -> ConvertArgs:
@@ -41,6 +48,8 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         cast('Literal["ignore", "use", "keep"]', line.get("--ema") or "ignore"),
         cast('Literal["epsilon", "v"] | None', line.get("--prediction")),
         config(line),
+        base=line.path("--base"),
+        layout=cast('Literal["diffusers", "kohya"] | None', line.get("--layout")),
     )
 
 
@@ -62,3 +71,28 @@ def config(line: Words) -> Path | None:
     """The folder of configurations, where it was found."""
     path = line.path("--config")
     return None if path is None else locate(path, None, shipped=MODELS)
+
+
+def require_free(destination: Path, verb: str) -> None:
+    """Raises WeightsError E1410 where something is in the way, RecipeError E1012 where there is no folder to write
+    into."""
+    if destination.exists():
+        raise WeightsError(
+            f"{destination}: is already there; {verb} writes over nothing, give another name", code="E1410"
+        )
+    if not destination.absolute().parent.is_dir():
+        raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
+
+
+@contextmanager
+def store_beside(destination: Path) -> Iterator[Path]:
+    """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
+    place = destination.absolute()
+    try:
+        store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
+    except OSError as error:
+        raise StorageError(
+            f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
+        ) from error
+    with store as name:
+        yield Path(name)

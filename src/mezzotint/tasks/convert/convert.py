@@ -7,10 +7,8 @@ can hold, and what is left out is said.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,8 +16,9 @@ from pathlib import Path
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.errors import RecipeError, StorageError, WeightsError
-from mezzotint.tasks.convert.args import ConvertArgs, parse
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.tasks import adapter_files
+from mezzotint.tasks.convert.args import ConvertArgs, parse, require_free, store_beside
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import SIZES, TYPES, TensorInfo
@@ -61,7 +60,8 @@ def run(arguments: Sequence[str]) -> int:
     require_free(args.destination, "convert")
     print(f"{args.source} → {args.destination}")
     with store_beside(args.destination) as store:
-        for line in _convert(replace(args, store=store)):
+        convert = _adapter if args.base is not None or args.layout is not None else _convert
+        for line in convert(replace(args, store=store)):
             print(f"  {line}")
     return 0
 
@@ -78,18 +78,21 @@ def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None, en
     return target
 
 
-@contextmanager
-def store_beside(destination: Path) -> Iterator[Path]:
-    """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
-    place = destination.absolute()
-    try:
-        store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
-    except OSError as error:
-        raise StorageError(
-            f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
-        ) from error
-    with store as name:
-        yield Path(name)
+def _adapter(args: ConvertArgs) -> Iterator[str]:
+    """An adapter into another layout."""
+    assert args.store is not None
+    if args.layout is None or args.destination.suffix != ".safetensors":
+        raise RecipeError(
+            "mezzotint convert: with --base an adapter is written; write --layout=diffusers or --layout=kohya, and a "
+            "name that ends in .safetensors",
+            code="E1012",
+        )
+    base = adapter_files.base_of(args.base, "convert", args.config)
+    adapter = base.read(args.source, args.store)
+    yield from adapter.notes
+    yield from adapter_files.write(
+        args.destination, adapter, base, args.layout, dtype=args.dtype, before=adapter.metadata
+    )
 
 
 def _convert(args: ConvertArgs) -> Iterator[str]:
@@ -204,6 +207,7 @@ class _Opened:
 
 def _opened_folder(args: ConvertArgs) -> _Opened:
     refuse_run(args.source)
+    kinds.refuse_adapter(args.source)
     guess = kinds.of_path(args.source)
     folder = open_folder(args.source) if guess is None else None
     unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
@@ -380,17 +384,6 @@ def _require_whole(
         shapes = components.shapes(network, folder.config(component), where=folder.root / component / "config.json")
         in_file = {name: tuple(tensor.shape) for name, tensor in tensors[component].items()}
         state.require_shapes(source / component if source.is_dir() else source, shapes, in_file)
-
-
-def require_free(destination: Path, verb: str) -> None:
-    """Raises WeightsError E1410 where something is in the way, RecipeError E1012 where there is no folder to write
-    into."""
-    if destination.exists():
-        raise WeightsError(
-            f"{destination}: is already there; {verb} writes over nothing, give another name", code="E1410"
-        )
-    if not destination.absolute().parent.is_dir():
-        raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
 
 
 def _kept(args: ConvertArgs, extras: Extras) -> Extras:

@@ -93,6 +93,12 @@ _PROCESSES = Switch("--processes=N", "as N processes would share the batches")
 _DTYPE = Switch(
     "--dtype=fp16", "fp32, fp16 or bf16; without it every tensor keeps its type", choices=("fp32", "fp16", "bf16")
 )
+_BASE = Switch("--base=MODEL", "of an adapter, the model that it is for: a folder, a file, or one that ships")
+_LAYOUT = Switch(
+    "--layout=kohya",
+    "of an adapter that is written: diffusers or kohya (A1111, ComfyUI)",
+    choices=("diffusers", "kohya"),
+)
 _CHECK = (
     Switch("--json", "one JSON document instead of the page"),
     Switch("--all", "every setting, defaults included"),
@@ -160,6 +166,8 @@ _CONVERT = (
     ),
     Switch("--prediction=v", "epsilon or v, for files that do not say it", choices=("epsilon", "v")),
     Switch("--config=FOLDER", "configurations of a single file of unusual size"),
+    _BASE,
+    _LAYOUT,
 )
 _MERGE = (
     Switch("--weights=A,B", "sum the models up, one weight for each"),
@@ -167,6 +175,16 @@ _MERGE = (
     Switch("--ema=use", "take the averaged copies of later files", choices=("ignore", "use")),
     Switch("--config=FOLDER", "configurations of a first file of unusual size"),
     Switch("--report=FILE.json", "write down where every tensor came from"),
+    _BASE,
+    _LAYOUT,
+)
+_RANK = (
+    Switch("--rank=N", "of the new adapter, the most that a layer gets"),
+    Switch("--share=S", "as small a rank for each layer as leaves out at most this share of its change, such as 0.1"),
+    Switch("--convolutions=N", "the most that convolutions of 3x3 get; --rank without it"),
+    Switch("--dtype=fp16", "fp32, fp16 or bf16", choices=("fp32", "fp16", "bf16")),
+    _LAYOUT,
+    Switch("--config=FOLDER", "configurations of a model's single file of unusual size"),
 )
 _IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is drawn anew"
 _INSTEAD_OF_SAMPLE = {
@@ -254,8 +272,10 @@ VERBS: tuple[Verb, ...] = (
         "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]",
         (
             ("mezzotint sample runs/mine --prompt='a red fox'", "from the run's newest checkpoint"),
-            ("mezzotint sample model/ --file=prompts.txt --seed=1,2 --size=512x768", "a sheet of prompts and seeds"),
-            ("mezzotint sample model/ --adapter=fox.safetensors:0.8 --prompt='a sks fox'", "with an adapter"),
+            (
+                "mezzotint sample model/ --adapter=fox.safetensors:0.8 --file=prompts.txt --seed=1,2",
+                "a sheet of pictures",
+            ),
             (
                 "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6",
                 "begins with a picture (img2img); a strength of 1 leaves little of it",
@@ -267,7 +287,7 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "convert",
-        "turn a model's files into another form: single file, folder, safetensors",
+        "turn files of models and adapters into another form: single file, folder, layout",
         "SOURCE DESTINATION",
         (
             ("mezzotint convert model.safetensors model/", "a single file into a folder that diffusers opens"),
@@ -275,7 +295,7 @@ VERBS: tuple[Verb, ...] = (
                 "mezzotint convert runs/run/exports/step-00001000 mine.safetensors --dtype=fp16",
                 "a folder into one file",
             ),
-            ("mezzotint convert old.ckpt old.safetensors", "a pickle into a file that cannot run code"),
+            ("mezzotint convert fox.safetensors ui.safetensors --base=sdxl --layout=kohya", "an adapter's names"),
         ),
         switches=_CONVERT,
         has_tools=True,
@@ -283,16 +303,40 @@ VERBS: tuple[Verb, ...] = (
     ),
     Verb(
         "merge",
-        "lay trained parts over the model they came from, or sum models up",
+        "lay trained parts and adapters over their model, sum models up, make adapters one",
         "MODEL FILE… DESTINATION",
         (
             ("mezzotint merge sdxl.safetensors unet_1000.ckpt mine.safetensors", "a trained denoiser in its model"),
-            ("mezzotint merge sdxl/ a.ckpt,b.safetensors mine/", "two, left to right: the later wins"),
+            ("mezzotint merge sdxl/ a.safetensors lora.safetensors:0.8 mine/", "left to right; an adapter at 0.8"),
             ("mezzotint merge a/ b/ half.safetensors --weights=0.5,0.5 --dtype=fp16", "a weighted sum of models"),
         ),
         switches=_MERGE,
         has_tools=True,
         names=(2, MANY),
+    ),
+    Verb(
+        "extract",
+        "make an adapter of the difference between two models",
+        "BASE TUNED DESTINATION --rank=N",
+        (
+            ("mezzotint extract sdxl.safetensors tuned.safetensors fox.safetensors --rank=32", "a LoRA of rank 32"),
+            ("mezzotint extract sdxl/ tuned/ fox.safetensors --rank=64 --share=0.2", "less where less does"),
+            ("mezzotint extract sd15/ tuned/ a.safetensors --rank=8 --layout=diffusers --dtype=fp16", "for diffusers"),
+        ),
+        switches=_RANK,
+        names=(3, 3),
+    ),
+    Verb(
+        "resize",
+        "bring an adapter to another rank",
+        "ADAPTER DESTINATION --base=MODEL --rank=N",
+        (
+            ("mezzotint resize big.safetensors small.safetensors --base=sdxl --rank=8", "tells what is left out"),
+            ("mezzotint resize big.safetensors small.safetensors --base=sdxl --rank=64 --share=0.1", "by share"),
+            ("mezzotint resize lokr.safetensors lora.safetensors --base=sd1 --rank=16", "a LoKr as a LoRA"),
+        ),
+        switches=(_BASE, *_RANK),
+        names=(2, 2),
     ),
     Verb(
         "explain",

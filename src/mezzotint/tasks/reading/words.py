@@ -124,6 +124,14 @@ def parse(arguments: Sequence[str], verb: str) -> Words:
     return words
 
 
+def weighted(text: str) -> tuple[Path, float | None]:
+    """`FILE`, or `FILE:0.8` with a strength behind it. A file whose own name ends so comes first."""
+    name, _, number = text.rpartition(":")
+    if not name or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", number) is None or Path(text).expanduser().exists():
+        return Path(text).expanduser(), None
+    return Path(name).expanduser(), float(number)
+
+
 def is_setting(word: str) -> bool:
     """Whether a word sets a path of the recipe, `key=value`, and names nothing."""
     return _SETTING.match(word) is not None

@@ -134,13 +134,10 @@ def _whole(line: Words, name: str, text: str) -> int:
 
 
 def _adapter(line: Words, text: str) -> tuple[Path, float]:
-    """`FILE`, or `FILE:0.8` with the strength behind it."""
-    name, colon, number = text.rpartition(":")
-    has_number = bool(colon) and re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", number) is not None
-    path = Path(name if has_number else text).expanduser()
+    path, strength = words.weighted(text)
     if not path.exists():
         raise line.wrong(f"--adapter: {path} is not there; write --adapter=FILE, or FILE:0.8 with a strength")
-    return path, float(number) if has_number else 1.0
+    return path, 1.0 if strength is None else strength
 
 
 def _weights(line: Words) -> Weights | None:

@@ -69,7 +69,8 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     if (path / "checkpoints").is_dir():
         return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
     model = locate(path, None, shipped=MODELS)
-    is_model = any((model / name).is_file() for name in ("model_index.json", "config.json"))
+    names = ("model_index.json", "config.json", "pytorch_lora_weights.safetensors")  # the last is refused as it opens
+    is_model = any((model / name).is_file() for name in names)
     if is_model or (model.is_file() and model.suffix.lower() in MODEL_FILES):
         return Place("model", model, read_text("schema: 1", word, overrides))
     if path.is_dir():

@@ -21,6 +21,8 @@ _HASH = "modelspec.hash_sha256"
 LEGACY_HASH = "sshs_model_hash"
 """The same hash in kohya's words, without `0x`: by it programs know an adapter again."""
 OPEN = "0x" + "0" * 64
+_OLDER_HASH = "sshs_legacy_hash"
+"""Of some bytes in the middle of the file, which older programs took."""
 _KEPT = ("title", "description", "author", "license", "usage_hint", "tags", "category", "thumbnail", "merged_from")
 
 
@@ -82,6 +84,17 @@ def prediction_of(metadata: Mapping[str, str]) -> Prediction | None:
             return None
 
 
+def opened(metadata: Mapping[str, str]) -> dict[str, str]:
+    """The header's words of another file with its hashes left open, for `seal`."""
+    words = {key: value for key, value in metadata.items() if key != _OLDER_HASH}
+    return words | {key: value for key, value in ((_HASH, OPEN), (LEGACY_HASH, OPEN[2:])) if key in words}
+
+
+def is_open(metadata: Mapping[str, str]) -> bool:
+    """Whether a hash is to be put into a header."""
+    return metadata.get(_HASH) == OPEN or metadata.get(LEGACY_HASH) == OPEN[2:]
+
+
 def seal(path: Path) -> None:
     """Puts the SHA-256 of all tensor content, the bytes after the header, into a file that `describe` left open.
 
@@ -90,10 +103,10 @@ def seal(path: Path) -> None:
     with path.open("r+b") as file:
         length = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(length))
-        assert header["__metadata__"][_HASH] == OPEN, path
+        assert is_open(header["__metadata__"]), path
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-        words = header["__metadata__"] | {_HASH: f"0x{digest}"}
-        words |= {LEGACY_HASH: digest} if LEGACY_HASH in words else {}
+        hashes = {_HASH: f"0x{digest}", LEGACY_HASH: digest}
+        words = header["__metadata__"] | {key: each for key, each in hashes.items() if key in header["__metadata__"]}
         sealed = header | {"__metadata__": dict(sorted(words.items()))}
         text = json.dumps(sealed, separators=(",", ":"), ensure_ascii=False).encode()
         assert len(text) <= length, path  # the same entries in another order; the format pads with spaces

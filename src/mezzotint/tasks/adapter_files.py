@@ -1,0 +1,203 @@
+"""Files of adapters as the verbs take them: the model that they are for, whose layers name theirs, and what is
+written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor
+
+from mezzotint import registry
+from mezzotint.adapters import files, header
+from mezzotint.adapters.extraction import RankRule, Remainder
+from mezzotint.adapters.files import Adapter, Layout
+from mezzotint.adapters.names import LayerName, LayerNames
+from mezzotint.assets import MODELS
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.reading.read import locate
+from mezzotint.recipe.sections.adapter import AdapterSettings
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.convert.args import require_free
+from mezzotint.tasks.reading.words import Words
+from mezzotint.weights import merge
+from mezzotint.weights.files import pickled, tensor_files
+from mezzotint.weights.folder.components import DTYPES, DTypeName
+from mezzotint.weights.model_files import ModelFiles
+from mezzotint.weights.single_file import modelspec
+from mezzotint.weights.single_file.single_file import family_at
+
+
+class Reads(Protocol):
+    """Tensors by the names of a component's files."""
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    tensors: Mapping[str, Tensor]
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        return {name: self.tensors[name] for name in names if name in self.tensors}
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """A model that adapters are for: a folder, a file, or the name of one that ships. settings: its place."""
+
+    settings: ModelSettings
+
+    @classmethod
+    def at(cls, path: Path, config: Path | None = None) -> BaseModel:
+        """The model of a path, told by its small files. Raises WeightsError E1401, E1442 and as headers are read."""
+        place = path if path.exists() else locate(path, None, shipped=MODELS)
+        family = family_at(place)
+        if family is None:
+            raise WeightsError(
+                f"{place}: is no model that is known here; give the folder or the file of the whole model that the "
+                "adapter is for, or the name of one that ships (`mezzotint ls models`)",
+                code="E1442",
+            )
+        return cls(ModelSettings(path=place, family=family, config=config))
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self.settings.path
+
+    @property
+    def family(self) -> type[ModelFamily]:
+        """Its kind."""
+        family: type[ModelFamily] = registry.find("families", self.settings.family).Family
+        return family
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether it is of a kind that comes in one file, whose tensors `weights.merge` reads."""
+        return bool(self.family.spec.layout)
+
+    @cached_property
+    def described(self) -> ModelFiles:
+        """Its configurations, whatever weights there are. Raises WeightsError."""
+        return self.family.files.described(self.settings)
+
+    @cached_property
+    def names(self) -> LayerNames:
+        """Its layers. Raises WeightsError."""
+        return LayerNames(self.described.trainable_shapes())
+
+    def weights(self, store: Path) -> Mapping[str, Reads]:
+        """What reads its tensors, by component. store: for copies of pickles. Raises WeightsError."""
+        if self.is_stable:
+            return merge.open_base(self.path, config=self.settings.config, store=store).source.held
+        opened, folders = self.family.files.of(self.settings), self.family.spec.folders
+        parts = [part for part in opened.spec.trainable if folders[part] in self.names.shapes]
+        return {folders[part]: _Held(opened.network(part).state_dict()) for part in parts}
+
+    def read(self, path: Path, store: Path) -> Adapter:
+        """An adapter for it; a pickled one is read in a process that can do no harm. Raises WeightsError as
+        `files.read`."""
+        return files.read(pickled.readable(files.file_at(path), store), self.names)
+
+
+def base_of(path: Path | None, verb: str, config: Path | None) -> BaseModel:
+    """The model of `--base`. Raises WeightsError E1441 without it."""
+    if path is None:
+        raise WeightsError(
+            f"mezzotint {verb}: the layers of an adapter are named after those of its model; write "
+            "--base=MODEL, a folder, a file or the name of one that ships",
+            code="E1441",
+        )
+    return BaseModel.at(path, config)
+
+
+def is_adapter(path: Path, store: Path) -> bool:
+    """Whether a path is the file of an adapter, or a folder with one, by the names of its tensors. Raises WeightsError
+    for a file that cannot be read."""
+    file = files.file_at(path)
+    return file.is_file() and files.is_adapter(tensor_files.read_header(pickled.readable(file, store)))
+
+
+def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[str, list[LayerName]]]:
+    """Layers of one component that are read together, about `merge.CHUNK` bytes in float32."""
+    portion: list[LayerName] = []
+    held = 0
+    for layer in layers:
+        size = 4 * torch.Size(names.weights[layer]).numel()
+        if portion and (held + size > merge.CHUNK or layer.component != portion[0].component):
+            yield portion[0].component, portion
+            portion, held = [], 0
+        portion, held = [*portion, layer], held + size
+    if portion:
+        yield portion[0].component, portion
+
+
+def rule(line: Words) -> RankRule:
+    """What `--rank`, `--share` and `--convolutions` say. Raises RecipeError E1012."""
+    rank, share = line.whole("--rank", 1), line.number("--share")
+    if rank is None:
+        raise line.wrong("--rank=N is needed, the rank of the new adapter; with --share=S the most that a layer gets")
+    if share is not None and not 0 <= share < 1:
+        raise line.wrong(f"--share is the share of each change that may be left out, from 0 to below 1, got {share:g}")
+    return RankRule(rank, share or 0.0, line.whole("--convolutions", 1))
+
+
+def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
+    """What is left out of each layer, the worst first, and of all."""
+    for row in sorted(rows, key=lambda row: (-row.share, str(row.layer))):
+        yield f"{row.layer}: rank {row.rank}, norm {row.norm:.4g}, left out {row.share:.2%}"
+    ranks = sorted({row.rank for row in rows})
+    whole = sum(row.norm**2 for row in rows) ** 0.5
+    lost = sum((row.norm * row.share) ** 2 for row in rows) ** 0.5
+    yield (
+        f"{len(rows)} layers, rank {' to '.join(map(str, dict.fromkeys((ranks[0], ranks[-1]))))}; of the whole change "
+        f"(norm {whole:.4g}) {lost / whole if whole else 0:.2%} is left out"
+    )
+
+
+def target(line: Words) -> Path:
+    """The last name, where an adapter is written. Raises RecipeError E1012 for another ending, WeightsError E1410 where
+    something is."""
+    path = Path(line.plain[-1]).expanduser()
+    if path.suffix != ".safetensors":
+        raise line.wrong(f"an adapter is written as a file that ends in .safetensors, got {path.name}")
+    require_free(path, line.verb.name)
+    return path
+
+
+def layout(line: Words, otherwise: Layout) -> Layout:
+    """What `--layout` says."""
+    return cast("Layout | None", line.get("--layout")) or otherwise
+
+
+def usual_layout(base: BaseModel) -> Layout:
+    """The layout that most readers of adapters for such a model take."""
+    return "kohya" if base.is_stable else "diffusers"
+
+
+def write(
+    path: Path, adapter: Adapter, base: BaseModel, layout: Layout, *, dtype: DTypeName | None = None,
+    before: Mapping[str, str] | None = None, fingerprints: Mapping[str, str] | None = None,
+) -> Iterator[str]:  # fmt: skip
+    """Writes an adapter and says what came of it.
+
+    before: words of the header that are kept, such as those of the file that it comes from. fingerprints: of the base.
+    Raises as `files.write`.
+    """
+    description = base.described.description(path.stem)
+    words = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
+    words |= {key: value for key, value in modelspec.opened(before or {}).items() if key != files.SETTINGS_KEY}
+    kind = None if dtype is None else DTYPES[dtype]
+    warnings = files.write(
+        adapter, path, base.names, layout, metadata=words, dtype=kind,
+        seal=modelspec.seal if modelspec.is_open(words) else None,
+    )  # fmt: skip
+    parts = ", ".join(f"{len(adapter.of(component))} of {component}" for component in adapter.components)
+    yield f"{len(adapter.modules)} layers ({parts}), {path.stat().st_size:,} bytes in the layout of {layout}"
+    yield from warnings

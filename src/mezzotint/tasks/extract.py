@@ -1,0 +1,124 @@
+"""`mezzotint extract BASE TUNED DESTINATION --rank=N`: the adapter that leads from one model to another, by singular
+values.
+
+Biases, norms and tables of words have no place in an adapter: what differs there is told, and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mezzotint.adapters import extraction
+from mezzotint.adapters.extraction import RankRule, Remainder
+from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.names import LayerName
+from mezzotint.errors import WeightsError
+from mezzotint.tasks import adapter_files
+from mezzotint.tasks.adapter_files import BaseModel, Reads
+from mezzotint.tasks.convert.args import config, dtype, store_beside
+from mezzotint.tasks.reading import words
+from mezzotint.weights import merge
+
+Pair = tuple[Tensor, Tensor]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint extract BASE TUNED DESTINATION --rank=N [switches]`. Returns 0.
+
+    Raises RecipeError E1012 for words it does not know; WeightsError as models are read, E1410 for a destination that
+    is taken, E1444 for models between which no adapter leads, E1451 and E1452 for models of several kinds.
+    """
+    line = words.parse(arguments, "extract")
+    rule, target = adapter_files.rule(line), adapter_files.target(line)
+    first, second = (Path(word).expanduser() for word in line.plain[:2])
+    base = BaseModel.at(first, config(line))
+    layout = adapter_files.layout(line, adapter_files.usual_layout(base))
+    print(f"{second} − {base.path} → {target}")
+    with store_beside(target) as store:
+        before, after = base.weights(store), _tuned(second, base, store)
+        adapter, rows = _extracted(base, before, after, rule)
+        if not rows:
+            raise WeightsError(
+                f"{second}: has the same layers as {base.path}, so that no adapter leads from one to the other; check "
+                "the paths",
+                code="E1444",
+            )
+        fingerprints = {part: base.family.files.of(base.settings).fingerprint(part) for part in _parts(base, adapter)}
+        for text in adapter_files.remainders(rows):
+            print(f"  {text}")
+        for text in _besides(base, before, after):
+            print(f"  {text}")
+    for text in adapter_files.write(
+        target, adapter, base, layout, dtype=dtype(line) or "fp32", fingerprints=fingerprints
+    ):  # fmt: skip
+        print(f"  {text}")
+    return 0
+
+
+def _tuned(path: Path, base: BaseModel, store: Path) -> Mapping[str, Reads]:
+    """What reads the tensors of the second model, whole or in part."""
+    if base.is_stable:
+        opened = merge.open_base(base.path, config=base.settings.config, store=store)
+        return merge.open_other(path, opened, store=store).held
+    other = BaseModel.at(path, base.settings.config)
+    if other.family is not base.family or other.names.shapes != base.names.shapes:
+        raise WeightsError(f"{path}: is a model of another family or size than {base.path}", code="E1452")
+    return other.weights(store)
+
+
+def _extracted(
+    base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads], rule: RankRule
+) -> tuple[Adapter, list[Remainder]]:
+    modules: dict[LayerName, AdapterModule] = {}
+    rows: list[Remainder] = []
+    layers = [layer for layer in base.names.weights if layer.component in before and layer.component in after]
+    for component, portion in adapter_files.portions(layers, base.names):
+        pairs = _read([f"{layer.path}.weight" for layer in portion], before[component], after[component])
+        some, remainders = extraction.extracted(
+            ((layer, *pairs[name]) for layer in portion if (name := f"{layer.path}.weight") in pairs), rule
+        )
+        modules |= some.modules
+        rows += remainders
+    return Adapter(modules), rows
+
+
+def _read(names: Sequence[str], before: Reads, after: Reads) -> dict[str, Pair]:
+    """Tensors that both have. Of two types the wider is rounded to the narrower first, so that a copy in half precision
+    is the same model."""
+    second = after.read(names)
+    first = before.read(list(second))
+    return {name: _alike(first[name], tensor) for name, tensor in second.items() if name in first}
+
+
+def _alike(one: Tensor, other: Tensor) -> Pair:
+    if one.dtype == other.dtype or one.element_size() == other.element_size():
+        return one.float(), other.float()
+    narrow = min(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
+    return one.to(narrow).float(), other.to(narrow).float()
+
+
+def _besides(base: BaseModel, before: Mapping[str, Reads], after: Mapping[str, Reads]) -> Iterator[str]:
+    """What differs and is no layer."""
+    layers = {(layer.component, f"{layer.path}.weight") for layer in base.names.weights}
+    for component, shapes in base.names.shapes.items():
+        rest = [name for name in shapes if (component, name) not in layers]
+        if component not in before or component not in after:
+            yield f"{component}: not in both models"
+            continue
+        pairs = _read(rest, before[component], after[component])
+        differing = [name for name, (one, other) in pairs.items() if not torch.equal(one, other)]
+        if differing:
+            norm = sum(float((pairs[name][1] - pairs[name][0]).square().sum()) for name in differing) ** 0.5
+            yield (
+                f"{component}: {len(differing)} biases, norms and tables differ (norm {norm:.4g}, {differing[0]}), "
+                "which no adapter holds"
+            )
+
+
+def _parts(base: BaseModel, adapter: Adapter) -> list[str]:
+    return [part for part, folder in base.family.spec.folders.items() if folder in adapter.components]

@@ -1,0 +1,66 @@
+"""`mezzotint resize ADAPTER DESTINATION --base=MODEL --rank=N`: an adapter of any kind as a LoRA of another rank, by
+singular values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from mezzotint.adapters import extraction
+from mezzotint.adapters.extraction import Remainder
+from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.names import LayerName
+from mezzotint.tasks import adapter_files
+from mezzotint.tasks.convert.args import config, dtype, store_beside
+from mezzotint.tasks.reading import words
+from mezzotint.weights.folder.components import DTYPES, DTypeName
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint resize ADAPTER DESTINATION --base=MODEL --rank=N [switches]`. Returns 0.
+
+    Raises RecipeError E1012 for words it does not know; WeightsError as `files.read`, E1410 for a destination that is
+    taken, E1441 and E1442 for a base that is not there.
+    """
+    line = words.parse(arguments, "resize")
+    rule, target = adapter_files.rule(line), adapter_files.target(line)
+    source = Path(line.plain[0]).expanduser()
+    base = adapter_files.base_of(line.path("--base"), "resize", config(line))
+    print(f"{source} → {target}")
+    with store_beside(target) as store:
+        adapter = base.read(source, store)
+        for note in adapter.notes:
+            print(f"  {note}")
+        modules: dict[LayerName, AdapterModule] = {}
+        rows: list[Remainder] = []
+        lengthened = [layer for layer, module in adapter.modules.items() if module.is_dora]
+        weights = base.weights(store) if lengthened else {}
+        layers = sorted(adapter.modules, key=lambda layer: layer.component)
+        for component, portion in adapter_files.portions(layers, base.names):
+            names = [f"{layer.path}.weight" for layer in portion if adapter.modules[layer].is_dora]
+            held = weights[component].read(names) if names else {}
+            some = Adapter({layer: adapter.modules[layer] for layer in portion})
+            known = {LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in held.items()}
+            resized, remainders = extraction.resized(some, rule, known, base.names.weights)
+            modules |= resized.modules
+            rows += remainders
+    for text in adapter_files.remainders(rows):
+        print(f"  {text}")
+    if lengthened:
+        print(f"  {len(lengthened)} layers were DoRA; what it makes of this base is now a LoRA, for this base alone")
+    kept = {key: value for key, value in adapter.metadata.items() if not key.startswith("ss_network_")}
+    for text in adapter_files.write(
+        target, Adapter(modules), base, adapter_files.layout(line, adapter.layout), before=kept,
+        dtype=dtype(line) or _type(adapter),
+    ):  # fmt: skip
+        print(f"  {text}")
+    return 0
+
+
+def _type(adapter: Adapter) -> DTypeName:
+    """The type that most of an adapter's tensors have."""
+    counts = Counter(tensor.dtype for module in adapter.modules.values() for tensor in module.tensors.values())
+    common = counts.most_common(1)[0][0]
+    return next((name for name, dtype in DTYPES.items() if dtype == common), "fp32")

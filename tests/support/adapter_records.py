@@ -1,0 +1,51 @@
+"""The records of adapters, the small models that they are for, and what tests of the verbs ask of them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.assets import MODELS
+from mezzotint.cli import main
+
+DATA = Path(__file__).parents[1] / "parity" / "data"
+RECORDS = DATA / "adapters"
+FILES = RECORDS / "files"
+SD = DATA / "diffusers" / "tiny_sd"
+
+
+@pytest.fixture(scope="session")
+def whole_sdxl(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The small SDXL of the records with an autoencoder, which the records have not."""
+    folder = tmp_path_factory.mktemp("records") / "sdxl"
+    shutil.copytree(RECORDS / "tiny_sdxl", folder)
+    shutil.copytree(SD / "vae", folder / "vae")
+    shutil.copy(MODELS / "tiny-sdxl" / "model_index.json", folder)
+    return folder
+
+
+def ran(*words: object) -> None:
+    """Runs a line, which must do what it says."""
+    assert main([str(word) for word in words]) == 0
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    """A model folder's tensors, each with its component in front."""
+    files = [file for component in sorted(folder.iterdir()) for file in component.glob("*.safetensors")]
+    return {f"{file.parent.name}.{name}": t for file in files for name, t in load_file(file).items()}
+
+
+def statistics(weights: Mapping[str, Tensor]) -> Tensor:
+    """Sum, absolute sum, norm and an inner product of each weight in the order of their names, as the records have."""
+    rows = []
+    for name in sorted(weights):
+        flat = weights[name].detach().double().flatten()
+        waves = torch.cos(0.7 * torch.arange(len(flat), dtype=torch.float64) + 1)
+        rows.append(torch.stack((flat.sum(), flat.abs().sum(), flat.norm(), flat @ waves)))
+    return torch.stack(rows)

@@ -1,0 +1,61 @@
+"""The model that an adapter is for, and an adapter where a model is expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapter_records import FILES, SD, ran
+
+from mezzotint.adapters.names import LayerName
+from mezzotint.cli import main
+from mezzotint.errors import WeightsError
+from mezzotint.tasks import adapter_files
+from mezzotint.tasks.adapter_files import BaseModel
+
+
+def test_a_base_is_a_folder_a_file_or_the_name_of_one_that_ships(released: Path, tmp_path: Path) -> None:
+    ran("convert", SD, tmp_path / "one.safetensors")
+    folder, file = BaseModel.at(SD), BaseModel.at(tmp_path / "one.safetensors", SD)
+    assert folder.names.weights == file.names.weights
+    assert not (tmp_path / "store").exists()
+    full = BaseModel.at(Path("sd1")).names.weights
+    assert full[LayerName("unet", "mid_block.attentions.0.transformer_blocks.0.attn2.to_k")] == (1280, 768)
+    clips = BaseModel.at(released / "5x64x64")
+    assert {layer.component for layer in clips.names.weights} == {"transformer"}
+    assert (adapter_files.usual_layout(folder), adapter_files.usual_layout(clips)) == ("kohya", "diffusers")
+
+
+def test_what_is_no_model_is_a_sentence(tmp_path: Path) -> None:
+    for path, code in ((tmp_path, "E1442"), (tmp_path / "nosuch", "E1401")):
+        with pytest.raises(WeightsError) as caught:
+            BaseModel.at(path)
+        assert caught.value.code == code
+
+
+@pytest.mark.parametrize("name", ["sd_lora_r4_a8.kohya.safetensors", "sd_lora_text_r4.diffusers"])
+@pytest.mark.parametrize("verb", ["sample", "check"])
+def test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write(
+    verb: str, name: str, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    place = str(FILES / name)
+    words = [place, "--prompt=x"] if verb == "sample" else ["tiny_cpu", f"model.path={place}", "model.weights=files"]
+    assert main([verb, *words]) == 2
+    complaint = capsys.readouterr().err
+    assert "error[E1406]" in complaint
+    assert "a LoRA, an adapter of a model" in complaint
+    for line in ("sample MODEL --adapter=FILE", "merge MODEL FILE NEW_FILE", "model.adapter.path=FILE", "--base=MODEL"):
+        assert line in complaint
+
+
+def test_layers_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = BaseModel.at(SD).names
+    layers = list(names.weights)
+    monkeypatch.setattr("mezzotint.weights.merge.CHUNK", 1 << 16)
+    portions = list(adapter_files.portions(layers, names))
+    assert [layer for _, portion in portions for layer in portion] == layers
+    assert len(portions) > 5
+    for component, portion in portions:
+        assert {layer.component for layer in portion} == {component}

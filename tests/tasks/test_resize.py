@@ -1,0 +1,65 @@
+"""`mezzotint resize`: another rank, of every kind of adapter, with what that leaves out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from adapter_records import FILES, SD, ran, weights
+from rounding import within
+from safetensors.torch import load_file
+
+from mezzotint.errors import MezzotintError
+from mezzotint.tasks import resize
+from mezzotint.weights.files.tensor_files import read_metadata
+from mezzotint.weights.single_file import modelspec
+
+DORA = FILES / "sd_dora_r4_a8.lycoris.safetensors"
+LOKR = FILES / "sd_lokr_r2_a4_factor4.lycoris.safetensors"
+TEXT = FILES / "sd_lora_text_r4.kohya.safetensors"
+
+
+@pytest.mark.parametrize("adapter", [DORA, LOKR, TEXT], ids=["dora", "lokr", "lora"])
+def test_with_rank_enough_it_does_the_same_to_its_base(adapter: Path, tmp_path: Path, capsys: Any) -> None:
+    ran("resize", adapter, tmp_path / "a.safetensors", f"--base={SD}", "--rank=512")
+    said = capsys.readouterr().out
+    assert "0.00% is left out" in said
+    assert ("layers were DoRA" in said) == (adapter is DORA)
+    for file, folder in ((adapter, "before"), (tmp_path / "a.safetensors", "after")):
+        ran("merge", SD, file, tmp_path / folder)
+    before, after = weights(tmp_path / "before"), weights(tmp_path / "after")
+    for name, tensor in before.items():
+        within(after[name], tensor, roundings=512, name=name)
+
+
+def test_a_smaller_rank_is_in_the_file_and_its_header_and_the_type_stays(tmp_path: Path, capsys: Any) -> None:
+    half = FILES / "sd_lora_r4_a8.kohya.safetensors"
+    ran("resize", half, tmp_path / "a.safetensors", f"--base={SD}", "--rank=2", "--layout=kohya")
+    assert "128 layers, rank 2; of the whole change" in capsys.readouterr().out
+    tensors = load_file(tmp_path / "a.safetensors")
+    downs = {name: t for name, t in tensors.items() if name.endswith("lora_down.weight")}
+    assert len(downs) == 128
+    assert {len(t) for t in downs.values()} == {2}
+    assert {t.dtype for t in downs.values()} == {torch.float16}
+    words, before = read_metadata(tmp_path / "a.safetensors"), read_metadata(half)
+    assert (words["ss_network_dim"], words["ss_network_alpha"]) == ("2", "2")
+    assert {key: words[key] for key in before if not key.startswith("ss_network_")} == {
+        key: value for key, value in before.items() if not key.startswith("ss_network_")
+    }
+    assert modelspec.is_sealed(tmp_path / "a.safetensors")
+
+
+def test_what_cannot_be_resized_is_a_sentence(tmp_path: Path) -> None:
+    refused: list[tuple[list[object], str, str]] = [
+        ([DORA, "--rank=2"], "E1441", "write --base=MODEL"),
+        ([DORA, "--rank=2", f"--base={tmp_path}"], "E1442", "the name of one that ships"),
+        ([DORA, f"--base={SD}"], "E1012", "--rank=N is needed"),
+        ([SD, f"--base={SD}", "--rank=2"], "E1401", "pytorch_lora_weights.safetensors"),
+        ([DORA, "--base=sd1", "--rank=2"], "E1432", "does not fit"),
+    ]
+    for (adapter, *switches), code, said in refused:
+        with pytest.raises(MezzotintError) as caught:
+            resize.run([str(adapter), str(tmp_path / "a.safetensors"), *map(str, switches)])
+        assert (caught.value.code, said in str(caught.value)) == (code, True), (switches, str(caught.value))
