@@ -8,7 +8,6 @@ are those of the released weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import cast
 
 import torch
@@ -115,9 +114,9 @@ class Latte(nn.Module):
             TemporalBlock(c.width, c.num_attention_heads, bias=c.attention_bias, eps=c.norm_eps, factor=factor),
         )
 
-    def pairs(self) -> Iterator[tuple[nn.Module, nn.Module]]:
+    def pairs(self) -> list[tuple[nn.Module, nn.Module]]:
         """A spatial and a temporal block, from the input to the output: units to shard, recompute and compile."""
-        yield from zip(self.transformer_blocks, self.temporal_transformer_blocks, strict=True)
+        return list(zip(self.transformer_blocks, self.temporal_transformer_blocks, strict=True))
 
     def forward(
         self,
