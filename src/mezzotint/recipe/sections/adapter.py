@@ -75,9 +75,8 @@ class AdapterSettings(Section):
         return self.kind != "none" or self.path is not None
 
     def contradictions(self) -> Iterator[str]:
-        fields = type(self).model_fields
-        plain = {name: field.get_default(call_default_factory=True) for name, field in fields.items()}
-        changed = [name for name, value in plain.items() if getattr(self, name) != value]
+        plain = type(self).model_construct()
+        changed = [name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)]
         if not self.is_trained and changed:
             yield f"model.adapter.{changed[0]} is set, and model.adapter.kind is none; write model.adapter.kind=lora"
         if self.path is not None and (
