@@ -235,7 +235,7 @@ def test_gradients_reach_both_encoders_and_the_unused_end_of_the_first_gets_none
     out = tiny.predict(_noised(torch.ones(1, 4, 8, 8), torch.tensor([500])), tiny.condition(text, None))
     out.square().mean().backward()
     idle = {
-        f"{part}/{name}"
+        f"{part}/{name.removeprefix('text_model.')}"
         for part in ENCODERS
         for name, parameter in tiny.parts()[part].named_parameters()
         if parameter.grad is None

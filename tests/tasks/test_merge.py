@@ -17,6 +17,7 @@ from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from mezzotint.cli import main
 from mezzotint.errors import MezzotintError
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
@@ -301,7 +302,10 @@ def test_diffusers_draws_the_same_from_the_merged_folder_and_with_the_adapter(tm
             states = pipeline.text_encoder(ids)[0]
             return pipeline.unet(torch.randn(1, 4, 8, 8, generator=draw), 500, encoder_hidden_states=states).sample  # type: ignore[no-any-return]
 
-    adapter = FILES / "sd_lora_text_r4.diffusers"
+    adapter = tmp_path / "adapter" / "pytorch_lora_weights.safetensors"
+    record = str(FILES / "sd_lora_text_r4.kohya.safetensors")
+    adapter.parent.mkdir()
+    assert main(["convert", record, str(adapter), f"--base={SD}", "--layout=diffusers"]) == 0
     merged(SD, f"{adapter}:0.5", tmp_path / "out")
     drawn = latents(tmp_path / "out")
     assert float((drawn - latents(SD)).abs().max()) > 1e-3

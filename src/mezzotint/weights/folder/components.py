@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -154,10 +154,22 @@ def _described(build: Callable[[], Built], where: Path) -> Built:
 def _file_names(network: Network) -> state.Rename:
     """The network's own name of a file's tensor."""
     if network == "clip_text":
-        from transformers.models.clip.modeling_clip import CLIPTextModel
-
-        return str if hasattr(CLIPTextModel, "text_model") else lambda name: name.removeprefix(_PREFIX)
+        return str if _has_prefix() else lambda name: name.removeprefix(_PREFIX)
     return _modern_attention if network == "vae" else str
+
+
+@cache
+def _has_prefix() -> bool:
+    """Whether the installed transformers has the level `text_model` in a text encoder: its first releases of 5 do."""
+    small = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 1,
+        "vocab_size": 8,
+    }
+    names = state.on_meta(lambda: _construct("clip_text", small)).state_dict()
+    return any(name.startswith(_PREFIX) for name in names)
 
 
 def _modern_attention(name: str) -> str:
