@@ -66,6 +66,18 @@ def test_two_processes_end_as_one_does(shared_world: Any, whole: Path, runtime: 
     assert_alike(tensors_of(world.root / runtime), tensors_of(whole))
 
 
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_what_was_taken_out_of_weights_is_whole_in_every_process(shared_world: Any) -> None:
+    world = shared_world
+    settings = {"model__adapter__kind": "lora", "model__adapter__init": "pissa", "run__save__every": 2}
+    assert world.wait(world.fork("taken", **settings, run__steps=4)) == 0, world.out("taken")
+    for steps in (2, 4):
+        for child in world.fork_group("taken-fsdp", 2, run__runtime="fsdp", **settings, run__steps=steps):
+            assert world.wait(child) == 0, world.out("taken-fsdp")
+    assert_alike(tensors_of(world.root / "taken-fsdp"), tensors_of(world.root / "taken"))
+
+
 def test_only_the_adapter_has_gradients_states_and_a_place_in_checkpoints(whole: Path) -> None:
     tensors = tensors_of(whole)
     trained = {name.removeprefix("w/"): t.numel() for name, t in tensors.items() if name.startswith("w/")}

@@ -184,7 +184,7 @@ def as_module(shape: AdapterShape, path: str, tensors: Mapping[str, Tensor]) -> 
     """The adapter of a layer as files have it. tensors: its parameters by leaf, which it shares where it can."""
     leaves = dict(tensors)
     rank = shape.ranks.get(path, shape.rank)
-    alpha = _alphas(shape).get(path, float(rank if shape.alpha is None else shape.alpha))
+    alpha = float(shape.alphas.get(path, rank if shape.alpha is None else shape.alpha))
     kind: Kind = "lora" if shape.method in ("lora", "rslora", "dora") else shape.method  # type: ignore[assignment]
     if MAGNITUDE in leaves:
         up = leaves["lora_up.weight"]

@@ -28,8 +28,9 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.model_files import ModelFiles
 
 V = TypeVar("V", int, float)
-START = "start/"
-"""Before the names of factors that were taken out of the weights, in checkpoints."""
+START = "start."
+"""Before the names of factors that were taken out of the weights, in checkpoints. Every process holds them whole: they
+are not called like parameters, of which it may hold rows."""
 
 
 @dataclass
@@ -175,9 +176,9 @@ def _layers(words: Iterable[str], names: LayerNames, folders: Mapping[str, str])
         parts, rest = _parts_of(word, folders)
         failures = []
         for part in parts:
-            wanted = rest if rest in get_args(targets.Preset) else [rest]
+            which = rest if rest in get_args(targets.Preset) else [rest]
             try:
-                chosen[part] |= {layer.path for layer in targets.chosen(names, folders[part], wanted)}
+                chosen[part] |= {layer.path for layer in targets.chosen(names, folders[part], which)}
             except WeightsError as error:
                 failures.append(error)
         if len(failures) == len(parts):

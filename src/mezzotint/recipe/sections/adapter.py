@@ -24,8 +24,7 @@ class AdapterSettings(Section):
     the extra `adapters`."""
 
     rank: Annotated[PositiveInt, NEVER] = 16
-    """The inner dimension: 4 to 16 teach a subject, 16 to 64 a style, 128 nearly what full training does. The file
-    grows with it."""
+    """The inner dimension. A larger one can learn more; file, gradients and optimizer states grow with it."""
 
     alpha: Annotated[PositiveFloat | None, NEVER] = None
     """Strength in multiples of the rank: the change is multiplied by alpha / rank. None is each layer's rank, so that
@@ -63,7 +62,8 @@ class AdapterSettings(Section):
 
     path: Annotated[InputPath | None, FREE] = None
     """An adapter to go on from, of ours or of another program: .safetensors in diffusers' or kohya's layout, or a
-    folder with one. Kind, layers, ranks and alphas are its own; `kind` may be left out."""
+    folder with one. Kind, layers, ranks and alphas are its own; `kind` may be left out. A run that goes on reads it
+    again and knows it by its content."""
 
     trigger: Annotated[str, FREE] = ""
     """The word or words that call up what was trained. They are written into the files, where picture programs show

@@ -333,15 +333,15 @@ def allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch:
 
 def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
     """Where everything lies."""
-    lines = [f"done. {folder.path}"]
+    lines, what = [f"done. {folder.path}"], "adapter" if recipe.model.has_adapter else "model"
     own = [path for path in exports if path != recipe.run.export.folder]
     averages = [path for path in own if path.stem.endswith("-ema") or "_ema" in path.name]
     if averages and len(averages) < len(own):  # the one to use first
-        lines += [f"  model        {path} (the average of the weights, usually the better one)" for path in averages]
+        lines += [f"  {what:13}{path} (the average of the weights, usually the better one)" for path in averages]
         lines += [f"  or           {path} (the weights of the last step)" for path in own if path not in averages]
         lines += [f"  copied to    {path}" for path in exports if path not in own]
     else:
-        lines += [f"  model        {path}" for path in exports]
+        lines += [f"  {what:13}{path}" for path in exports]
     lines += [f"  report       {path}" for path in report]
     if (folder.samples / "grid.png").exists():
         lines.append(f"  samples      {folder.samples / 'grid.png'}")
