@@ -249,8 +249,7 @@ SIZES = {
     "float32 sums": (
         {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "fp32"}, 128, 4),
     "adafactor, recomputed": (
-        {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adafactor"},
-         "run__recompute": {"enabled": True}}, 256, 2),
+        {"optim__optimizer": {"kind": "adafactor"}, "run__recompute": {"enabled": True}}, 256, 8),
 }  # fmt: skip
 
 
@@ -268,7 +267,8 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
     counted = memory_of(Outline(wanted), {Size(side, side): samples})
     assert counted.parts[0].parameters > 100e6
     task = [wanted.model_dump(mode="json", by_alias=True), side, samples]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    # each tensor has pages of its own, which go back when it is freed: malloc keeps up to a third more for later
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_MMAP_THRESHOLD_": "131072"}
     done = subprocess.run([sys.executable, __file__, json.dumps(task)], env=env, capture_output=True, text=True)
     real = json.loads(done.stdout)
     assert real["weights"] == pytest.approx(counted.weights + counted.masters, rel=0.02)
@@ -280,7 +280,8 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
 
 def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     """Two real steps. weights, gradients, states: bytes of the tensors that lie there; opened, peak: what the process
-    takes at most until the model is open, and in the steps, as the kernel counts it."""
+    takes at most until the model is open, and in the steps, as the kernel counts it. A step has two micro-batches: the
+    gradients of the first lie there while the second has its activations."""
     torch.set_num_threads(1)
     wanted = Recipe.model_validate(tree)
     torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # what libraries take for themselves
@@ -290,7 +291,7 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     model = assemble.open_model(wanted, assemble.open_files(wanted), runtime, resolved)
     real = {"opened": memory_of_this_process("VmHWM") - before}
     batch = batch_of(torch.zeros(samples, 4, side // 8, side // 8), None)
-    steps = [step_batches([batch], number) for number in range(2)]
+    steps = [step_batches([batch, batch], number) for number in range(2)]
     trainer = Trainer(model, steps, runtime, RunHost(), resolved, Progress(last_step=2))
     apply = model.update.apply
 
