@@ -247,7 +247,7 @@ def accepts(words: list[str]) -> None:
             assert (
                 not rest
                 or sample_args.parse(
-                    [word for word in words[1:] if not word.startswith(("--file=", "--adapter="))]
+                    [word for word in words[1:] if not word.startswith(("--file=", "--adapter=", "--embedding="))]
                 ).place
             )
         case "convert":

@@ -322,6 +322,15 @@ CODES: dict[str, str] = {
     "install mezzotint[video]` brings them: PyAV for clips, ftfy and Beautiful Soup for captions that are cleaned.",
     "E1467": "PyAV can write neither H.264 nor MPEG-4 here, so that no clip can be written. The wheels of `av` bring "
     "both; a build of one's own may have been made without encoders.",
+    "E1470": "A new word of `model.tokens` is a token of the model's tokenizer already, so that its row would be "
+    "shared with every caption that has the word. Choose one that is no word: angle brackets are usual.",
+    "E1471": "A file of `model.tokens.files` or of --embedding holds no new word: it has other tensors than one table "
+    "of rows for each text encoder, or is of a model with another number of them. Of SDXL diffusers writes two files, "
+    "which are given as their folder.",
+    "E1472": "The rows of a new word are of another width than the model's text encoders: it was learned for another "
+    "kind of model. 768 is SD 1.x, 1024 SD 2.x, 768 and 1280 together SDXL.",
+    "E1473": "`model.tokens` brings new words, and this family of models reads captions in another way than CLIP, with "
+    "no table of words to add to. Families sd and sdxl take new words.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

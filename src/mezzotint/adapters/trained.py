@@ -54,7 +54,7 @@ class TrainedAdapter:
         """The adapter that a recipe asks for. Raises WeightsError E1437 for layers that are nowhere, E1440 for a file
         of another kind, and what reading the file raises."""
         names, settings = LayerNames(model_files.trainable_shapes()), model.adapter
-        folders = {part: model_files.spec.folders[part] for part in model.train}
+        folders = {part: model_files.spec.folders[part] for part in model.adapted}
         if settings.path is not None:
             begun = files.read(settings.path, names)
             return cls(settings, names, folders, _shapes_of(begun, model, folders), begun)
@@ -228,8 +228,8 @@ def _shapes_of(begun: Adapter, model: ModelSettings, folders: Mapping[str, str])
     if other or lacking:
         what = f"changes {', '.join(begun.components)}"
         raise WeightsError(
-            f"model.adapter.path: {model.adapter.path} {what}, and model.train is {', '.join(model.train)}; train the "
-            "same parts",
+            f"model.adapter.path: {model.adapter.path} {what}, and model.train is {', '.join(model.adapted)}; train "
+            "the same parts",
             code="E1440",
         )
     shapes = {part: networks.shape_of(begun.of(folders[part]), model.adapter.factor) for part in folders}

@@ -111,6 +111,20 @@ class ModelFamily(ABC):
         WeightsError E1409 where that cannot be."""
         raise WeightsError("model.clip_skip has no meaning for this family of models; leave it out", code="E1409")
 
+    def add_words(self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Makes the loaded text encoders know new words; `parts()` has their rows as "tokens" from now on. Of families
+        that train "tokens".
+
+        words: new words, and the words they begin as, with `vectors` tokens each. rows: of further words, (n, D) by
+        text encoder. Raises WeightsError E1470 for a word that is a token already, E1472 for rows of other encoders.
+        """
+        raise AssertionError("this family has no new words")
+
+    def rows_of_words(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+        """The rows (n, D) of each new word by text encoder; none without. weights: trained tensors by
+        `part/parameter`, which take the place of the loaded ones."""
+        return {}
+
     def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
         """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
         return tuple(0 for _ in captions)

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from mezzotint import registry
 from mezzotint.recipe.base import FREE, S, Section, with_values
+from mezzotint.recipe.sections import tokens
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
@@ -72,6 +73,10 @@ class Recipe(Section):
                 f"model.train includes {encoders[0]}; "
                 "set data.cache.text=false or train the denoiser alone"
             )
+        elif self.data.cache.text and self.model.tokens.are_there:
+            yield "data.cache.text knows no new words, and model.tokens brings some; set data.cache.text=false"
+        if tokens.PART in self.model.train and self.run.export.parts == "trained":
+            yield "run.export.parts=trained is about a model's own parts, and new words are none of them; leave it out"
         yield from self._with_adapter()
         yield from self._unshared()
         if self.optim.in_backward:

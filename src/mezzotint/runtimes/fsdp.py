@@ -70,8 +70,10 @@ class Runtime(Processes):
         )
         own = {id(p): f"{name}/{at}" for name, part in parts.items() for at, p in part.named_parameters()}
         places = {name: own[id(parameter)] for name, parameter in trained.items()}
+        own_of_moved = {id(p) for name in moved for p in parts[name].parameters()}
         for block in blocks:
-            self._shard(list(block), policy)
+            if any(id(p) in own_of_moved for module in block for p in module.parameters()):
+                self._shard(list(block), policy)
         for name in moved:
             self._roots.append(self._shard([parts[name]], policy))
         self._units = [unit for name in moved for unit in parts[name].modules() if isinstance(unit, FSDPModule)]

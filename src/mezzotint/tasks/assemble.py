@@ -30,12 +30,13 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
@@ -47,7 +48,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
-from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files import fingerprint, new_words
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 
@@ -216,10 +217,12 @@ def _within(recipe: Recipe, timeline: Timeline) -> int:
 def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
     """The fingerprints of the parts that stay as they are, in whole, as beside an adapter, or, with `model.freeze` and
     `model.last_layers`, perhaps in part; and of the file that an adapter begins with."""
+    words = recipe.model.tokens.files
     in_part = recipe.model.freeze or recipe.model.last_layers is not None or recipe.model.has_adapter
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
     begun = recipe.model.adapter.path
     own = {} if begun is None else {"adapter": fingerprint.of_file(adapter_files.file_at(begun))}
+    own |= {f"word {word}": new_words.fingerprint_of(path) for word, path in words.items()}
     return {part: files.fingerprint(part) for part in sorted(frozen)} | own
 
 
@@ -397,11 +400,30 @@ def what_is_trained(
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
     by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
-    trained = trained_parameters(family.parts(), recipe.model, files.spec.trainable)
+    add_new_words(recipe, files, family)
+    trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
+    trained = trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:
         return trained, None
-    adapter = TrainedAdapter.of(recipe.model, files)
-    return adapter.put_on(family.parts(), recipe.run.seed, values=values), adapter
+    adapter, of_words = TrainedAdapter.of(recipe.model, files), f"{PART}/"
+    words = {name: parameter for name, parameter in trained.items() if name.startswith(of_words)}
+    return adapter.put_on(family.parts(), recipe.run.seed, values=values) | words, adapter
+
+
+def add_new_words(recipe: Recipe, files: ModelFiles, family: ModelFamily) -> None:
+    """Makes the loaded text encoders know the words of `model.tokens`. Raises RecipeError E1473 for a family that takes
+    none, WeightsError E1470 to E1472 and what reading files raises."""
+    settings = recipe.model.tokens
+    if not settings.are_there:
+        return
+    if not files.spec.has_new_words:
+        taking = " and ".join(spec.name for spec in specs() if spec.has_new_words)
+        raise RecipeError(
+            f"model.tokens: model.family={recipe.model.family} takes no new words, {taking} do; leave it out",
+            code="E1473",
+        )
+    rows = {word: new_words.read(path, family.text_parts) for word, path in settings.files.items()}
+    family.add_words(settings.words, settings.vectors, rows)
 
 
 def _cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:

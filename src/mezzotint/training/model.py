@@ -14,6 +14,7 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.recipe.sections.optim import OptimSettings
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.stages import Batch
 from mezzotint.training.precision.attention import Attention
 from mezzotint.training.precision.policy import LossScale, Precision
@@ -42,8 +43,8 @@ class TrainableModel:
 
     @property
     def trains_text(self) -> bool:
-        """Whether a text encoder is trained."""
-        return any(group.part in self.family.text_parts for group in self.update.groups)
+        """Whether a text encoder or a new word of one is trained."""
+        return any(group.part in (*self.family.text_parts, PART) for group in self.update.groups)
 
     def drawing(self, seed: int, step: int, positions: Tensor, device: torch.device) -> AbstractContextManager[None]:
         """Surrounds forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""

@@ -178,12 +178,11 @@ def _adapter(names: Collection[str]) -> OtherKind | None:
     if any(".hada_w1" in n or ".lokr_w" in n for n in names):
         return OtherKind("a LoHa or LoKr, an adapter of a model", _USES)
     if "emb_params" in names or "string_to_param" in names or any(n.startswith("clip_l") for n in names):
-        what = "a textual inversion, a new word for a model"
-    elif any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
-        what = "a ControlNet, which steers a model"
-    else:
-        return None
-    return OtherKind(what, "give the model it belongs to")
+        remedy = """give the model it belongs to, and model.tokens.files={"<word>": FILE}"""
+        return OtherKind("a textual inversion, a new word for a model", remedy)
+    if any(n.startswith(("control_model.", "controlnet_cond_embedding.")) for n in names):
+        return OtherKind("a ControlNet, which steers a model", "give the model it belongs to")
+    return None
 
 
 def _other_model(names: Collection[str]) -> OtherKind | None:

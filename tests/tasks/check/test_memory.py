@@ -228,6 +228,15 @@ def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny
     assert memory_of(outline, {SQUARE: 2}).gradients == (2 + 4) * largest
 
 
+def test_new_words_are_all_that_has_gradients_and_the_encoders_pass_counts(tiny: Path) -> None:
+    words = {"model__tokens__words": {"<toy>": "a"}, "model__tokens__vectors": 3}
+    alone = memory_of(Outline(recipe(tiny, model__train=["tokens"], **words)), {SQUARE: 2})
+    beside = memory_of(Outline(recipe(tiny, model__train=["denoiser", "tokens"], **words)), {SQUARE: 2})
+    plain = memory_of(Outline(recipe(tiny)), {SQUARE: 2})
+    assert alone.gradients == 3 * 32 * 4 == beside.gradients - plain.gradients
+    assert beside.activations[SQUARE].kept > plain.activations[SQUARE].kept
+
+
 def test_parts_are_read_whole_before_they_are_made_smaller(tiny: Path) -> None:
     """Of a text encoder in bf16 that is frozen, beside a denoiser of which next to nothing is trained."""
     small = {

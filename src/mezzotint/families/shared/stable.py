@@ -16,7 +16,10 @@ from torch import Tensor, nn
 from mezzotint import fault_injection
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, ModelFamily, like_parameters, whole_state
+from mezzotint.families.shared import new_words
+from mezzotint.families.shared.new_words import NewWords
 from mezzotint.families.shared.stable_files import StableFiles, require_layers
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.folder import scheduler_file
@@ -50,6 +53,35 @@ class StableFamily(ModelFamily):
         self._clip_skip = files.settings.clip_skip
         self._scale, self._shift = files.scaling
         self._tokenizers: dict[str, Any] = {}
+        self._words: NewWords | None = None
+
+    def add_words(self, words: Mapping[str, str], vectors: int, rows: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """See ModelFamily. Raises WeightsError E1470, E1472."""
+        encoders = [part for part in self.text_parts if part in self._parts]
+        known = {part: self._part(part).get_input_embeddings().weight.detach() for part in encoders}
+        for word, own in rows.items():
+            require_fitting(word, {part: tuple(one.shape) for part, one in own.items()}, known)
+        counts = dict.fromkeys(words, vectors) | {word: len(next(iter(own.values()))) for word, own in rows.items()}
+        begun: dict[str, list[Tensor]] = {part: [] for part in encoders}
+        for part, table in known.items():
+            for words_begun in words.values():
+                tokens = new_words.tokens_of(self._tokenizer(part), words_begun)
+                begun[part] += [table[[tokens[number % len(tokens)] for number in range(vectors)]]]
+            begun[part] += [own[part].to(table) for own in rows.values()]
+        added = NewWords(counts, {part: torch.cat(each) for part, each in begun.items()})
+        for part in encoders:
+            tokenizer = self._tokenizer(part)
+            first = new_words.add_to_tokenizer(tokenizer, added, f"the tokenizer of {part}")
+            new_words.put_on(self._part(part), part, added, first, tokenizer.eos_token_id)
+        self._words = added
+        self._parts = {**self._parts, "tokens": added}
+
+    def rows_of_words(self, weights: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+        """See ModelFamily."""
+        if self._words is None:
+            return {}
+        rows = {part: weights.get(f"tokens/{part}", own.detach()) for part, own in self._words.named_parameters()}
+        return {word: self._words.rows_of(word, rows) for word in self._words.counts}
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:
@@ -83,7 +115,7 @@ class StableFamily(ModelFamily):
         by_part = []
         for part in self.text_parts:
             room = self._lengths[part]
-            ids = self._tokenizer(part)(list(captions), verbose=False).input_ids
+            ids = self._tokenizer(part)(self._written_out(captions), verbose=False).input_ids
             by_part.append([max(0, len(i) - room) for i in ids])
         return tuple(max(lost) for lost in zip(*by_part, strict=True))
 
@@ -153,13 +185,33 @@ class StableFamily(ModelFamily):
     def _tokens(self, part: str, captions: Sequence[str]) -> Tensor:
         """(B, L) int64 on the device of a text encoder; what does not fit is cut off."""
         tokens = self._tokenizer(part)(
-            list(captions), padding="max_length", max_length=self._lengths[part], truncation=True, return_tensors="pt"
+            self._written_out(captions),
+            padding="max_length",
+            max_length=self._lengths[part],
+            truncation=True,
+            return_tensors="pt",
         )
         return cast(Tensor, tokens.input_ids).to(next(self._part(part).parameters()).device)
+
+    def _written_out(self, captions: Sequence[str]) -> list[str]:
+        return [self._words.in_text(caption) for caption in captions] if self._words else list(captions)
 
     def _replaced(self, files: StableFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
         state = whole_state(files, self._parts, weights, part)
         return Replaced(files.spec.networks[part], state, files.configs[part])
+
+
+def require_fitting(word: str, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Tensor]) -> None:
+    """Raises WeightsError E1472 where a word's rows are for other text encoders than these. known: token tables by
+    encoder."""
+    if shapes.keys() != known.keys() or any(shapes[part][1] != table.shape[1] for part, table in known.items()):
+        of_file = ", ".join(f"{part} of width {shape[1]}" for part, shape in shapes.items())
+        of_model = ", ".join(f"{part} of width {table.shape[1]}" for part, table in known.items())
+        raise WeightsError(
+            f"model.tokens.files: {word} was learned for {of_file}, and this model has {of_model}; it belongs to "
+            "another kind of model",
+            code="E1472",
+        )
 
 
 def _as_it_is(module: nn.Module) -> torch.autocast:

@@ -30,8 +30,9 @@ class FamilySpec:
 
     trains: its models, for messages. called: the same in a word or two. networks: of each part, by the names in
     `weights/folder/components.py`. folders: of each part, in diffusers' layout. tokenizers: of each text encoder, its
-    tokenizer's folder. trainable: parts that can be trained. latent_scale: between the autoencoder's latents and the
-    denoiser's, where no file says it. refuses: settings of `model` that have no meaning here, with the reason.
+    tokenizer's folder. trainable: parts that can be trained. has_new_words: whether its text encoders take new words.
+    latent_scale: between the autoencoder's latents and the denoiser's, where no file says it. refuses: settings of
+    `model` that have no meaning here, with the reason.
     settings: the section `model.NAME`, which this family alone has.
     layout: of its models in one file, in `weights/layouts`; "" where none come so.
     file_styles: how parts of a model are written as one file: "safetensors", "mindspore". advice: whose advice holds
@@ -47,6 +48,7 @@ class FamilySpec:
     folders: Mapping[str, str]
     tokenizers: Mapping[str, str]
     trainable: tuple[str, ...] = ("denoiser",)
+    has_new_words: bool = False
     latent_scale: float = 1.0
     refuses: Mapping[str, str] = field(default_factory=dict)
     settings: type[Section] | None = None

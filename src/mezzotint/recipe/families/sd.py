@@ -22,6 +22,7 @@ SPEC = FamilySpec(
     folders={"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     trainable=("denoiser", "text_encoder"),
+    has_new_words=True,
     latent_scale=0.18215,
     refuses={
         "text_encoder": "the text encoder lies in the model's own folder",

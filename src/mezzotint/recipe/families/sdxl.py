@@ -31,6 +31,7 @@ SPEC = FamilySpec(
     },
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
     trainable=("denoiser", "text_encoder", "text_encoder_2"),
+    has_new_words=True,
     latent_scale=0.13025,
     refuses={
         "text_encoder": "its text encoders lie in the model's own folder",

@@ -12,7 +12,9 @@ from pydantic.fields import FieldInfo
 from mezzotint import registry
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, InputPath, ModelPath, Section, as_list
 from mezzotint.recipe.families import base as families
+from mezzotint.recipe.sections import tokens
 from mezzotint.recipe.sections.adapter import AdapterSettings
+from mezzotint.recipe.sections.tokens import TokenSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Paths = Annotated[tuple[InputPath, ...], BeforeValidator(as_list)]
@@ -79,8 +81,8 @@ class ModelSettings(Section):
     this many more; its pooled text is that of the last layer in any case."""
 
     train: Annotated[Names, NEVER] = ("denoiser",)
-    """The parts that are trained, of `denoiser`, `text_encoder` and, of SDXL, `text_encoder_2`. All others are frozen.
-    A trained text encoder refuses a text cache."""
+    """The parts that are trained, of `denoiser`, `text_encoder`, of SDXL `text_encoder_2`, and `tokens`, the new words
+    of `model.tokens`. All others are frozen. A trained text encoder refuses a text cache, and so do new words."""
 
     last_layers: Annotated[PositiveInt | None, NEVER] = None
     """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and
@@ -94,6 +96,9 @@ class ModelSettings(Section):
 
     adapter: AdapterSettings = AdapterSettings()
     """An adapter that is trained in the place of the parts' own weights."""
+
+    tokens: TokenSettings = TokenSettings()
+    """New words, textual inversion."""
 
     attention: Annotated[Literal["auto", "flash", "efficient", "cudnn", "math", "slice", "xformers"], ALLOW] = "auto"
     """Which kernel computes attention. `auto` lets torch choose (EveryDream2's `sdp`); `math` is the plain formula,
@@ -133,6 +138,15 @@ class ModelSettings(Section):
                 "model.over lays files over the plain weights of a model, and model.weights=random and "
                 "model.ema_weights=use have none; leave one of them out"
             )
+        if tokens.PART in self.train and not self.tokens.are_there:
+            yield (
+                "model.train names tokens, and model.tokens brings no new word; write "
+                'model.tokens.words={"<toy>": toy}, a new word and what it begins as'
+            )
+        if self.tokens.words and tokens.PART not in self.train:
+            yield "model.tokens.words are new and nothing trains them; write model.train=[tokens], beside other parts"
+        if self.has_adapter and self.train == (tokens.PART,):
+            yield "model.adapter changes no tokens; add denoiser to model.train, or leave the adapter out"
         if self.has_adapter and (self.freeze or self.last_layers is not None):
             name = "freeze" if self.freeze else "last_layers"
             yield f"model.{name} is for the model's own weights; of an adapter, name layers in model.adapter.targets"
@@ -158,8 +172,13 @@ class ModelSettings(Section):
 
     @property
     def trained_encoders(self) -> tuple[str, ...]:
-        """The text encoders among the parts that are trained."""
-        return tuple(part for part in self.train if part.startswith("text_encoder"))
+        """The text encoders among the parts that are trained, and new words, which are theirs."""
+        return tuple(part for part in self.train if part.startswith("text_encoder") or part == tokens.PART)
+
+    @property
+    def adapted(self) -> tuple[str, ...]:
+        """The trained parts that an adapter is put on."""
+        return tuple(part for part in self.train if part != tokens.PART)
 
 
 for _spec in families.specs():

@@ -18,6 +18,7 @@ from mezzotint.data.schedule.plan import Timeline, plan
 from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.shapes import Size, latent_size
 from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.assemble import Caches, Dataset
@@ -209,6 +210,8 @@ def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> 
     of_file = DTYPES[export.single_file_dtype or export.dtype].itemsize
     if recipe.model.has_adapter:
         return sum(part.trained for part in memory.parts) * of_folder * (2 if export.adapter == "both" else 1)
+    if recipe.model.train == (PART,):
+        return 2 * sum(part.trained for part in memory.parts) * of_folder
     trained_file = sum(numbers[part] for part in recipe.model.train) * of_file
     if export.parts == "trained":
         return trained_file

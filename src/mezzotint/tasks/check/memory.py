@@ -278,8 +278,8 @@ class Outline:
         return self.objective.loss(predicted, noised, weight).total
 
     def _frozen_text(self, samples: int) -> TextEmbedding | None:
-        """None when the text encoder is trained, so that its own pass counts."""
-        if set(self.family.text_parts) & set(self.recipe.model.train):
+        """None when the text encoder or a new word is trained, so that its own pass counts."""
+        if self.recipe.model.trained_encoders:
             return None
         with torch.no_grad():
             return self._said(samples)

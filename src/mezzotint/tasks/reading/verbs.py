@@ -152,6 +152,12 @@ _SAMPLE = (
         aliases=("--lora",),
         repeats=True,
     ),
+    Switch(
+        "--embedding=WORD=FILE",
+        "a new word and its file (textual inversion), such as '<toy>=learned_embeds.safetensors'; several, one each",
+        aliases=("--textual-inversion",),
+        repeats=True,
+    ),
     Switch("--frames=N", "of models that draw clips", setting="sample.clip.frames"),
     Switch("--rate=FPS", "frames a second of a clip's file", setting="sample.clip.rate"),
     Switch("--out=FOLDER", "where the pictures go; without it a new folder in samples/"),

@@ -68,6 +68,8 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         if text is not None:
             several = switch.name == "--guidance" and "," in text
             overrides.append(f"{switch.setting}=[{text}]" if several else f"{switch.setting}={text}")
+    brought = dict(_embedding(line, text) for text in line.all("--embedding"))
+    overrides += [f"model.tokens.files={json.dumps(brought, ensure_ascii=False)}"] if brought else []
     return SampleArgs(
         place=places[0],
         overrides=tuple(overrides),
@@ -138,6 +140,14 @@ def _adapter(line: Words, text: str) -> tuple[Path, float]:
     if not path.exists():
         raise line.wrong(f"--adapter: {path} is not there; write --adapter=FILE, or FILE:0.8 with a strength")
     return path, 1.0 if strength is None else strength
+
+
+def _embedding(line: Words, text: str) -> tuple[str, str]:
+    word, equals, name = text.partition("=")
+    path = Path(name).expanduser()
+    if not (word and equals and path.exists()):
+        raise line.wrong(f"--embedding: {text!r} is not a word and a file that is there; write '<toy>=FILE'")
+    return word, str(path.resolve())
 
 
 def _weights(line: Words) -> Weights | None:

@@ -21,10 +21,11 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks.assemble import family_class, open_files
+from mezzotint.tasks.assemble import add_new_words, family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
@@ -33,7 +34,7 @@ from mezzotint.tasks.train.train import folder_of
 from mezzotint.training import state
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
-from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files import fingerprint, new_words
 from mezzotint.weights.files.fingerprint import of_values
 from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file.single_file import family_at
@@ -134,8 +135,11 @@ def open_model(
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = family_class(recipe).load(files)
+    add_new_words(recipe, files, family)
     parts = family.parts()
-    identity: dict[str, str] = {part: files.fingerprint(part) for part in parts}
+    identity: dict[str, str] = {part: files.fingerprint(part) for part in parts if part != PART}
+    for word, path in recipe.model.tokens.files.items():
+        identity[f"word {word}"] = new_words.fingerprint_of(path)
     facts: dict[str, str] = {}
     if source.checkpoint is not None:
         facts = _overlay(family, source.checkpoint, weights, recipe, files)
@@ -172,7 +176,10 @@ def _overlay(
     if recipe.model.has_adapter:
         trained = TrainedAdapter.of(recipe.model, files)
         kept = {name: t for name, t in restored.tensors.items() if name.startswith(START)}
-        adapter = trained.as_file(chosen, kept)
+        words = {name: tensor for name, tensor in chosen.items() if name.startswith(f"{PART}/")}
+        adapter = trained.as_file({name: tensor for name, tensor in chosen.items() if name not in words}, kept)
+        if words:
+            _copy(family, words, checkpoint)
         for part, component in trained.folders.items():
             merging.merge_into(family.parts()[part], component, [(adapter, 1.0)])
     else:

@@ -16,6 +16,7 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
@@ -333,7 +334,8 @@ def allowing(recipe: Recipe, paths: Sequence[str], words: Sequence[str], launch:
 
 def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], report: Sequence[Path]) -> list[str]:
     """Where everything lies."""
-    lines, what = [f"done. {folder.path}"], "adapter" if recipe.model.has_adapter else "model"
+    words = "new words" if recipe.model.train == (PART,) else "model"
+    lines, what = [f"done. {folder.path}"], "adapter" if recipe.model.has_adapter else words
     own = [path for path in exports if path != recipe.run.export.folder]
     averages = [path for path in own if path.stem.endswith("-ema") or "_ema" in path.name]
     if averages and len(averages) < len(own):  # the one to use first

@@ -3,6 +3,7 @@ of it alone."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +18,12 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import ExportSettings
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import DTYPES
 from mezzotint.training.trainer import Trainer
-from mezzotint.weights.files import mindspore
+from mezzotint.weights.files import mindspore, new_words
 from mezzotint.weights.single_file import modelspec
 
 
@@ -84,17 +86,23 @@ def write(
 
     if model.adapter is not None:
         return [_adapter(model, model.adapter, recipe, settings, place / name, weights, facts, say)]
+    if set(recipe.model.train) == {PART}:
+        with _new_or_replaced(place / name) as folder:
+            _words(model, recipe, settings, folder, weights)
+        return [place / name]
     if settings.parts == "trained":
         written = [parts(name, mindspore_file=settings.mindspore)]
     else:
-        written = [_folder(model, settings, place / name, weights)]
+        written = [_folder(model, recipe, settings, place / name, weights)]
     is_mindspore = settings.trained_file == "mindspore"
     if settings.trained_file == "none" or (settings.parts == "trained" and settings.mindspore == is_mindspore):
         return written
     return [parts(name_alone, mindspore_file=is_mindspore), *written]
 
 
-def _folder(model: TrainableModel, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor]) -> Path:
+def _folder(
+    model: TrainableModel, recipe: Recipe, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor]
+) -> Path:
     with _new_or_replaced(target) as folder:
         model.family.export(
             folder,
@@ -104,6 +112,7 @@ def _folder(model: TrainableModel, settings: ExportSettings, target: Path, weigh
             schedule=model.objective.schedule,
             trained_form=model.objective.parameterization,
         )
+        _words(model, recipe, settings, folder, weights)
     if settings.single_file:
         ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
         from mezzotint.tasks.convert.convert import single_file_of  # at the end of a run, and of few
@@ -128,7 +137,8 @@ def _adapter(
     weights: Mapping[str, Tensor], facts: Mapping[str, object], say: Callable[[str], None],
 ) -> Path:  # fmt: skip
     """An adapter's files in a folder, each whole or not there."""
-    adapter = trained.as_file({name: tensor.detach().cpu() for name, tensor in weights.items()})
+    own = {n: tensor.detach().cpu() for n, tensor in weights.items() if not n.startswith(f"{PART}/")}
+    adapter = trained.as_file(own)
     base = {part: model.files.fingerprint(part) for part in trained.folders}
     description = model.files.description(recipe.run.name)
     words = header.entries(adapter, recipe.model.adapter, base, description, {"output_name": recipe.run.name, **facts})
@@ -146,7 +156,20 @@ def _adapter(
             )
             for note in notes if len(layouts) == 1 or layout == "kohya" else ():
                 say(f"{file.name}: {note}")
+        _words(model, recipe, settings, folder, weights)
     return target
+
+
+def _words(
+    model: TrainableModel, recipe: Recipe, settings: ExportSettings, folder: Path, weights: Mapping[str, Tensor]
+) -> None:
+    """The files of new words, in a folder that is being written."""
+    words = model.family.rows_of_words(weights) if PART in recipe.model.train else {}
+    if words:
+        base = {part: model.files.fingerprint(part) for part in model.family.text_parts}
+        facts = {"format": "pt", header.BASE: json.dumps(base, sort_keys=True)}
+        folder.mkdir(parents=True, exist_ok=True)
+        new_words.write(folder, words, DTYPES[settings.dtype], facts)
 
 
 def is_made(folder: RunFolder, step: int) -> bool:

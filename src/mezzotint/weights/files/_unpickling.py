@@ -45,6 +45,7 @@ _DTYPES = {
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
 }  # fmt: skip
+_TABLES = ("state_dict", "model", "module", "string_to_param")
 _MOST_TENSORS = 200_000
 
 
@@ -129,7 +130,7 @@ def _weights(loaded: object) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name. Optimizer states and notes beside them are left."""
     if not isinstance(loaded, Mapping):
         raise Refused(f"it holds {type(loaded).__name__}, not a table of tensors")
-    inner = next((loaded[key] for key in ("state_dict", "model", "module") if _is_table(loaded.get(key))), loaded)
+    inner = next((loaded[key] for key in _TABLES if _is_table(loaded.get(key))), loaded)
     tensors = {name: tensor for name, tensor in _named(inner) if isinstance(tensor, Tensor)}
     if not tensors:
         raise Refused("it holds no tensors by name")

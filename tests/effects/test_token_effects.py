@@ -1,0 +1,91 @@
+"""Rows of the section `model.tokens`: new words, what they begin as, and that nothing else moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from contradictions import contradiction
+from safetensors.torch import save_file
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks import assemble
+
+Prepare = Callable[..., Any]
+WORDS = {
+    "model__train": "[tokens]", "model__tokens__words": {"<toy>": "red"}, "data__cache__text": False,
+    "data__captions__prefix": "<toy> ",
+}  # fmt: skip
+ROWS = "tokens/text_encoder"
+
+
+# breaks if a new word did not begin as the words it is given, or if the table were trained
+@pytest.mark.effect("model.tokens.words")
+def test_words_begin_as_words_and_alone_move(prepare: Prepare) -> None:
+    ready = prepare(**WORDS)
+    encoder = ready.family.parts()["text_encoder"]
+    table = encoder.get_input_embeddings().weight
+    before = {name: p.clone() for part in ready.family.parts().values() for name, p in part.named_parameters()}
+    step = ready.step()
+    red = ready.family._tokenizer("text_encoder")("red", add_special_tokens=False).input_ids
+    assert torch.equal(step.before[ROWS], table[red[:1]])
+    assert set(step.after) == {ROWS}
+    assert step.largest("tokens") > 0
+    after = {name: p for part in ready.family.parts().values() for name, p in part.named_parameters()}
+    moved = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert moved == {"text_encoder"}, "the rows, and to the bit no other number of the model"
+
+
+# breaks if a word had always one token
+@pytest.mark.effect("model.tokens.vectors")
+def test_vectors_are_tokens_of_a_word(prepare: Prepare) -> None:
+    ready = prepare(**WORDS, model__tokens__vectors=3)
+    assert ready.trainer.model.trained[ROWS].shape == (3, 32)
+    assert ready.family._tokens("text_encoder", ["<toy>"])[0, 1:4].diff().tolist() == [1, 1]
+
+
+# breaks if the file's rows were not what training begins with
+@pytest.mark.effect("model.tokens.files")
+def test_files_bring_words(prepare: Prepare, tmp_path: Path) -> None:
+    rows = torch.linspace(-1, 1, 64).reshape(2, 32)
+    save_file({"<toy>": rows}, tmp_path / "toy.safetensors")
+    settings = {name: value for name, value in WORDS.items() if name != "model__tokens__words"}
+    brought = settings | {"model__tokens__files": {"<toy>": str(tmp_path / "toy.safetensors")}}
+    assert torch.equal(prepare(**brought).step().before[ROWS], rows)
+    ready = prepare(**brought | {"model__train": "[denoiser]"})
+    step = ready.step()
+    assert not any(name.startswith("tokens/") for name in step.after), "and they stay where they are not trained"
+    assert torch.equal(ready.family.parts()["tokens"].get_parameter("text_encoder"), rows)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["model.train=[tokens]"], "brings no new word"),
+        (['model.tokens.words={"<a>": b}'], "nothing trains them"),
+        (['model.tokens.words={"<a b>": b}', "model.train=[tokens]"], "is no word"),
+        (['model.tokens.words={"<a>": " "}', "model.train=[tokens]"], "begins as nothing"),
+        (["model.tokens.vectors=2"], "leave it out"),
+        (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "data.cache.text=true"], "data.cache.text"),
+        (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "model.adapter.kind=lora"], "changes no tokens"),
+        (['model.tokens.words={"<a>": b}', 'model.tokens.files={"<a>": f}', "model.train=[tokens]"], "both bring"),
+        (['model.tokens.words={"<a>": b}', "model.train=[tokens]", "run.export.parts=trained"], "own parts"),
+    ],
+)
+def test_what_does_not_fit_together(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)
+
+
+def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
+    text = f'schema: 1\nmodel:\n  family: latte\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
+    recipe = read_text(text).recipe
+    latte: Any = SimpleNamespace(spec=family_spec("latte"))
+    with pytest.raises(RecipeError, match="takes no new words, sd and sdxl do") as caught:
+        assemble.add_new_words(recipe, latte, latte)
+    assert caught.value.code == "E1473"

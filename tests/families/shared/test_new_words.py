@@ -1,0 +1,91 @@
+"""New words of text encoders: what a caption becomes, and that nothing else is looked up otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.errors import WeightsError
+from mezzotint.families import sd, sdxl
+from mezzotint.families.shared.new_words import NewWords, names_of
+
+CAPTIONS = ["a photo of a dog", "<toy> on a table", "two of <toy>, <toy>", ""]
+
+
+def with_words(family: Any, words: dict[str, str], vectors: int = 1) -> Any:
+    family.add_words(words, vectors, {})
+    return family
+
+
+def test_several_tokens_are_written_out_and_the_longest_word_wins() -> None:
+    words = NewWords({"<toy>": 2, "<toy>x": 3, "one": 1}, {"text_encoder": torch.zeros(6, 4)})
+    assert words.in_text("a <Toy>, one <toy>x") == "a <Toy> <Toy>_1, one <toy>x <toy>x_1 <toy>x_2"
+    assert words.spelled == ("<toy>", "<toy>_1", "<toy>x", "<toy>x_1", "<toy>x_2", "one")
+    assert names_of("w", 1) == ["w"]
+
+
+@pytest.mark.parametrize("module", [sd, sdxl])
+def test_a_new_word_says_what_it_begins_as_and_no_other_word_changes(module: Any) -> None:
+    """Begun as one token of the table: its caption is that of the token, to the bit. Captions without it are as before,
+    the pooled text of SDXL too, whose place is the end's and not the highest number's."""
+    plain, added = module.Family.tiny(), module.Family.tiny()
+    like = plain._tokenizer("text_encoder").convert_ids_to_tokens(320).removesuffix("</w>")
+    with_words(added, {"<toy>": like})
+    with torch.no_grad():
+        before, after = plain.encode_text(["a dog", ""]), added.encode_text(["a dog", ""])
+        meant, said = (f.encode_text([f"see {w} there"]) for f, w in ((plain, like), (added, "<toy>")))
+    for one, two in ((before, after), (meant, said)):
+        assert torch.equal(one.states, two.states)
+        assert one.pooled is None or (two.pooled is not None and torch.equal(one.pooled, two.pooled))
+    assert set(added.parts()) == {*plain.parts(), "tokens"}
+
+
+def test_the_end_is_found_where_old_configurations_mean_the_highest_number() -> None:
+    """`eos_token_id` 2 in SDXL's files: the pooled text would be that of the new word's place."""
+    family = sdxl.Family.tiny()
+    for module in family.parts()["text_encoder_2"].modules():
+        if hasattr(module, "eos_token_id"):
+            module.eos_token_id = 2
+    like = family._tokenizer("text_encoder_2").convert_ids_to_tokens(320).removesuffix("</w>")
+    with torch.no_grad():
+        before = family.encode_text([f"a {like} there"]).pooled
+        with_words(family, {"<toy>": like})
+        after, said = (family.encode_text([f"a {word} there"]).pooled for word in (like, "<toy>"))
+    assert before is not None
+    assert after is not None
+    assert said is not None
+    assert torch.equal(before, after)
+    assert torch.equal(said, after)
+
+
+def test_only_the_rows_have_a_gradient_and_lost_tokens_count_them() -> None:
+    family = sd.Family.tiny()
+    family.parts()["text_encoder"].requires_grad_(False)
+    with_words(family, {"<toy>": "a dog"}, vectors=3)
+    family.encode_text(CAPTIONS).states.sum().backward()
+    rows = family.parts()["tokens"].get_parameter("text_encoder")
+    assert rows.shape[0] == 3
+    assert rows.grad is not None
+    assert bool((rows.grad.abs().amax(1) > 0).all())
+    assert all(p.grad is None for p in family.parts()["text_encoder"].parameters())
+    assert family.lost_tokens(["<toy> " * 26])[0] > 0 == family.lost_tokens(["<toy> " * 25])[0]
+    assert family.rows_of_words({})["<toy>"]["text_encoder"].shape == rows.shape
+
+
+@pytest.mark.parametrize("word", ["dog", "a"])
+def test_a_word_that_is_a_token_is_refused(word: str) -> None:
+    family = sd.Family.tiny()
+    vocabulary = family._tokenizer("text_encoder").get_vocab()
+    word = word if f"{word}</w>" in vocabulary else "a"
+    with pytest.raises(WeightsError, match=f"model.tokens: {word} is a token") as caught:
+        with_words(family, {word: "a"})
+    assert caught.value.code == "E1470"
+
+
+def test_rows_of_another_model_are_refused() -> None:
+    family = sd.Family.tiny()
+    with pytest.raises(WeightsError, match="another kind of model") as caught:
+        family.add_words({}, 1, {"<toy>": {"text_encoder": torch.zeros(1, 7)}})
+    assert caught.value.code == "E1472"
