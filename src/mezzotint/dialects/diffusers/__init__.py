@@ -1,4 +1,4 @@
-"""The dialects of the two text-to-image scripts of diffusers, `diffusers-sd` and `diffusers-sdxl`.
+"""The dialects of diffusers' scripts: `diffusers-sd`, `diffusers-sdxl`, `diffusers-lora`, `diffusers-lora-sdxl`.
 
 From outside: nothing; the registry names a dialect after this folder and its file.
 """

@@ -1,5 +1,5 @@
-"""What the two scripts of diffusers have in common: `train_text_to_image.py` and `train_text_to_image_sdxl.py`, of
-release 0.26.3 and of the head of August 2026. Their rows by flag, and what several flags decide together.
+"""What scripts of diffusers have in common: `train_text_to_image.py` and `train_text_to_image_sdxl.py`, of release
+0.26.3 and of the head of August 2026, and their LoRA siblings. Rows by flag, and what several flags decide together.
 
 A row that differs in one of them (a default, a flag of its own) stands in that dialect's file.
 """
@@ -15,8 +15,7 @@ from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
 _UNSUPPORTED = {
-    "LoRA, which is not supported yet":
-        "text_to_image_lora text_to_image_lora_sdxl dreambooth_lora dreambooth_lora_sdxl",
+    "LoRA by DreamBooth, which is not supported yet": "dreambooth_lora dreambooth_lora_sdxl",
     "DreamBooth, which is not supported yet": "dreambooth dreambooth_sdxl",
     "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
     "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
@@ -29,6 +28,21 @@ OTHERS = {
     "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
 }
 """Scripts of the project that no dialect speaks for."""
+
+_DIALECTS = {
+    SD: ("Stable Diffusion 1.x and 2.x", "diffusers-sd"),
+    XL: ("SDXL, whose flags differ", "diffusers-sdxl"),
+    "train_text_to_image_lora.py": ("LoRA of Stable Diffusion", "diffusers-lora"),
+    "train_text_to_image_lora_sdxl.py": ("LoRA of SDXL", "diffusers-lora-sdxl"),
+}
+"""Scripts that a dialect speaks for: what they train, and its name."""
+
+
+def others(script: str) -> dict[str, str]:
+    """What the other scripts of the project do, and which dialect is theirs."""
+    known = {name: f"trains {what}: write --as {dialect}" for name, (what, dialect) in _DIALECTS.items()}
+    return {name: what for name, what in known.items() if name != script} | OTHERS
+
 
 PRECISIONS = {"no": "fp32", "fp16": "fp16", "bf16": "bf16"}
 SCHEDULES = (
@@ -212,7 +226,8 @@ def update(draft: Draft) -> None:
     if norm <= 0:
         draft.refuse("max_grad_norm", f"must be above 0, got {norm:g}: it would make every gradient zero", code="E1017")
     draft.put({"optim.clip.norm": norm, "optim.clip.scope": "all"}, "max_grad_norm")
-    draft.lay("use_ema")
+    if "use_ema" in draft.rows:
+        draft.lay("use_ema")
 
 
 def precision(draft: Draft) -> None:
@@ -274,7 +289,11 @@ def previews(draft: Draft, prompts: list[str], prompt_flag: str, *, steps: int, 
         draft.set("run.preview.every", None, prompt_flag)
         if not prompts and "validation_epochs" in draft.named:
             draft.note("validation_epochs", f"without --{prompt_flag} nothing is drawn")
-    draft.set("run.preview.weights", "ema" if draft.values["use_ema"] else "raw", "use_ema")
+    draft.set(
+        "run.preview.weights",
+        "ema" if draft.values.get("use_ema") else "raw",
+        "use_ema" if "use_ema" in draft.rows else prompt_flag,
+    )
     draft.put({"sample.steps": steps, "sample.guidance": guidance}, prompt_flag)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mezzotint.dialects.base import Dialect, Draft, idle, mapped, refused, row
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
+from mezzotint.dialects.diffusers._common import SD, rows, with_default
 
 _MODEL = (
     *rows("pretrained_model_name_or_path", "revision"),
@@ -100,5 +100,5 @@ DIALECT = Dialect(
     rows=(*_MODEL, *_DATA, *_common.LENGTH, *_UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(SD,),
-    other_scripts={XL: "trains SDXL, whose flags differ: write --as diffusers-sdxl", **_common.OTHERS},
+    other_scripts=_common.others(SD),
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from mezzotint.dialects.base import Dialect, Draft, idle, row
 from mezzotint.dialects.diffusers import _common
-from mezzotint.dialects.diffusers._common import SD, XL, rows, with_default
+from mezzotint.dialects.diffusers._common import XL, rows, with_default
 from mezzotint.dialects.shared import timestep_bias
 
 PROJECT = "text2image-fine-tune-sdxl"
@@ -140,5 +140,5 @@ DIALECT = Dialect(
     rows=(*_MODEL, *_DATA, *_common.LENGTH, *_common.UPDATE, *_OBJECTIVE, *_RUN, *_SHOWING),
     compute=compute,
     scripts=(XL,),
-    other_scripts={SD: "trains Stable Diffusion 1.x and 2.x: write --as diffusers-sd", **_common.OTHERS},
+    other_scripts=_common.others(XL),
 )
