@@ -30,7 +30,7 @@ from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -47,15 +47,17 @@ PICTURES = "pictures"
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
-    """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
+    """The folders of `data.path`, then those of `data.prior.path`, listed. Raises DatasetError E1201 for one that is
+    not there, and for none at all."""
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
     chosen = format_of(settings.format)
-    many = len(settings.path) > 1
-    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
-    listings = [chosen.files_at(path, settings) for path in settings.path]
+    own, paths = len(settings.path), (*settings.path, *settings.prior.path)
+    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * own
+    repeats += (1.0,) * (len(paths) - own)
+    listings = [chosen.files_at(path, settings) for path in paths]
     return tuple(
-        Source(listing.root, settings, times, listing, f"{number}/" if many else "")
+        Source(listing.root, settings, times, listing, f"{number}/" if len(paths) > 1 else "", is_prior=number >= own)
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
 
@@ -80,6 +82,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if settings.prior.path:
+        depends_on += (f"class pictures behind {len(settings.path)} folders",)
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if captions.clean:
@@ -116,7 +120,7 @@ def make(
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(_as_shown(item, settings.captions), source.root, number)
+            gathered.add(_as_shown(item, source), source.root, number)
     pictures.sync()
     looked = _probing.Looked.at(gathered.path.texts())
     _probing.take_over(looked, before, settings.max_pixels)
@@ -130,10 +134,16 @@ def make(
     journal.unlink(missing_ok=True)
 
 
-def _as_shown(item: Sample | Skipped | Noted, settings: CaptionSettings) -> Sample | Skipped | Noted:
-    if isinstance(item, Sample) and settings.prefix:
+def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
+    """A sample with its captions as they are trained; a class picture is marked as such, and has no prefix."""
+    settings = source.settings.captions
+    if not isinstance(item, Sample):
+        return item
+    if source.is_prior:
+        item = replace(item, overrides=(*item.overrides, ("prior", "true")))
+    elif settings.prefix:
         item = prefixed(item, settings.prefix)
-    return caption_cleaning.cleaned(item) if isinstance(item, Sample) and settings.clean else item
+    return caption_cleaning.cleaned(item) if settings.clean else item
 
 
 @dataclass(slots=True)

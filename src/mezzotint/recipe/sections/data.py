@@ -23,8 +23,8 @@ from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.recipe.sections.subjects import Paths, PriorSettings
 
-Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
@@ -199,6 +199,9 @@ class DataSettings(Section):
     as Open-Sora-Plan's, lines of folder and annotation; `videofolder` a folder of clips, captions beside them or in
     metadata.jsonl or .csv."""
 
+    prior: PriorSettings = PriorSettings()
+    """Class pictures beside those of a subject."""
+
     clips: ClipsSettings = ClipsSettings()
     """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
 
@@ -346,6 +349,7 @@ class DataSettings(Section):
                 yield fixed.sentence.format(name=self.format)
         yield from self._about_clips()
         yield from self._about_table()
+        yield from self._about_prior()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
@@ -396,6 +400,15 @@ class DataSettings(Section):
             )
         if self.resize.startswith("open-sora-plan"):
             yield from self._about_squares()
+
+    def _about_prior(self) -> Iterator[str]:
+        if self.prior.balance == "pairs" and self.batch_size % 2:
+            yield (
+                f"data.prior.balance=pairs makes batches of two halves, and data.batch_size is {self.batch_size}; "
+                "write an even number"
+            )
+        if self.prior.path and self.rating.share is not None:
+            yield "data.rating.share chooses among all pictures, class pictures too; leave out it or data.prior"
 
     def _about_squares(self) -> Iterator[str]:
         is_square = all(height == width for _, height, width in self.clips.buckets)

@@ -1,0 +1,99 @@
+"""Rows of `data.prior`: class pictures beside those of a subject."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contradictions import contradiction
+
+from mezzotint.errors import DatasetError
+from mezzotint.training.model import latents_of
+
+Make = Callable[..., Any]
+
+
+def of_class(batch: Any) -> list[bool]:
+    return [bool(one) for one in batch.is_class]
+
+
+# breaks if class pictures were not told from the others, were held out, or got the trigger word
+@pytest.mark.effect("data.prior.path")
+def test_prior_path_is_trained_beside_the_others_and_never_held_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
+    fed = feed(own, prior__path=str(other), prior__balance="none", holdout__share=0.5, max_samples=4,
+               captions__prefix="sks")  # fmt: skip
+    batches = fed.batches()
+    keys = {key: one for b in batches for key, one in zip(b.keys, of_class(b), strict=True)}
+    assert {key for key, one in keys.items() if one} == {f"1/00{i}.png" for i in range(4)}
+    assert len([key for key, one in keys.items() if not one]) == 2 == len(fed.dataset.held)
+    captions = {caption for b in batches for caption in b.captions}
+    assert {one for one in captions if not one.startswith("sks ")} == {f"picture {i}" for i in range(4)}
+    assert feed(own).batches()[0].is_class is None
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetError, match=r"data\.prior\.path has no picture") as caught:
+        feed(own, prior__path=str(tmp_path / "empty"))
+    assert caught.value.code == "E1453"
+
+
+# breaks if the number did not reach the loss, or reached the others'
+@pytest.mark.effect("data.prior.weight")
+def test_prior_weight_multiplies_the_loss_of_class_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
+    weights = {
+        (weight, one)
+        for b in feed(own, prior__path=str(other), prior__weight=0.25).batches()
+        for weight, one in zip(b.weight.tolist(), of_class(b), strict=True)
+    }
+    assert weights == {(1.0, False), (0.25, True)}
+    assert "no effect without class pictures" in contradiction("data.prior.weight=0.5")
+
+
+# breaks if one rule were taken for another
+@pytest.mark.effect("data.prior.balance")
+def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 6), noisy(tmp_path / "class", [(32, 32)] * 3)
+
+    def visits(balance: str) -> Counter[str]:
+        fed = feed(own, prior__path=str(other), prior__balance=balance, prior__weight=0.5)
+        return Counter(key for b in fed.batches() for key in b.keys)
+
+    assert set(visits("visits").values()) == {1, 2}
+    assert sum(n for key, n in visits("visits").items() if key.startswith("1/")) == 6
+    assert set(visits("none").values()) == {1}
+    pairs = feed(own, prior__path=str(other), prior__balance="pairs", prior__weight=0.5).batches()
+    assert [of_class(b) for b in pairs] == [[False, False, True, True]] * 3
+    assert all(b.weight.tolist() == [2.0, 2.0, 1.0, 1.0] for b in pairs)
+    assert "write an even number" in contradiction(
+        "data.prior.path=x", "data.prior.balance=pairs", "data.batch_size=3"
+    )
+    wide = noisy(tmp_path / "wide", [(64, 32)])
+    with pytest.raises(DatasetError, match=r"there are 2 sizes") as caught:
+        feed(own, prior__path=str(wide), prior__balance="pairs")
+    assert caught.value.code == "E1454"
+
+
+# breaks if a half's mean were the mean over both, or the report counted the weight in
+def test_the_loss_of_pairs_is_the_mean_of_one_half_and_the_weighted_mean_of_the_other(
+    prepare: Make, noisy: Make, tmp_path: Path
+) -> None:
+    own, other = noisy(tmp_path / "own", [(48, 48)] * 3), noisy(tmp_path / "class", [(48, 48)] * 5)
+    run = prepare(
+        data__path=own, data__prior__path=other, data__prior__balance="pairs", data__prior__weight=0.3,
+        data__crop="center", data__buckets__shape="square", optim__accumulation=2, data__batch_size=4,
+        data__remainder="drop",
+    )  # fmt: skip
+    step = run.step()
+    squared = []
+    for batch in step.batches.batches:
+        squared.append(torch.tensor(step.report.losses[4 * len(squared) : 4 * len(squared) + 4]))
+        assert of_class(batch) == [False, False, True, True]
+        assert len(latents_of(run.family, batch, torch.device("cpu"))) == 4
+    errors = torch.stack(squared)
+    mine, theirs = errors[:, :2].mean(), errors[:, 2:].mean()
+    assert step.report.loss == pytest.approx(float(mine + 0.3 * theirs), rel=1e-5)
+    assert step.report.group_losses == pytest.approx({"instance": float(mine), "class": float(theirs)}, rel=1e-5)
