@@ -12,6 +12,7 @@ import torch
 from contradictions import contradiction
 
 from mezzotint.errors import DatasetError
+from mezzotint.tasks import class_pictures
 from mezzotint.training.model import latents_of
 
 Make = Callable[..., Any]
@@ -68,9 +69,7 @@ def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make,
     pairs = feed(own, prior__path=str(other), prior__balance="pairs", prior__weight=0.5).batches()
     assert [of_class(b) for b in pairs] == [[False, False, True, True]] * 3
     assert all(b.weight.tolist() == [2.0, 2.0, 1.0, 1.0] for b in pairs)
-    assert "write an even number" in contradiction(
-        "data.prior.path=x", "data.prior.balance=pairs", "data.batch_size=3"
-    )
+    assert "write an even number" in contradiction("data.prior.path=x", "data.prior.balance=pairs", "data.batch_size=3")
     wide = noisy(tmp_path / "wide", [(64, 32)])
     with pytest.raises(DatasetError, match=r"there are 2 sizes") as caught:
         feed(own, prior__path=str(wide), prior__balance="pairs")
@@ -97,3 +96,29 @@ def test_the_loss_of_pairs_is_the_mean_of_one_half_and_the_weighted_mean_of_the_
     mine, theirs = errors[:, :2].mean(), errors[:, 2:].mean()
     assert step.report.loss == pytest.approx(float(mine + 0.3 * theirs), rel=1e-5)
     assert step.report.group_losses == pytest.approx({"instance": float(mine), "class": float(theirs)}, rel=1e-5)
+
+
+# breaks if captions beside class pictures were taken all the same, or their absence stopped the run
+@pytest.mark.effect("data.prior.class_prompt")
+def test_class_prompt_is_the_caption_of_every_class_picture(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 2)
+    (other / "001.txt").unlink()
+    with pytest.raises(DatasetError, match="no caption"):
+        feed(own, prior__path=str(other))
+    batches = feed(own, prior__path=str(other), prior__class_prompt="a picture").batches()
+    pairs = {(one, caption) for b in batches for one, caption in zip(of_class(b), b.captions, strict=True)}
+    assert pairs == {(True, "a picture"), (False, "picture 0"), (False, "picture 1")}
+
+
+# breaks if the number were not what is drawn up to; the drawing itself is in tests/tasks/test_class_pictures.py
+@pytest.mark.effect("data.prior.num_class_images")
+def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 3)
+    said = {"prior__path": str(other), "prior__class_prompt": "a picture"}
+    for number, numbers in ((0, []), (3, []), (5, [0, 1])):
+        recipe = feed(own, **said, prior__num_class_images=number).recipe
+        assert class_pictures.missing(recipe) == numbers
+    assert "write both" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
+    assert "image-folder" in contradiction(
+        "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"
+    )

@@ -29,6 +29,7 @@ from mezzotint.data.files.tags import prefixed
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -57,9 +58,21 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     repeats += (1.0,) * (len(paths) - own)
     listings = [chosen.files_at(path, settings) for path in paths]
     return tuple(
-        Source(listing.root, settings, times, listing, f"{number}/" if len(paths) > 1 else "", is_prior=number >= own)
+        Source(
+            listing.root,
+            _of_class(settings) if number >= own else settings,
+            times,
+            listing,
+            f"{number}/" if len(paths) > 1 else "",
+            is_prior=number >= own,
+        )
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
+
+
+def _of_class(settings: DataSettings) -> DataSettings:
+    """The section for class pictures, which need no captions where they have one for all."""
+    return with_values(settings, {"captions.missing": "empty"}) if settings.prior.class_prompt else settings
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -83,7 +96,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         columns_read,
     )
     if settings.prior.path:
-        depends_on += (f"class pictures behind {len(settings.path)} folders",)
+        depends_on += (f"class pictures behind {len(settings.path)} folders", settings.prior.class_prompt)
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if captions.clean:
@@ -140,7 +153,10 @@ def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skippe
     if not isinstance(item, Sample):
         return item
     if source.is_prior:
-        item = replace(item, overrides=(*item.overrides, ("prior", "true")))
+        prompt, own = source.settings.prior.class_prompt, dict(item.overrides)
+        if prompt:
+            item, _ = replace(item, captions=(prompt,)), own.pop("tags", None)
+        item = replace(item, overrides=(*own.items(), ("prior", "true")))
     elif settings.prefix:
         item = prefixed(item, settings.prefix)
     return caption_cleaning.cleaned(item) if settings.clean else item

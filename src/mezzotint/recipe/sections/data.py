@@ -407,6 +407,11 @@ class DataSettings(Section):
                 f"data.prior.balance=pairs makes batches of two halves, and data.batch_size is {self.batch_size}; "
                 "write an even number"
             )
+        if self.prior.num_class_images and (self.format != "image-folder" or self.has_clips):
+            yield (
+                f"data.prior.num_class_images draws pictures into a folder of data.format=image-folder, and it is "
+                f"{self.format}; draw them before (mezzotint sample), and leave it out"
+            )
         if self.prior.path and self.rating.share is not None:
             yield "data.rating.share chooses among all pictures, class pictures too; leave out it or data.prior"
 

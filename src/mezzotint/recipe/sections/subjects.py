@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat
+from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, as_list
 
@@ -30,6 +30,21 @@ class PriorSettings(Section):
     both, and the loss is the mean over the others + `weight` · the mean over them, as diffusers' DreamBooth scripts
     have it; all are of one size then. `none`: each once an epoch, or as often as its folder's name says."""
 
+    class_prompt: Annotated[str, ALLOW] = ""
+    """The caption of every class picture, such as `a photo of a dog`, whatever lies beside it. Empty takes captions as
+    those of other pictures, without `data.captions.prefix`."""
+
+    num_class_images: Annotated[NonNegativeInt, ALLOW] = 0
+    """Where fewer pictures lie in the folder of class pictures, the model draws what is missing before the run looks
+    at its data: by `class_prompt` and the section `sample`, in the size `data.resolution`, as class-00000.png and so
+    on, which say how they were drawn. They are kept, an interrupted start goes on, and no file is replaced. 100 to 300
+    are usual; 0 draws none."""
+
     def contradictions(self) -> Iterator[str]:
-        if not self.path and (self.weight != 1.0 or self.balance != "visits"):
+        if self.num_class_images and not (self.class_prompt and len(self.path) == 1):
+            yield (
+                "data.prior.num_class_images draws pictures of data.prior.class_prompt into the one folder of "
+                "data.prior.path; write both, or leave it out"
+            )
+        if not self.path and (self.weight != 1.0 or self.balance != "visits" or self.class_prompt):
             yield "data.prior has no effect without class pictures; write data.prior.path=FOLDER, or leave it out"
