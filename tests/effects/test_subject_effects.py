@@ -122,3 +122,51 @@ def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp
     assert "image-folder" in contradiction(
         "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"
     )
+
+
+def captions_in(fed: Any) -> set[str]:
+    return {caption for b in fed.batches() for caption in b.captions}
+
+
+# breaks if a folder got another folder's word, or class pictures got one
+@pytest.mark.effect("data.captions.trigger")
+def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two, other = (noisy(tmp_path / name, [(32, 32)]) for name in ("one", "two", "class"))
+    assert captions_in(feed(one, two, captions__trigger=["sks dog", "zwx cat"])) == {
+        "sks dog picture 0", "zwx cat picture 0",
+    }  # fmt: skip
+    assert captions_in(feed(one, two, captions__trigger="sks", prior__path=str(other))) == {
+        "sks picture 0", "picture 0",
+    }  # fmt: skip
+    assert captions_in(feed(one, two, captions__trigger=["", "zwx"])) == {"picture 0", "zwx picture 0"}
+    assert "2 texts for 3 folders" in contradiction("data.path=[a,b,c]", "data.captions.trigger=[x,y]")
+
+
+# breaks if the places were not filled, or pictures without a caption were refused where none is needed
+@pytest.mark.effect("data.captions.template")
+def test_template_makes_captions_of_the_word(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two = (noisy(tmp_path / name, [(32, 32)] * 2) for name in ("one", "two"))
+    (one / "000.txt").write_text("on {trigger} grass")
+    (one / "001.txt").write_text("")
+    (two / "001.txt").unlink()
+    word = {"captions__trigger": "sks dog"}
+    assert captions_in(feed(one, **word, captions__template="a photo of {trigger}, {caption}")) == {
+        "a photo of sks dog, on {trigger} grass", "a photo of sks dog",
+    }  # fmt: skip
+    assert captions_in(feed(two, **word, captions__template="a photo of {trigger}")) == {"a photo of sks dog"}
+    with pytest.raises(DatasetError, match="no caption"):
+        feed(two, **word, captions__template="{caption} of {trigger}")
+    both = feed(one, two, **word, captions__template=["{caption} of {trigger}", "a {trigger}"])
+    assert captions_in(both) == {"on {trigger} grass of sks dog", "of sks dog", "a sks dog"}
+    noisy(tmp_path / "kohya" / "3_zwx cat", [(32, 32)] * 2)
+    (tmp_path / "kohya" / "3_zwx cat" / "001.txt").unlink()
+    named = feed(tmp_path / "kohya", format="kohya", captions__template="{trigger}, {caption}")
+    assert captions_in(named) == {"zwx cat, picture 0", "zwx cat"}
+
+
+# breaks if a template that says nothing of the word were taken
+def test_a_template_without_a_place_for_the_word_is_refused() -> None:
+    assert "'a photo' has no place for the word; write {trigger}" in contradiction(
+        "data.captions.trigger=sks", "data.captions.template=a photo"
+    )
+    assert "there is none; write data.captions.trigger" in contradiction("data.captions.template=a {trigger}")

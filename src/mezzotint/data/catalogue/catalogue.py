@@ -224,8 +224,8 @@ class Catalogue:
         `max_samples` of either. With a share above 0 at least one is held out and at least one trained, where there are
         two.
         """
-        rows = np.flatnonzero(self.overrides.prior == 0).astype(np.int32)
         beside = np.flatnonzero(self.overrides.prior).astype(np.int32)
+        rows = np.setdiff1d(np.arange(len(self), dtype=np.int32), beside)
         if at_most is not None and at_most < len(rows):
             chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash[rows]))
             rows = np.sort(rows[np.argsort(chance, kind="stable")[:at_most]])

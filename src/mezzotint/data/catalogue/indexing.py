@@ -25,7 +25,7 @@ from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
 from mezzotint.data.files.overrides import OverridesBuilder
-from mezzotint.data.files.tags import prefixed
+from mezzotint.data.files.tags import prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
@@ -60,19 +60,37 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     return tuple(
         Source(
             listing.root,
-            _of_class(settings) if number >= own else settings,
+            _of_source(settings, number),
             times,
             listing,
             f"{number}/" if len(paths) > 1 else "",
             is_prior=number >= own,
+            template=_template(settings, number),
+            trigger=_of_folder(settings.captions.trigger, settings, number),
         )
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
 
 
-def _of_class(settings: DataSettings) -> DataSettings:
-    """The section for class pictures, which need no captions where they have one for all."""
-    return with_values(settings, {"captions.missing": "empty"}) if settings.prior.class_prompt else settings
+def _of_folder(texts: Sequence[str], settings: DataSettings, number: int) -> str:
+    """The text of a folder of `data.path` among one for all or one for each; none of class pictures."""
+    if number >= len(settings.path) or len(texts) not in (1, len(settings.path)):
+        return ""
+    return texts[number if len(texts) > 1 else 0]
+
+
+def _template(settings: DataSettings, number: int) -> str:
+    usual = "{trigger} {caption}" if _of_folder(settings.captions.trigger, settings, number) else ""
+    return _of_folder(settings.captions.template, settings, number) or usual
+
+
+def _of_source(settings: DataSettings, number: int) -> DataSettings:
+    """The section for a folder: where all pictures have one caption, they need none of their own."""
+    template = _template(settings, number)
+    has_one = template and "{caption}" not in template
+    if number >= len(settings.path):
+        has_one = settings.prior.class_prompt
+    return with_values(settings, {"captions.missing": "empty"}) if has_one else settings
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -97,6 +115,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     )
     if settings.prior.path:
         depends_on += (f"class pictures behind {len(settings.path)} folders", settings.prior.class_prompt)
+    if captions.trigger or captions.template:
+        depends_on += ("template", captions.trigger, captions.template)
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if captions.clean:
@@ -148,10 +168,16 @@ def make(
 
 
 def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
-    """A sample with its captions as they are trained; a class picture is marked as such, and has no prefix."""
+    """A sample with its captions as they are trained; a class picture is marked as such, and has no word."""
     settings = source.settings.captions
     if not isinstance(item, Sample):
         return item
+    if source.template:
+        others = dict(item.overrides)
+        of_folder = others.pop("trigger", "")
+        item = replace(item, overrides=tuple(others.items()))
+        if trigger := source.trigger or of_folder:
+            item = templated(item, source.template, trigger)
     if source.is_prior:
         prompt, own = source.settings.prior.class_prompt, dict(item.overrides)
         if prompt:

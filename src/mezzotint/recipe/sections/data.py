@@ -343,6 +343,17 @@ class DataSettings(Section):
                 f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
                 "give one for all or one for each"
             )
+        for name, texts in (("trigger", self.captions.trigger), ("template", self.captions.template)):
+            if self.path and len(texts) not in (0, 1, len(self.path)):
+                yield (
+                    f"data.captions.{name} has {len(texts)} texts for {len(self.path)} folders; give one for all or "
+                    "one for each"
+                )
+        if any(self.captions.template) and not any(self.captions.trigger) and self.format != "kohya":
+            yield (
+                "data.captions.template has a place for a word, and there is none; write data.captions.trigger, such "
+                "as 'sks dog'"
+            )
         spec = format_spec(self.format)
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
@@ -390,7 +401,8 @@ class DataSettings(Section):
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
-        changed = self._drawn() + ["data.captions.prefix"] * bool(self.captions.prefix)
+        same = ("prefix", "trigger", "template")
+        changed = self._drawn() + [f"data.captions.{name}" for name in same if getattr(self.captions, name)]
         if self.clips.texts and changed:
             yield (f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them")
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
