@@ -304,6 +304,12 @@ CODES: dict[str, str] = {
     "of different models, such as SD 1 and SDXL, or the base model and its refiner.",
     "E1452": "`mezzotint merge` was given something that holds nothing of the first model, or a first model that is "
     "not whole. The first is the whole model; what follows are whole models or parts of its kind.",
+    "E1453": "Class pictures (`data.prior`) stand beside those of a subject, and one of the two has no picture that "
+    "can be used. The data report names files that were left out, and why.",
+    "E1454": "With `data.prior.balance=pairs` a batch has equally many pictures of the subject and of its class, and "
+    "all pictures of a batch have one size. `data.buckets.shape=square` makes one size of all of them.",
+    "E1455": "A class picture was to be written (`data.prior.num_class_images`), and a file of its name has come in "
+    "between. Nothing was replaced.",
     "E1460": "A LatteT2V in one file has tensors and no configuration, and its tensors do not tell how long the clips "
     "were that it was trained on. `model.config` is latte-17f, latte-65f or latte-221f, by frames of a clip, or a "
     "folder with a config.json; one that lies beside the file is taken without being named.",

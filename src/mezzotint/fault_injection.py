@@ -25,6 +25,7 @@ POINTS: dict[str, str] = {
     "cache.commit": "after an index entry is written",
     "cache.encode": "before a batch is encoded for the cache",
     "data.decode": "before a picture is decoded",
+    "class.picture": "after a class picture is drawn and written, before the next",
     "step.begin": "before the batches of a step are taken",
     "step.backward": "after the last backward pass, before the update",
     "step.end": "after the update, before callbacks look",

@@ -117,7 +117,8 @@ class Batch:
     1], moments (B, 2C, …; scaled mean and standard deviation of the latent posterior, one after the other) and latents
     (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
     or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32.
-    dropped: (B,) bool, samples whose text embedding is to be zeros; None is none.
+    dropped: (B,) bool, samples whose text embedding is to be zeros; None is none. is_class: (B,) bool, class pictures
+    (`data.prior`); None where the run has none.
     is_filler: one sample of weight 0 that is another process's, for a process that has none where all have to compute
     together; it counts nowhere.
 
@@ -141,6 +142,7 @@ class Batch:
     stills: Batch | None = None
     is_filler: bool = False
     dropped: Tensor | None = None
+    is_class: Tensor | None = None
 
     @property
     def size(self) -> int:
@@ -166,7 +168,7 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
-    plan. ends_epoch: whether the step is its epoch's last.
+    plan. ends_epoch: whether the step is its epoch's last. has_classes: whether the run has class pictures.
 
     batches: iterated again where a step is repeated. Each is moved to the device when it is taken, so that no more than
     one micro-batch lies there: let go of it before the next. sizes: samples of each.
@@ -179,6 +181,7 @@ class StepBatches:
     wait_seconds: float = 0.0
     sizes: tuple[int, ...] = ()
     ends_epoch: bool = False
+    has_classes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,9 @@ class StepReport:
     loss: weighted mean over all samples of the step on all ranks. norm: gradient norm before clipping (all trained
     parts together). rates: learning rate by parameter group. applied: whether weights moved. overflow: an fp16
     overflow (the scaler's business). keys, timesteps, losses: of every sample on this rank, in order. seconds: wall
-    time of the step; wait_seconds: of it, waiting for data.
+    time of the step; wait_seconds: of it, waiting for data. group_losses: "instance" and "class", where there are
+    class pictures: the mean over those of the step on all ranks, each by its weight, so that `data.prior.weight` is
+    not in it.
     """
 
     step: int
@@ -258,6 +263,7 @@ class StepReport:
     losses: tuple[float, ...] = ()
     memory_bytes: int = 0
     loss_scale: float = 1.0
+    group_losses: dict[str, float] = field(default_factory=dict)
 
     @property
     def images_per_s(self) -> float:

@@ -36,6 +36,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
 from mezzotint.training.callbacks.base import Callback
@@ -148,7 +149,7 @@ def _indexed(
 def _held_set(
     recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
 ) -> HeldSet:
-    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,)})
+    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,), "prior": PriorSettings()})
     try:
         catalogue = _indexed(recipe, settings, runtime, progress)
     except DatasetError as error:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from mezzotint.stages import StepReport
+from mezzotint.stages import Batch, Loss, StepBatches, StepReport
+
+GROUPS = ("instance", "class")
+"""Whose losses are told apart where there are class pictures: those of the subject, and those of its class."""
 
 
 @dataclass(slots=True)
 class Pending:
     """A step's report without its numbers, which are on their way to the host; `resolve` reads them, one step later.
 
-    numbers: loss, norm, found_inf, loss_is_finite and scale, then the timestep of each sample here, then its loss. They
-    set out when the step is queued: asked for later, they would come behind the next step, and the host would wait for
-    it.
-    """
+    numbers: loss, norm, found_inf, loss_is_finite and scale, then the `StepSums.groups` of a run with class pictures,
+    then the timestep of each sample here, then its loss. They set out when the step is queued: asked for later, they
+    would come behind the next step, and the host would wait for it."""
 
     report: StepReport
     numbers: Tensor
@@ -33,8 +36,10 @@ class Pending:
         """Waits for the step's numbers, and for nothing that was queued after them, and completes the report."""
         if self.arrived is not None:
             self.arrived.synchronize()
-        loss, norm, found_inf, loss_is_finite, scale, *of_samples = self.numbers.tolist()
+        loss, norm, found_inf, loss_is_finite, scale, *rest = self.numbers.tolist()
         count = len(self.report.keys)
+        groups, of_samples = rest[: len(rest) - 2 * count], rest[len(rest) - 2 * count :]
+        sums = zip(GROUPS, groups[::2], groups[1::2], strict=False)
         return replace(
             self.report,
             loss=loss,
@@ -45,15 +50,41 @@ class Pending:
             losses=tuple(of_samples[count:]),
             memory_bytes=memory_bytes,
             loss_scale=scale,
+            group_losses={name: total / weight for name, total, weight in sums if weight},
         )
 
 
 @dataclass(slots=True)
 class StepSums:
-    """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; losses,
-    timesteps: (B,) of each micro-batch; keys: of every sample."""
+    """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; groups:
+    (4,), for each of `GROUPS` its share of that, and the sum of its samples' weights, or none; losses, timesteps: (B,)
+    of each micro-batch; keys: of every sample."""
 
     total: Tensor
+    groups: Tensor
     losses: list[Tensor] = field(default_factory=list)
     timesteps: list[Tensor] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, batches: StepBatches, device: torch.device) -> StepSums:
+        """Nothing yet, of a step."""
+        return cls(*torch.zeros(_num(batches), dtype=torch.float32, device=device).split([1, _num(batches) - 1]))
+
+    def add_groups(self, loss: Loss, batch: Batch) -> None:
+        """Adds what each group has of a micro-batch's loss."""
+        if batch.is_class is None:
+            return
+        weight = batch.weight.to(loss.weight.device)
+        is_class = batch.is_class.to(weight.device)
+        both = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
+        self.groups += torch.stack([both * ~is_class, both * is_class]).sum(dim=2).flatten()
+
+
+def _num(batches: StepBatches) -> int:
+    return 1 + 2 * len(GROUPS) * batches.has_classes
+
+
+def not_made(batches: StepBatches, device: torch.device) -> Tensor:
+    """What a process that has to give a step up says in the place of `total` and `groups`."""
+    return torch.full((_num(batches),), math.nan, device=device)

@@ -6,7 +6,6 @@ are acted on.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.model import TrainableModel, latents_of
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
-from mezzotint.training.step_numbers import Pending, StepSums
+from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
 
 _SAVE, _STOP, _WRITING, _SHORT, _FIRST_CLOCK = 1, 2, 4, 8, 16
@@ -172,7 +171,7 @@ class Trainer:
             torch.cuda.empty_cache()
         if self.update_check is not None and batches.step == self.progress.first_step:
             self.runtime.agree(0)
-        self.runtime.total(torch.full((1,), math.nan, device=self.runtime.device))
+        self.runtime.total(not_made(batches, self.runtime.device))
 
     def _halve(self, batches: StepBatches, shortage: str) -> None:
         here = min(max(batches.sizes), self.micro_batch or max(batches.sizes))
@@ -193,7 +192,7 @@ class Trainer:
     def _passes(self, batches: StepBatches) -> StepSums:
         """Forward and backward of every micro-batch."""
         fault_injection.reach("step.begin")
-        sums = StepSums(torch.zeros(1, dtype=torch.float32, device=self.runtime.device))
+        sums = StepSums.of(batches, self.runtime.device)
         most = self.micro_batch or max(batches.sizes, default=0) or 1
         counts = [max(1, -(-size // most)) for size in batches.sizes]
         left, in_order = sum(counts), iter(batches.batches)
@@ -221,6 +220,7 @@ class Trainer:
         if not batch.is_filler:
             sums.keys += batch.keys
             sums.total += loss.total.detach()
+            sums.add_groups(loss, batch)
             sums.losses.append(loss.per_sample.detach())
             sums.timesteps.append(level)
 
@@ -229,7 +229,8 @@ class Trainer:
         is_first = batches.step == self.progress.first_step
         if self.update_check is not None and is_first and not self.model.update.in_backward:
             self.update_check.check_gradients(self.model.trained, self.runtime.agree)
-        return self._apply(batches, self.runtime.total(sums.total)[0] / batches.count, sums)
+        loss, *groups = self.runtime.total(torch.cat([sums.total, sums.groups])).split(1)
+        return self._apply(batches, loss[0] / batches.count, sums, groups)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         device = self.runtime.device
@@ -258,7 +259,7 @@ class Trainer:
         with torch.no_grad():
             return self.model.family.encode_text(batch.captions)
 
-    def _apply(self, batches: StepBatches, loss: Tensor, sums: StepSums) -> Pending:
+    def _apply(self, batches: StepBatches, loss: Tensor, sums: StepSums, groups: Sequence[Tensor]) -> Pending:
         scale = self.model.scale.scale.clone()
         if self.model.update.in_backward:
             norms = self.model.update.norms_in_backward()
@@ -282,7 +283,7 @@ class Trainer:
             wait_seconds=batches.wait_seconds,
             keys=tuple(sums.keys),
         )
-        return Pending(report, torch.cat([numbers, *sums.timesteps, *sums.losses]))
+        return Pending(report, torch.cat([numbers, *groups, *sums.timesteps, *sums.losses]))
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rate of each parameter group at a step (counted from 0)."""

@@ -34,6 +34,7 @@ from mezzotint.errors import DatasetError
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 
 _ALWAYS_LET_PASS = 20
@@ -216,24 +217,25 @@ class Catalogue:
         self, holdout: HoldoutSettings, seed: int, *, at_most: int | None = None
     ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The rows that are trained and those held out, int32, ascending. at_most: of so many samples in all, those
-        with the smallest draws by (seed, their keys); None takes all.
+        with the smallest draws by (seed, their keys); None takes all. Class pictures are all trained, besides.
 
         Each sample has a draw by (seed, its key), and the smallest are held out: ⌈share · n⌉ of n by the rule `exact`;
         by `chance` those below the share, so that other samples that come or go change nothing for it; at most
         `max_samples` of either. With a share above 0 at least one is held out and at least one trained, where there are
         two.
         """
-        rows = np.arange(len(self), dtype=np.int32)
-        if at_most is not None and at_most < len(self):
-            chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash))
-            rows = np.sort(np.argsort(chance, kind="stable")[:at_most]).astype(np.int32)
+        beside = np.flatnonzero(self.overrides.prior).astype(np.int32)
+        rows = np.setdiff1d(np.arange(len(self), dtype=np.int32), beside)
+        if at_most is not None and at_most < len(rows):
+            chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash[rows]))
+            rows = np.sort(rows[np.argsort(chance, kind="stable")[:at_most]])
         if holdout.share == 0 or len(rows) < 2:
-            return rows, np.zeros(0, dtype=np.int32)
+            return np.sort(np.concatenate((rows, beside))), np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
         count = _held_out(holdout, drawn)
         num = max(1, min(count, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
-        return np.sort(order[num:]), np.sort(order[:num])
+        return np.sort(np.concatenate((order[num:], beside))), np.sort(order[:num])
 
 
 def _held_out(holdout: HoldoutSettings, drawn: NDArray[np.float64]) -> int:
@@ -305,7 +307,7 @@ def stills_settings(settings: DataSettings) -> DataSettings:
     usual = format_spec(settings.format).stills_format
     of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
     update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
-    return settings.model_copy(update=update)
+    return settings.model_copy(update={**update, "prior": PriorSettings()})
 
 
 def _reopen(
@@ -391,6 +393,14 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
     listed = "; ".join(f"{readable(path)} ({readable(reason)})" for path, reason in report.skipped[:10])
     if not len(catalogue):
         raise DatasetError(f"{where}: {_why_nothing(report, listed)}", code="E1202")
+    is_class = catalogue.overrides.prior != 0
+    if settings.prior.path and (is_class.all() or not is_class.any()):
+        empty, other = ("data.path", "data.prior.path") if is_class.any() else ("data.prior.path", "data.path")
+        raise DatasetError(
+            f"{where}: {empty} has no picture that can be used, {other} has {len(catalogue)}; put pictures there, or "
+            "leave out data.prior",
+            code="E1453",
+        )
     num, files = len(report.skipped), len(catalogue) + len(report.skipped)
     if num > max(_ALWAYS_LET_PASS, settings.max_skipped * files):
         raise DatasetError(

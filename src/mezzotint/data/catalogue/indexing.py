@@ -25,12 +25,13 @@ from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
 from mezzotint.data.files.overrides import OverridesBuilder
-from mezzotint.data.files.tags import prefixed
+from mezzotint.data.files.tags import prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import CaptionSettings, DataSettings
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
@@ -47,17 +48,49 @@ PICTURES = "pictures"
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
-    """The folders of `data.path`, listed. Raises DatasetError E1201 for one that is not there, and for none at all."""
+    """The folders of `data.path`, then those of `data.prior.path`, listed. Raises DatasetError E1201 for one that is
+    not there, and for none at all."""
     if not settings.path:
         raise DatasetError("data.path is empty; set it to the folder of pictures", code="E1201")
     chosen = format_of(settings.format)
-    many = len(settings.path) > 1
-    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * len(settings.path)
-    listings = [chosen.files_at(path, settings) for path in settings.path]
+    own, paths = len(settings.path), (*settings.path, *settings.prior.path)
+    repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * own
+    repeats += (1.0,) * (len(paths) - own)
+    listings = [chosen.files_at(path, settings) for path in paths]
     return tuple(
-        Source(listing.root, settings, times, listing, f"{number}/" if many else "")
+        Source(
+            listing.root,
+            _of_source(settings, number),
+            times,
+            listing,
+            f"{number}/" if len(paths) > 1 else "",
+            is_prior=number >= own,
+            template=_template(settings, number),
+            trigger=_of_folder(settings.captions.trigger, settings, number),
+        )
         for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
     )
+
+
+def _of_folder(texts: Sequence[str], settings: DataSettings, number: int) -> str:
+    """The text of a folder of `data.path` among one for all or one for each; none of class pictures."""
+    if number >= len(settings.path) or len(texts) not in (1, len(settings.path)):
+        return ""
+    return texts[number if len(texts) > 1 else 0]
+
+
+def _template(settings: DataSettings, number: int) -> str:
+    usual = "{trigger} {caption}" if _of_folder(settings.captions.trigger, settings, number) else ""
+    return _of_folder(settings.captions.template, settings, number) or usual
+
+
+def _of_source(settings: DataSettings, number: int) -> DataSettings:
+    """The section for a folder: where all pictures have one caption, they need none of their own."""
+    template = _template(settings, number)
+    has_one = template and "{caption}" not in template
+    if number >= len(settings.path):
+        has_one = settings.prior.class_prompt
+    return with_values(settings, {"captions.missing": "empty"}) if has_one else settings
 
 
 def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
@@ -80,6 +113,10 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         small,
         columns_read,
     )
+    if settings.prior.path:
+        depends_on += (f"class pictures behind {len(settings.path)} folders", settings.prior.class_prompt)
+    if captions.trigger or captions.template:
+        depends_on += ("template", captions.trigger, captions.template)
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if captions.clean:
@@ -116,7 +153,7 @@ def make(
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures)):
-            gathered.add(_as_shown(item, settings.captions), source.root, number)
+            gathered.add(_as_shown(item, source), source.root, number)
     pictures.sync()
     looked = _probing.Looked.at(gathered.path.texts())
     _probing.take_over(looked, before, settings.max_pixels)
@@ -130,10 +167,25 @@ def make(
     journal.unlink(missing_ok=True)
 
 
-def _as_shown(item: Sample | Skipped | Noted, settings: CaptionSettings) -> Sample | Skipped | Noted:
-    if isinstance(item, Sample) and settings.prefix:
+def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
+    """A sample with its captions as they are trained; a class picture is marked as such, and has no word."""
+    settings = source.settings.captions
+    if not isinstance(item, Sample):
+        return item
+    if source.template:
+        others = dict(item.overrides)
+        of_folder = others.pop("trigger", "")
+        item = replace(item, overrides=tuple(others.items()))
+        if trigger := source.trigger or of_folder:
+            item = templated(item, source.template, trigger)
+    if source.is_prior:
+        prompt, own = source.settings.prior.class_prompt, dict(item.overrides)
+        if prompt:
+            item, _ = replace(item, captions=(prompt,)), own.pop("tags", None)
+        item = replace(item, overrides=(*own.items(), ("prior", "true")))
+    elif settings.prefix:
         item = prefixed(item, settings.prefix)
-    return caption_cleaning.cleaned(item) if isinstance(item, Sample) and settings.clean else item
+    return caption_cleaning.cleaned(item) if settings.clean else item
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
-"""What a sample has of its own instead of the recipe's: its chance of a flip and of a dropped caption, whether its tags
-are shuffled, the name it is batched under, its rating, its tags with their weights. Columns beside those of the
-catalogue.
+"""What a sample has of its own instead of the recipe's: its chance of a flip and of a dropped caption, whether it is a
+class picture, whether its tags are shuffled, the name it is batched under, its rating, its tags with their weights.
+Columns beside those of the catalogue.
 
 A dataset format says them as `Sample.group` and as texts in `Sample.overrides`, under the names in `NAMES`.
 """
@@ -22,11 +22,11 @@ from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
-NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes")
+NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes", "prior")
 """What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `tags.Tags.encoded`, the
 first frame of a clip that is seen, a file of text embeddings with its size and time (`Marked`), six
 numbers: original height and width, crop top and left, target height and width, where they are not those of the
-placement."""
+placement, "true" for a class picture."""
 
 _USUAL: Mapping[str, np.number[Any]] = {
     "flip": np.float32(math.nan),
@@ -35,17 +35,20 @@ _USUAL: Mapping[str, np.number[Any]] = {
     "rating": np.float32(1),
     "group": np.int32(0),
     "start": np.int32(-1),
+    "prior": np.uint8(0),
 }
 """The columns of numbers: their types, and what samples have that have nothing of their own."""
 
 _TEXTS = ("tags", "embedding", "sizes")
+_FLAGS = ("shuffle_tags", "prior")
 
 
 @dataclass(frozen=True, slots=True)
 class SampleOverrides:
     """Columns of n rows. flip, caption_dropout: float32, NaN for the recipe's. shuffle_tags: uint8, 1 where tags are
     shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`. start:
-    int32, the frame that the clip's entry begins at, −1 without one."""
+    int32, the frame that the clip's entry begins at, −1 without one. prior: uint8, 1 of a class picture; an index that
+    was made before there were any has none."""
 
     flip: NDArray[np.float32]
     caption_dropout: NDArray[np.float32]
@@ -53,6 +56,7 @@ class SampleOverrides:
     rating: NDArray[np.float32]
     group: NDArray[np.int32]
     start: NDArray[np.int32]
+    prior: NDArray[np.uint8]
     _group_name: Texts
     _tags: Texts
     _embedding: Texts
@@ -61,7 +65,8 @@ class SampleOverrides:
     @classmethod
     def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
         texts: dict[str, Any] = {f"_{name}": Texts.in_table(table, name) for name in ("group_name", *_TEXTS)}
-        numbers: dict[str, Any] = {name: table[name] for name in _USUAL}
+        num = len(table["start"])
+        numbers: dict[str, Any] = {n: table[n] if n in table else np.full(num, usual) for n, usual in _USUAL.items()}
         return cls(**numbers, **texts)
 
     def flip_of(self, row: int) -> float | None:
@@ -112,7 +117,7 @@ class OverridesBuilder:
         for name, column in self._numbers.items():
             if name == "group":
                 column.append(self._groups.setdefault(sample.group, len(self._groups)))
-            elif name == "shuffle_tags":
+            elif name in _FLAGS:
                 column.append(values.get(name) == "true")
             else:
                 usual: Any = _USUAL[name].item()

@@ -4,7 +4,8 @@ visit change."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from mezzotint.stages import Sample
@@ -56,15 +57,31 @@ class Tags:
 def prefixed(sample: Sample, prefix: str) -> Sample:
     """A sample whose captions begin with a text, a space behind it, as kohya's `caption_prefix`: as if it stood in the
     caption files."""
+    return _rewritten(sample, lambda text: f"{prefix} {text}".rstrip())
 
-    def begun(text: str) -> str:
-        return f"{prefix} {text}".rstrip()
 
+def templated(sample: Sample, template: str, trigger: str) -> Sample:
+    """A sample with captions by a template: its `{trigger}` and `{caption}` are filled. Of an empty caption the
+    separators before it go, too; without a place for captions there is one caption, and no tags."""
+
+    def filled(text: str) -> str:
+        own = template if text else re.sub(r"[\s,]*\{caption\}", "", template).lstrip(" ,")
+        # in one pass: braces in a caption are its own
+        return re.sub(r"\{(trigger|caption)\}", lambda place: trigger if place[1] == "trigger" else text, own).strip()
+
+    if "{caption}" not in template:
+        kept = tuple(item for item in sample.overrides if item[0] != "tags")
+        sample = replace(sample, captions=("",), overrides=kept)
+    return _rewritten(sample, filled)
+
+
+def _rewritten(sample: Sample, change: Callable[[str], str]) -> Sample:
+    """A sample with captions, and main texts of tags, that are others."""
     overrides = dict(sample.overrides)
     if "tags" in overrides:
         tags = Tags.decoded(overrides["tags"])
-        overrides["tags"] = replace(tags, main=begun(tags.main)).encoded()
-    return replace(sample, captions=tuple(map(begun, sample.captions)), overrides=tuple(overrides.items()))
+        overrides["tags"] = replace(tags, main=change(tags.main)).encoded()
+    return replace(sample, captions=tuple(map(change, sample.captions)), overrides=tuple(overrides.items()))
 
 
 def joined(main: str, tags: Sequence[str]) -> str:

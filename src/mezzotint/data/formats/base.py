@@ -25,16 +25,20 @@ class PictureStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing:
-    what `Format.files_at` gives. prefix: put before each key, so that keys of
-    several folders differ ("0/", "1/", …; empty for a single folder). pictures: where a format puts pictures that it
-    finds inside other files; there whenever samples are read."""
+    """One folder of `data.path` or `data.prior.path`. root: the folder. settings: the recipe's section. repeats: of its
+    samples. listing: what `Format.files_at` gives. prefix: put before each key, so that keys of several folders differ
+    ("0/", "1/", …; empty for a single folder). is_prior: it is one of `data.prior.path`. template,
+    trigger: those of `data.captions`. pictures: where a format puts
+    pictures that it finds inside other files; there whenever samples are read."""
 
     root: Path
     settings: DataSettings
     repeats: float
     listing: Listing
     prefix: str = ""
+    is_prior: bool = False
+    template: str = ""
+    trigger: str = ""
     pictures: PictureStore | None = None
 
 

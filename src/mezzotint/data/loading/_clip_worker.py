@@ -97,6 +97,7 @@ class ClipWorker(BatchWorker):
             pixels=None if batch.pixels is None else _frames_of(batch.pixels, num),
             latents=None if batch.latents is None else self._rows_of_frames(visits, placed, keys),
             text=with_each_tensor(batch.text, self._of_each),
+            is_class=None,
         )
 
     def _rows_of_frames(self, visits: Sequence[Visit], placed: Sequence[Placement], keys: Sequence[str]) -> Tensor:

@@ -95,6 +95,7 @@ class Loader:
         # rows of the cache are copied from a memory map: sending them between processes takes several times longer
         self._num_workers = 0 if caches.latents is not None else settings.workers
         self._prefetch = settings.prefetch
+        self._has_classes = bool(settings.prior.path)
         self._device = device or torch.device("cpu")
         self._worker = worker_of(catalogue, settings, seed=timeline.seed, caches=caches)
         self._answers: Iterator[HostBatch | MezzotintError] | None = None
@@ -117,7 +118,7 @@ class Loader:
             sizes = tuple(0 if batch.request.is_filler else len(batch.keys) for batch in batches)
             ends = self.timeline.locate(last.step + 1)[0] > last.epoch
             on_device = _OnDevice(batches, self._device)
-            yield StepBatches(last.step, last.epoch, last.count, on_device, waited, sizes, ends)
+            yield StepBatches(last.step, last.epoch, last.count, on_device, waited, sizes, ends, self._has_classes)
 
     def start(self) -> None:
         """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""

@@ -53,8 +53,8 @@ class BatchRequest:
 @dataclass(frozen=True, slots=True)
 class HostBatch:
     """The answer to a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
-    the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped: see
-    `Batch`."""
+    the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped,
+    is_class: see `Batch`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -68,6 +68,7 @@ class HostBatch:
     text: TextEmbedding | None = None
     stills: HostBatch | None = None
     dropped: Tensor | None = None
+    is_class: Tensor | None = None
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
@@ -128,6 +129,7 @@ class BatchWorker(Dataset[Any]):
             is_moments=latents is not None and latents.content == "moments",
             text=self._embedded([visit.row for visit in visits], chosen),
             dropped=self._dropped(visits),
+            is_class=torch.from_numpy(self._is_class(request)) if self._settings.prior.path else None,
         )
         return replace(batch, stills=self._stills(batch, visits, placed))
 
@@ -161,7 +163,16 @@ class BatchWorker(Dataset[Any]):
     def _weight(self, request: BatchRequest) -> NDArray[np.float32]:
         if not self._is_training:
             return request.factor
-        return np.asarray(self._catalogue.weight[request.rows] * request.factor, dtype=np.float32)
+        weight = np.asarray(self._catalogue.weight[request.rows] * request.factor, dtype=np.float32)
+        prior = self._settings.prior
+        if not prior.path:
+            return weight
+        # of pairs each half of a batch has a mean of its own: twice its share of the mean over all
+        halves = np.float32(2 if prior.balance == "pairs" else 1)
+        return weight * np.where(self._is_class(request), halves * np.float32(prior.weight), halves)
+
+    def _is_class(self, request: BatchRequest) -> NDArray[np.bool_]:
+        return np.asarray(self._catalogue.overrides.prior[request.rows] != 0)
 
     def _placement(self, visit: Visit, bucket: Size, view: int) -> Placement:
         if self._latents is not None:
@@ -233,6 +244,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         is_filler=batch.request.is_filler,
         stills=None if moved.stills is None else to_batch(moved.stills, device),
         dropped=moved.dropped,
+        is_class=moved.is_class,
     )
 
 

@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mezzotint import draws
 from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_groups
+from mezzotint.data.schedule._pairing import Pairs, balanced
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings, RatingSettings
 from mezzotint.stages import Epoch
@@ -36,31 +37,46 @@ _CHUNK = 1 << 16  # numbers that stay in a processor's cache while they are work
 @dataclass(frozen=True, slots=True)
 class PlanColumns:
     """What a plan needs of each sample. key_hash: (n,) uint64. bucket: (n,) int16, index in `buckets.table`. repeats:
-    (n,) float32, above 0. group: (n,) int32, 0 without a name, or None when no sample has one. rating: (n,) float32,
-    above 0, or None when all are rated alike."""
+    (n,) float32 or float64, above 0. group: (n,) int32, 0 without a name, or None when no sample has one. rating: (n,)
+    float32, above 0, or None when all are rated alike. prior: (n,), which are class pictures, or None."""
 
     key_hash: NDArray[np.uint64]
     bucket: NDArray[np.int16]
-    repeats: NDArray[np.float32]
+    repeats: NDArray[np.float32] | NDArray[np.float64]
     group: NDArray[np.int32] | None = None
     rating: NDArray[np.float32] | None = None
+    prior: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return len(self.key_hash)
 
 
 def plan_columns(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> PlanColumns:
-    """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`."""
+    """The columns of some rows of a catalogue. `Epoch.order` then holds indices into `rows`. Raises DatasetError E1454
+    for pairs of pictures that are of several sizes."""
     chosen = np.asarray(rows, dtype=np.int64)
     bucket = catalogue.buckets_of(chosen, settings)
     group, rating = catalogue.overrides.group[chosen], catalogue.overrides.rating[chosen]
+    prior, repeats = catalogue.overrides.prior[chosen] != 0, catalogue.repeats[chosen]
+    if prior.any() and settings.prior.balance == "pairs":
+        _refuse_several_sizes(len(np.unique(bucket)))
     return PlanColumns(
         catalogue.key_hash[chosen],
         bucket,
-        catalogue.repeats[chosen],
+        balanced(repeats, prior) if prior.any() and settings.prior.balance == "visits" else repeats,
         group=group if group.any() else None,
         rating=rating if (rating != 1).any() else None,
+        prior=prior if prior.any() else None,
     )
+
+
+def _refuse_several_sizes(num: int) -> None:
+    if num > 1:
+        raise DatasetError(
+            f"data.prior.balance=pairs takes both halves of a batch from pictures of one size, and there are {num} "
+            "sizes; write data.buckets.shape=square, or data.prior.balance=visits",
+            code="E1454",
+        )
 
 
 def epoch_address(settings: DataSettings, seed: int, epoch: int) -> tuple[int, int]:
@@ -89,7 +105,24 @@ class Visit:
 
 
 def plan(columns: PlanColumns, settings: DataSettings, *, accumulation: int, seed: int, epoch: int) -> Epoch:
-    """The batches of one epoch, a pure function of its arguments. `Epoch.order` holds indices into the columns.
+    """The batches of one epoch, a pure function of its arguments. `Epoch.order` holds indices into the columns. With
+    `data.prior.balance=pairs` it is planned of pairs, half as many to a batch (`_pairing.py`)."""
+    if columns.prior is None or settings.prior.balance != "pairs":
+        return _planned(columns, settings, accumulation, seed, epoch)
+    pairs = Pairs.of(_num_visits(columns, settings, seed, epoch), columns.prior)
+    each, halved = _of_pairs(columns, pairs, settings)
+    return pairs.taken_apart(_planned(each, halved, accumulation, seed, epoch))
+
+
+def _of_pairs(columns: PlanColumns, pairs: Pairs, settings: DataSettings) -> tuple[PlanColumns, DataSettings]:
+    """Pairs as samples of a plan, and its settings."""
+    bucket = np.full(pairs.num, columns.bucket[0])
+    each = PlanColumns(draws.keys(0, "pair", np.arange(pairs.num)), bucket, np.ones(pairs.num, np.float32))
+    return each, settings.model_copy(update={"batch_size": settings.batch_size // 2})
+
+
+def _planned(columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int, epoch: int) -> Epoch:
+    """The batches of one epoch.
 
     A sample is visited ⌊repeats⌋ times, and once more with the fractional chance; with `rating.share`, as often as its
     rating allows. All visits are put in an order drawn by address, assigned to their groups (`_grouping.py`: their
@@ -178,6 +211,10 @@ def num_steps(columns: PlanColumns, settings: DataSettings, *, accumulation: int
 
 
 def _num_batches(columns: PlanColumns, counts: _Ints, settings: DataSettings) -> int:
+    if columns.prior is not None and settings.prior.balance == "pairs":
+        pairs = Pairs.of(counts, columns.prior)
+        columns, settings = _of_pairs(columns, pairs, settings)
+        counts = np.ones(pairs.num, np.int64)
     groups = batch_groups(columns.bucket, columns.group)
     sizes = groups.after_spill(groups.sizes(counts), settings.batch_size)
     return len(_cut(sizes, settings.batch_size, settings.remainder).group)

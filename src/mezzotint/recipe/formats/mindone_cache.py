@@ -16,7 +16,8 @@ SPEC = FormatSpec(
             "true, true and sample",
         ),
         Fixed(
-            ("crop", "flip", "captions.dropout", "captions.prefix", "captions.shuffle_tags", "captions.tag_dropout",
+            ("crop", "flip", "captions.dropout", "captions.prefix", "captions.trigger",
+             "captions.template", "captions.shuffle_tags", "captions.tag_dropout",
              "captions.wildcards"),
             "data.format={name} holds pictures that are cut and captions that are chosen: leave out "
             "data.crop, data.flip, data.captions.dropout, data.captions.shuffle_tags and what else changes "

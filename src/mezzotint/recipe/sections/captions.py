@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, field_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, field_validator
 
-from mezzotint.recipe.base import ALLOW, Section, Share
+from mezzotint.recipe.base import ALLOW, Section, Share, as_list
+
+OneForEach = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+"""One text for all folders, or one for each."""
 
 
 class CaptionSettings(Section):
@@ -27,6 +30,16 @@ class CaptionSettings(Section):
     """Text that every caption begins with, such as a trigger word, a space behind it, as if it were written in each
     caption file: it belongs to the caption's first part, which stays when tags are shuffled or dropped, and commas in
     it count. A caption that is dropped is empty all the same. Write it yourself in prompts."""
+
+    trigger: Annotated[OneForEach, ALLOW] = ()
+    """The word by which a prompt calls a folder's subject or style, such as `sks dog`: one for all, or one for each
+    folder of `data.path`, "" for none. Without a template captions begin with it. With `data.format=kohya` a template's
+    word is the one in the folder's name where none is written. Not for class pictures."""
+
+    template: Annotated[OneForEach, ALLOW] = ()
+    """How captions are made of the word: one for all, or one for each folder of `data.path`, "" for none. `{trigger}`
+    stands for the word and must be there, `{caption}` for the picture's own caption: `a photo of {trigger}, {caption}`.
+    Without `{caption}` pictures need no caption."""
 
     missing: Annotated[Literal["error", "skip", "empty"], ALLOW] = "error"
     """A picture without caption: `error` names the first ten and stops, `skip` leaves the picture out, `empty` trains
@@ -70,7 +83,20 @@ class CaptionSettings(Section):
             raise ValueError("a prefix is one line of text")
         return value.strip()
 
+    @field_validator("trigger", "template")
+    @classmethod
+    def _lines_of_text(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if any("\0" in text or len(text.splitlines()) > 1 for text in value):
+            raise ValueError("a word or a template is one line of text")
+        return tuple(text.strip() for text in value)
+
     def contradictions(self) -> Iterator[str]:
+        for template in self.template:
+            if template and "{trigger}" not in template:
+                yield (
+                    f"data.captions.template {template!r} has no place for the word; write {{trigger}} where it "
+                    "belongs, such as 'a photo of {trigger}'"
+                )
         if self.clean and self.wildcards:
             yield (
                 "data.captions.clean takes the braces of data.captions.wildcards away before they are read; leave out "

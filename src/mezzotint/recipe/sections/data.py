@@ -23,8 +23,8 @@ from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.recipe.sections.subjects import Paths, PriorSettings
 
-Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
@@ -199,6 +199,9 @@ class DataSettings(Section):
     as Open-Sora-Plan's, lines of folder and annotation; `videofolder` a folder of clips, captions beside them or in
     metadata.jsonl or .csv."""
 
+    prior: PriorSettings = PriorSettings()
+    """Class pictures beside those of a subject."""
+
     clips: ClipsSettings = ClipsSettings()
     """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
 
@@ -340,12 +343,24 @@ class DataSettings(Section):
                 f"data.repeats has {len(self.repeats)} numbers for {len(self.path)} folders; "
                 "give one for all or one for each"
             )
+        for name, texts in (("trigger", self.captions.trigger), ("template", self.captions.template)):
+            if self.path and len(texts) not in (0, 1, len(self.path)):
+                yield (
+                    f"data.captions.{name} has {len(texts)} texts for {len(self.path)} folders; give one for all or "
+                    "one for each"
+                )
+        if any(self.captions.template) and not any(self.captions.trigger) and self.format != "kohya":
+            yield (
+                "data.captions.template has a place for a word, and there is none; write data.captions.trigger, such "
+                "as 'sks dog'"
+            )
         spec = format_spec(self.format)
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
         yield from self._about_clips()
         yield from self._about_table()
+        yield from self._about_prior()
         if not self.antialias and self.resize not in ("nearest", "bilinear", "bicubic"):
             yield (
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
@@ -386,7 +401,8 @@ class DataSettings(Section):
                 "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
                 "and let the captions be encoded"
             )
-        changed = self._drawn() + ["data.captions.prefix"] * bool(self.captions.prefix)
+        same = ("prefix", "trigger", "template")
+        changed = self._drawn() + [f"data.captions.{name}" for name in same if getattr(self.captions, name)]
         if self.clips.texts and changed:
             yield (f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them")
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
@@ -396,6 +412,20 @@ class DataSettings(Section):
             )
         if self.resize.startswith("open-sora-plan"):
             yield from self._about_squares()
+
+    def _about_prior(self) -> Iterator[str]:
+        if self.prior.balance == "pairs" and self.batch_size % 2:
+            yield (
+                f"data.prior.balance=pairs makes batches of two halves, and data.batch_size is {self.batch_size}; "
+                "write an even number"
+            )
+        if self.prior.num_class_images and (self.format != "image-folder" or self.has_clips):
+            yield (
+                f"data.prior.num_class_images draws pictures into a folder of data.format=image-folder, and it is "
+                f"{self.format}; draw them before (mezzotint sample), and leave it out"
+            )
+        if self.prior.path and self.rating.share is not None:
+            yield "data.rating.share chooses among all pictures, class pictures too; leave out it or data.prior"
 
     def _about_squares(self) -> Iterator[str]:
         is_square = all(height == width for _, height, width in self.clips.buckets)

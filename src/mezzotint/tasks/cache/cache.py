@@ -15,7 +15,7 @@ from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, held_out
+from mezzotint.tasks import assemble, class_pictures, held_out
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
@@ -55,6 +55,7 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
     say = _aloud if runtime.is_first else lambda line: None
     files = assemble.open_files(recipe)
     text_files.make(recipe, files, runtime, say)
+    class_pictures.draw(recipe, runtime, say)
     dataset = assemble.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, files)
     if recipe.run.seed == -1 and caches.latents is not None and any(caches.latents.seeds):

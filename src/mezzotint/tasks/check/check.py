@@ -28,7 +28,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import assemble, held_out
+from mezzotint.tasks import assemble, class_pictures, held_out
 from mezzotint.tasks.cache import text_files
 from mezzotint.tasks.check import _estimates, page, sums
 from mezzotint.tasks.check._checked import Checked
@@ -178,7 +178,8 @@ def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings)
 
 
 def _look_at_data(checked: Checked, outline: Outline | None) -> None:
-    recipe = checked.recipe
+    recipe, note = class_pictures.as_checked(checked.recipe)
+    checked.notes += note
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)
         dataset = assemble.open_dataset(recipe, runtime, _progress)

@@ -24,7 +24,7 @@ from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, class_pictures
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.check import sums
 from mezzotint.tasks.check.memory import at_hand
@@ -227,6 +227,7 @@ def prepare(
         start = _start(recipe, runtime, folder, command, live.say, damaged)
         settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
         recipe = settled.recipe
+        class_pictures.draw(recipe, runtime, live.say)
         dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         assemble.refuse_empty_shares(recipe, runtime.world_size)

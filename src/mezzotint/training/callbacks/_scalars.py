@@ -105,6 +105,7 @@ class ScalarLog(Callback):
     def scalars(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
         values = {"loss/step": report.loss, "grad/norm": report.norm}
+        values |= {f"loss/{group}": loss for group, loss in report.group_losses.items()}
         if self._smoothed.value is not None:
             values["loss/avg"] = self._smoothed.value
         for place, count in enumerate(self._bin_counts):

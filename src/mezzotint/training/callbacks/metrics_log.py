@@ -52,7 +52,8 @@ class MetricsLog(Callback):
     What a line says is of that step alone, save for steps_since, samples_since and seconds_since: those add up all
     steps since the line before, this one included, so that the sums of a file are the run's. samples: of the step, on
     all processes. loss_avg: the smoothed loss of all steps so far, logged or not, as the live line shows it; a run that
-    began before lines told it goes on without. samples_digest: which samples the first process had. images_per_s,
+    began before lines told it goes on without. loss/instance, loss/class: of runs with class pictures, see
+    `StepReport.group_losses`. samples_digest: which samples the first process had. images_per_s,
     data_wait (share of the time, 0 to 1) and seconds_since depend on the machine; everything else of a resumed run
     equals the undisturbed run's.
     """
@@ -164,6 +165,7 @@ def _line(report: StepReport, mean: float | None) -> dict[str, Any]:
         "epoch": report.epoch,
         "loss": report.loss,
         **({} if mean is None else {"loss_avg": mean}),
+        **{f"loss/{group}": loss for group, loss in report.group_losses.items()},
         "norm": report.norm,
         **{f"lr/{group}": rate for group, rate in report.rates.items()},
         "samples": report.samples,

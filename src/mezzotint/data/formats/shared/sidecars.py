@@ -30,7 +30,8 @@ def samples(
 ) -> Iterator[Item]:
     """One sample for each file of the listing that is no sidecar, in its order, or why there is none. word: what these
     files are called, "picture" or "clip". folder_of: what a file's folder says of it, if anything: its repeats, times
-    those of the source, and the caption where there is no other. by_name: whether names of files could be captions.
+    those of the source, and the caption where there is no other, or with a template the word (an override `trigger`).
+    by_name: whether names of files could be captions.
 
     Nothing in a caption is interpreted. A caption file that cannot be read (`captions.read_text`) leaves its picture
     out. Raises DatasetError E1203 (`captions.with_captions`), and E1204 for two sidecars that differ.
@@ -52,10 +53,11 @@ def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Ite
             yield Skipped(source.prefix + name, str(error))
             continue
         folder = folder_of(name) or _SILENT
+        overrides = (("trigger", folder.words),) if source.template and folder.words else ()
         if not captions and folder.words:
-            captions = (folder.words,)
+            captions = ("" if overrides else folder.words,)
         repeats = source.repeats * folder.repeats
-        yield Sample(source.prefix + name, source.root / name, captions, repeats=repeats)
+        yield Sample(source.prefix + name, source.root / name, captions, repeats=repeats, overrides=overrides)
 
 
 def _captions(root: Path, name: str, sidecars: Collection[str], settings: CaptionSettings) -> tuple[str, ...]:

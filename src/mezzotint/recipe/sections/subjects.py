@@ -1,0 +1,50 @@
+"""What is learnt besides the pictures of a subject, so that its class is not forgotten: class pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt
+
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, as_list
+
+Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
+
+
+class PriorSettings(Section):
+    """Prior preservation (DreamBooth, Ruiz et al. 2022, arXiv:2208.12242): pictures of the subject's class, trained
+    beside those of the subject, so that the model does not forget what others of its kind look like. kohya's scripts
+    call them regularisation images."""
+
+    path: Annotated[Paths, FREE] = ()
+    """The folder of class pictures, or a list of folders, in the format of the data set; of `kohya` a folder with
+    `N_class` folders in it. They are neither held out nor counted by `data.max_samples`. Looked up as `data.path`."""
+
+    weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
+    """What the loss of a class picture is multiplied by (`prior_loss_weight` elsewhere)."""
+
+    balance: Annotated[Literal["visits", "pairs", "none"], ALLOW] = "visits"
+    """How class pictures stand beside the others. `visits`: an epoch visits them as often as all others together, as
+    kohya's scripts do; where there are more of them, others in each epoch. `pairs`: every batch has equally many of
+    both, and the loss is the mean over the others + `weight` · the mean over them, as diffusers' DreamBooth scripts
+    have it; all are of one size then. `none`: each once an epoch, or as often as its folder's name says."""
+
+    class_prompt: Annotated[str, ALLOW] = ""
+    """The caption of every class picture, such as `a photo of a dog`, whatever lies beside it. Empty takes captions as
+    those of other pictures, without `data.captions.prefix`."""
+
+    num_class_images: Annotated[NonNegativeInt, ALLOW] = 0
+    """Where fewer pictures lie in the folder of class pictures, the model draws what is missing before the run looks
+    at its data: by `class_prompt` and the section `sample`, in the size `data.resolution`, as class-00000.png and so
+    on, which say how they were drawn. They are kept, an interrupted start goes on, and no file is replaced. 100 to 300
+    are usual; 0 draws none."""
+
+    def contradictions(self) -> Iterator[str]:
+        if self.num_class_images and not (self.class_prompt and len(self.path) == 1):
+            yield (
+                "data.prior.num_class_images draws pictures of data.prior.class_prompt into the one folder of "
+                "data.prior.path; write both, or leave it out"
+            )
+        if not self.path and (self.weight != 1.0 or self.balance != "visits" or self.class_prompt):
+            yield "data.prior has no effect without class pictures; write data.prior.path=FOLDER, or leave it out"

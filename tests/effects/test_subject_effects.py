@@ -1,0 +1,172 @@
+"""Rows of `data.prior`: class pictures beside those of a subject."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from contradictions import contradiction
+
+from mezzotint.errors import DatasetError
+from mezzotint.tasks import class_pictures
+from mezzotint.training.model import latents_of
+
+Make = Callable[..., Any]
+
+
+def of_class(batch: Any) -> list[bool]:
+    return [bool(one) for one in batch.is_class]
+
+
+# breaks if class pictures were not told from the others, were held out, or got the trigger word
+@pytest.mark.effect("data.prior.path")
+def test_prior_path_is_trained_beside_the_others_and_never_held_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
+    fed = feed(own, prior__path=str(other), prior__balance="none", holdout__share=0.5, max_samples=4,
+               captions__prefix="sks")  # fmt: skip
+    batches = fed.batches()
+    keys = {key: one for b in batches for key, one in zip(b.keys, of_class(b), strict=True)}
+    assert {key for key, one in keys.items() if one} == {f"1/00{i}.png" for i in range(4)}
+    assert len([key for key, one in keys.items() if not one]) == 2 == len(fed.dataset.held)
+    captions = {caption for b in batches for caption in b.captions}
+    assert {one for one in captions if not one.startswith("sks ")} == {f"picture {i}" for i in range(4)}
+    assert feed(own).batches()[0].is_class is None
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetError, match=r"data\.prior\.path has no picture") as caught:
+        feed(own, prior__path=str(tmp_path / "empty"))
+    assert caught.value.code == "E1453"
+
+
+# breaks if the number did not reach the loss, or reached the others'
+@pytest.mark.effect("data.prior.weight")
+def test_prior_weight_multiplies_the_loss_of_class_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
+    weights = {
+        (weight, one)
+        for b in feed(own, prior__path=str(other), prior__weight=0.25).batches()
+        for weight, one in zip(b.weight.tolist(), of_class(b), strict=True)
+    }
+    assert weights == {(1.0, False), (0.25, True)}
+    assert "no effect without class pictures" in contradiction("data.prior.weight=0.5")
+
+
+# breaks if one rule were taken for another
+@pytest.mark.effect("data.prior.balance")
+def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 6), noisy(tmp_path / "class", [(32, 32)] * 3)
+
+    def visits(balance: str) -> Counter[str]:
+        fed = feed(own, prior__path=str(other), prior__balance=balance, prior__weight=0.5)
+        return Counter(key for b in fed.batches() for key in b.keys)
+
+    assert set(visits("visits").values()) == {1, 2}
+    assert sum(n for key, n in visits("visits").items() if key.startswith("1/")) == 6
+    assert set(visits("none").values()) == {1}
+    pairs = feed(own, prior__path=str(other), prior__balance="pairs", prior__weight=0.5).batches()
+    assert [of_class(b) for b in pairs] == [[False, False, True, True]] * 3
+    assert all(b.weight.tolist() == [2.0, 2.0, 1.0, 1.0] for b in pairs)
+    assert "write an even number" in contradiction("data.prior.path=x", "data.prior.balance=pairs", "data.batch_size=3")
+    wide = noisy(tmp_path / "wide", [(64, 32)])
+    with pytest.raises(DatasetError, match=r"there are 2 sizes") as caught:
+        feed(own, prior__path=str(wide), prior__balance="pairs")
+    assert caught.value.code == "E1454"
+
+
+# breaks if a half's mean were the mean over both, or the report counted the weight in
+def test_the_loss_of_pairs_is_the_mean_of_one_half_and_the_weighted_mean_of_the_other(
+    prepare: Make, noisy: Make, tmp_path: Path
+) -> None:
+    own, other = noisy(tmp_path / "own", [(48, 48)] * 3), noisy(tmp_path / "class", [(48, 48)] * 5)
+    run = prepare(
+        data__path=own, data__prior__path=other, data__prior__balance="pairs", data__prior__weight=0.3,
+        data__crop="center", data__buckets__shape="square", optim__accumulation=2, data__batch_size=4,
+        data__remainder="drop",
+    )  # fmt: skip
+    step = run.step()
+    squared = []
+    for batch in step.batches.batches:
+        squared.append(torch.tensor(step.report.losses[4 * len(squared) : 4 * len(squared) + 4]))
+        assert of_class(batch) == [False, False, True, True]
+        assert len(latents_of(run.family, batch, torch.device("cpu"))) == 4
+    errors = torch.stack(squared)
+    mine, theirs = errors[:, :2].mean(), errors[:, 2:].mean()
+    assert step.report.loss == pytest.approx(float(mine + 0.3 * theirs), rel=1e-5)
+    assert step.report.group_losses == pytest.approx({"instance": float(mine), "class": float(theirs)}, rel=1e-5)
+
+
+# breaks if captions beside class pictures were taken all the same, or their absence stopped the run
+@pytest.mark.effect("data.prior.class_prompt")
+def test_class_prompt_is_the_caption_of_every_class_picture(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 2)
+    (other / "001.txt").unlink()
+    with pytest.raises(DatasetError, match="no caption"):
+        feed(own, prior__path=str(other))
+    batches = feed(own, prior__path=str(other), prior__class_prompt="a picture").batches()
+    pairs = {(one, caption) for b in batches for one, caption in zip(of_class(b), b.captions, strict=True)}
+    assert pairs == {(True, "a picture"), (False, "picture 0"), (False, "picture 1")}
+
+
+# breaks if the number were not what is drawn up to; the drawing itself is in tests/tasks/test_class_pictures.py
+@pytest.mark.effect("data.prior.num_class_images")
+def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 3)
+    said = {"prior__path": str(other), "prior__class_prompt": "a picture"}
+    for number, numbers in ((0, []), (3, []), (5, [0, 1])):
+        recipe = feed(own, **said, prior__num_class_images=number).recipe
+        assert class_pictures.missing(recipe) == numbers
+    assert "write both" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
+    assert "image-folder" in contradiction(
+        "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"
+    )
+
+
+def captions_in(fed: Any) -> set[str]:
+    return {caption for b in fed.batches() for caption in b.captions}
+
+
+# breaks if a folder got another folder's word, or class pictures got one
+@pytest.mark.effect("data.captions.trigger")
+def test_trigger_is_the_word_of_each_folder(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two, other = (noisy(tmp_path / name, [(32, 32)]) for name in ("one", "two", "class"))
+    assert captions_in(feed(one, two, captions__trigger=["sks dog", "zwx cat"])) == {
+        "sks dog picture 0", "zwx cat picture 0",
+    }  # fmt: skip
+    assert captions_in(feed(one, two, captions__trigger="sks", prior__path=str(other))) == {
+        "sks picture 0", "picture 0",
+    }  # fmt: skip
+    assert captions_in(feed(one, two, captions__trigger=["", "zwx"])) == {"picture 0", "zwx picture 0"}
+    assert "2 texts for 3 folders" in contradiction("data.path=[a,b,c]", "data.captions.trigger=[x,y]")
+
+
+# breaks if the places were not filled, or pictures without a caption were refused where none is needed
+@pytest.mark.effect("data.captions.template")
+def test_template_makes_captions_of_the_word(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    one, two = (noisy(tmp_path / name, [(32, 32)] * 2) for name in ("one", "two"))
+    (one / "000.txt").write_text("on {trigger} grass")
+    (one / "001.txt").write_text("")
+    (two / "001.txt").unlink()
+    word = {"captions__trigger": "sks dog"}
+    assert captions_in(feed(one, **word, captions__template="a photo of {trigger}, {caption}")) == {
+        "a photo of sks dog, on {trigger} grass", "a photo of sks dog",
+    }  # fmt: skip
+    assert captions_in(feed(two, **word, captions__template="a photo of {trigger}")) == {"a photo of sks dog"}
+    with pytest.raises(DatasetError, match="no caption"):
+        feed(two, **word, captions__template="{caption} of {trigger}")
+    both = feed(one, two, **word, captions__template=["{caption} of {trigger}", "a {trigger}"])
+    assert captions_in(both) == {"on {trigger} grass of sks dog", "of sks dog", "a sks dog"}
+    noisy(tmp_path / "kohya" / "3_zwx cat", [(32, 32)] * 2)
+    (tmp_path / "kohya" / "3_zwx cat" / "001.txt").unlink()
+    named = feed(tmp_path / "kohya", format="kohya", captions__template="{trigger}, {caption}")
+    assert captions_in(named) == {"zwx cat, picture 0", "zwx cat"}
+
+
+# breaks if a template that says nothing of the word were taken
+def test_a_template_without_a_place_for_the_word_is_refused() -> None:
+    assert "'a photo' has no place for the word; write {trigger}" in contradiction(
+        "data.captions.trigger=sks", "data.captions.template=a photo"
+    )
+    assert "there is none; write data.captions.trigger" in contradiction("data.captions.template=a {trigger}")
