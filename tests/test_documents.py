@@ -389,6 +389,7 @@ def report(step: int, loss: float) -> StepReport:
     return StepReport(
         step=step, epoch=0, loss=loss, norm=1.0, rates={"denoiser": 1e-4}, samples=4, seconds=0.5, wait_seconds=0.1,
         applied=True, overflow=False, keys=("a.png",), timesteps=(7.0,), losses=(loss,),
+        group_losses={"instance": loss, "class": loss},
     )  # fmt: skip
 
 

@@ -67,8 +67,9 @@ def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> Non
     assert memory.update <= CHUNK
 
 
-def test_an_adapter_of_sd_fits_a_small_card() -> None:
-    memory = predicted("sd15-lora", (512, 512), f"model.path={MODELS / 'sd1'}")
+@pytest.mark.parametrize("name", ["sd15-lora", "subject", "style"])
+def test_an_adapter_of_sd_fits_a_small_card(name: str) -> None:
+    memory = predicted(name, (512, 512), f"model.path={MODELS / 'sd1'}")
     assert memory.peak < 0.95 * 8 * 2**30
     assert 4 * sum(part.trained for part in memory.parts) == memory.gradients == memory.optimizer // 2
 

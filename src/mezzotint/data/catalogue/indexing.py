@@ -56,7 +56,11 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     own, paths = len(settings.path), (*settings.path, *settings.prior.path)
     repeats = settings.repeats if len(settings.repeats) > 1 else settings.repeats * own
     repeats += (1.0,) * (len(paths) - own)
-    listings = [chosen.files_at(path, settings) for path in paths]
+    listings = [chosen.files_at(path, settings) for path in settings.path]
+    try:
+        listings += [chosen.files_at(path, settings) for path in settings.prior.path]
+    except DatasetError as error:
+        raise DatasetError(f"data.prior.path: {error.message}", code=error.code) from error
     return tuple(
         Source(
             listing.root,
@@ -87,9 +91,9 @@ def _template(settings: DataSettings, number: int) -> str:
 def _of_source(settings: DataSettings, number: int) -> DataSettings:
     """The section for a folder: where all pictures have one caption, they need none of their own."""
     template = _template(settings, number)
-    has_one = template and "{caption}" not in template
+    has_one = bool(template) and "{caption}" not in template
     if number >= len(settings.path):
-        has_one = settings.prior.class_prompt
+        has_one = bool(settings.prior.class_prompt)
     return with_values(settings, {"captions.missing": "empty"}) if has_one else settings
 
 

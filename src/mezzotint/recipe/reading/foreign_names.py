@@ -42,9 +42,6 @@ def value_of(setting: str, value: object) -> str | None:
     return _VALUES.get(setting, {}).get(word)
 
 
-_REPEATS = (
-    "pictures of a class beside yours are another folder of data.path, and data.repeats says how often each is seen"
-)
 _MASKS = "masks are not read, the loss is of whole pictures"
 _ADAPTER = "adapters such as LoRA are not trained, the weights themselves are"
 _TORCHS = "torch's own attention is the default, and spares as much memory"
@@ -63,11 +60,16 @@ _NAMES = {
         f"D enable_xformers_memory_efficient_attention: {_TORCHS}",
         "K sdpa: sdpa is torch's own attention, which is the default", "E attn_type: sdp is auto, which is the default",
         "OS attention_mechanism"),
-    "": (f"K network_dim network_module: {_ADAPTER}", f"K reg_data_dir: {_REPEATS}", f"D class_data_dir: {_REPEATS}",
-        f"KD prior_loss_weight: {_REPEATS}", f"K masked_loss: {_MASKS}", f"O masked_training: {_MASKS}"),
+    "": (f"K network_dim network_module: {_ADAPTER}", f"K masked_loss: {_MASKS}", f"O masked_training: {_MASKS}"),
     "data.path": ("KD train_data_dir", "DS instance_data_dir", "E data_root",
         "D dataset_name: with data.format=metadata"),
     "data.repeats": ("K num_repeats dataset_repeats",),
+    "data.prior.path": ("K reg_data_dir", "D class_data_dir"),
+    "data.prior.weight": ("KD prior_loss_weight",),
+    "data.prior.balance": ("D with_prior_preservation: data.prior.balance=pairs makes batches as diffusers does",),
+    "data.prior.class_prompt": ("D class_prompt",),
+    "data.prior.num_class_images": ("D num_class_images",),
+    "data.captions.trigger": ("D instance_prompt: with data.captions.template='{trigger}'", "K class_tokens"),
     "data.batch_size": ("KDS train_batch_size: there it is of each device, here of all devices together",
         "OE batch_size"),
     "data.resolution": ("KDOSE resolution",),

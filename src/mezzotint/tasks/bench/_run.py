@@ -19,7 +19,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, StepBatches, StepReport
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, class_pictures
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import cache
 from mezzotint.training.callbacks.base import Action, Callback
@@ -76,6 +76,9 @@ def measure(
     All processes call it together. Raises OutOfMemory E1751, and what data and model raise.
     """
     began = time.perf_counter()
+    recipe, notes = class_pictures.as_checked(recipe)  # none is drawn for a benchmark
+    for note in notes:
+        say(note)
     dataset = assemble.open_dataset(recipe, runtime)
     count = steps or min(most, assemble.length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)

@@ -227,8 +227,7 @@ def prepare(
         start = _start(recipe, runtime, folder, command, live.say, damaged)
         settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
         recipe = settled.recipe
-        class_pictures.draw(recipe, runtime, live.say)
-        dataset = assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
+        dataset = _dataset(recipe, runtime, live)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         assemble.refuse_empty_shares(recipe, runtime.world_size)
         recipe = _with_sums(recipe, dataset, runtime, live.say)
@@ -275,6 +274,12 @@ def prepare(
                 live.say(line)
         close = stack.pop_all().close
     return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+
+
+def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
+    """The data, once the class pictures that it lacks are drawn."""
+    class_pictures.draw(recipe, runtime, live.say)
+    return assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
 
 
 def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
