@@ -14,7 +14,7 @@ from pathlib import Path
 from mezzotint import errors
 from mezzotint.dialects import everydream2, mindone_sdxl, open_sora_plan
 from mezzotint.dialects.base import Dialect, Row
-from mezzotint.dialects.diffusers import lora, lora_sdxl, sd, sdxl
+from mezzotint.dialects.diffusers import dreambooth, dreambooth_lora, lora, lora_sdxl, sd, sdxl
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
@@ -132,6 +132,8 @@ def flag_table(dialect: Dialect) -> list[str]:
 def option_pages() -> dict[Path, str]:
     """Files of docs/reference/options: every option of the dialects, of EveryDream2 the keys of its files as well."""
     dialects = {
+        "diffusers-dreambooth": dreambooth.DIALECT,
+        "diffusers-dreambooth-lora": dreambooth_lora.DIALECT,
         "diffusers-lora": lora.DIALECT,
         "diffusers-lora-sdxl": lora_sdxl.DIALECT,
         "diffusers-sd": sd.DIALECT,

@@ -53,3 +53,25 @@ def test_the_result_is_a_file_in_output_dir_that_diffusers_loads(here: Path) -> 
     assert main(["train", "--as", "diffusers-lora", *longer, "--", *line]) == 0
     losses = [json.loads(line).get("loss") for line in (here / "fox" / "metrics.jsonl").read_text().splitlines()]
     assert len([loss for loss in losses if loss is not None]) == 5, "and not one more"
+
+
+def test_a_subject_is_learned_beside_pictures_of_its_class_that_the_model_draws(here: Path) -> None:
+    """Two pictures are missing and drawn; each batch has a picture of both; the loss of each is logged."""
+    line = [
+        "train_dreambooth_lora.py", "--pretrained_model_name_or_path=model", "--instance_data_dir=pictures",
+        "--instance_prompt=a photo of sks", "--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a",
+        "--num_class_images=2", "--resolution=64", "--train_batch_size=1", "--max_train_steps=3", "--seed=7",
+        "--output_dir=cat", "--checkpointing_steps=2",
+    ]  # fmt: skip
+    (here / "pictures" / "metadata.jsonl").unlink()
+    (here / "kind").mkdir()
+    ours = (*OURS, "sample.steps=2")
+    assert main(["train", "--as", "diffusers-dreambooth-lora", *ours, "--", *line]) == 0
+    assert sorted(path.name for path in (here / "kind").glob("*.png")) == ["class-00000.png", "class-00001.png"]
+    assert load_file(here / "cat" / "pytorch_lora_weights.safetensors")
+    steps = [json.loads(line) for line in (here / "cat" / "metrics.jsonl").read_text().splitlines()]
+    logged = [step for step in steps if "loss" in step]
+    assert len(logged) == 3
+    both = [key for key in logged[-1] if key.startswith("loss") and key != "loss"]
+    assert both, logged[-1]
+    assert [step["samples"] for step in logged] == [2, 2, 2], "a pair a step"

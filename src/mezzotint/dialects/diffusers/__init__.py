@@ -1,4 +1,5 @@
-"""The dialects of diffusers' scripts: `diffusers-sd`, `diffusers-sdxl`, `diffusers-lora`, `diffusers-lora-sdxl`.
+"""The dialects of diffusers' scripts: `diffusers-sd`, `diffusers-sdxl`, `diffusers-lora`, `diffusers-lora-sdxl`,
+`diffusers-dreambooth`, `diffusers-dreambooth-lora`.
 
 From outside: nothing; the registry names a dialect after this folder and its file.
 """

@@ -15,8 +15,7 @@ from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
 _UNSUPPORTED = {
-    "LoRA by DreamBooth, which is not supported yet": "dreambooth_lora dreambooth_lora_sdxl",
-    "DreamBooth, which is not supported yet": "dreambooth dreambooth_sdxl",
+    "SDXL by DreamBooth, which is not supported yet": "dreambooth_lora_sdxl dreambooth_sdxl",
     "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
     "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
     "without captions, which is not supported": "unconditional",
@@ -34,6 +33,8 @@ _DIALECTS = {
     XL: ("SDXL, whose flags differ", "diffusers-sdxl"),
     "train_text_to_image_lora.py": ("LoRA of Stable Diffusion", "diffusers-lora"),
     "train_text_to_image_lora_sdxl.py": ("LoRA of SDXL", "diffusers-lora-sdxl"),
+    "train_dreambooth.py": ("a subject by DreamBooth", "diffusers-dreambooth"),
+    "train_dreambooth_lora.py": ("a subject by DreamBooth, as a LoRA", "diffusers-dreambooth-lora"),
 }
 """Scripts that a dialect speaks for: what they train, and its name."""
 
@@ -167,6 +168,12 @@ def data(draft: Draft) -> None:
     values = {"data.format": "metadata", "data.path": [name or folder]}
     draft.put(values, "dataset_name" if name else "train_data_dir")
     draft.lay("dataset_config_name", "cache_dir")
+    placed(draft)
+    draft.lay("center_crop", "random_flip")
+
+
+def placed(draft: Draft) -> None:
+    """Pictures are cut to squares."""
     side = draft.whole("resolution")
     if side < 16 or side % 8:
         near = max(16, round(side / 8) * 8)
@@ -174,7 +181,6 @@ def data(draft: Draft) -> None:
     else:
         draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
     draft.set("data.buckets.shape", "square", "resolution")
-    draft.lay("center_crop", "random_flip")
 
 
 def batches(draft: Draft) -> None:
@@ -187,7 +193,8 @@ def batches(draft: Draft) -> None:
     if has_steps and draft.says("num_train_epochs"):
         draft.note("num_train_epochs", "--max_train_steps counts")
     for flag in ("gradient_accumulation_steps", "max_train_samples"):
-        draft.fits(flag)
+        if flag in draft.rows:
+            draft.fits(flag)
 
 
 def rate(draft: Draft) -> None:

@@ -79,6 +79,11 @@ def compute(draft: Draft, *, steps: int, guidance: float) -> None:
     _common.previews(draft, prompts, "validation_prompt", steps=steps, guidance=guidance)
     _common.tracking(draft, PROJECT)
     _common.quirks(draft)
+    quirks(draft)
+
+
+def quirks(draft: Draft) -> None:
+    """What scripts of LoRA do by accident and this run does not."""
     if draft.settings.get("run", {}).get("precision") == "bf16":
         what = "the adapter is kept in float32; there, in bfloat16, which rounds most small updates away"
         draft.note("mixed_precision", what)

@@ -1,0 +1,135 @@
+"""What the DreamBooth scripts of diffusers for Stable Diffusion have in common: `train_dreambooth.py` and
+`train_dreambooth_lora.py`, of the head of August 2026."""
+
+from __future__ import annotations
+
+from mezzotint.dialects.base import Draft, Row, idle, refused, row
+from mezzotint.dialects.diffusers import _common
+from mezzotint.dialects.diffusers._common import rows, with_default
+
+DREAMBOOTH, DREAMBOOTH_LORA = "train_dreambooth.py", "train_dreambooth_lora.py"
+_IF = "it is for the upscaler of DeepFloyd IF, which is not supported; leave it out"
+_TOKENS = "Stable Diffusion's text encoder reads 77 tokens without a mask; leave it out"
+
+MODEL = (
+    *rows("pretrained_model_name_or_path", "revision", "variant"),
+    refused("tokenizer_name", str, "another tokenizer than the model's; put it into the model's folder"),
+)  # fmt: skip
+DATA = (
+    row("instance_data_dir", str, "data.path data.format", "the folder of the subject's pictures", required=True),
+    row("instance_prompt", str, "data.captions.trigger data.captions.template", "the caption of each of them",
+        required=True),
+    row("class_data_dir", str, "data.prior.path", "the folder of class pictures"),
+    row("class_prompt", str, "data.prior.class_prompt", "the caption of each of them, and what missing ones are of"),
+    row("with_prior_preservation", False, "data.prior.balance data.batch_size",
+        "as many class pictures as the subject's in each batch, beside them", on="pairs", off="visits"),
+    row("prior_loss_weight", 1.0, "data.prior.weight", "of the class pictures' mean loss"),
+    row("num_class_images", 100, "data.prior.num_class_images", "missing ones are drawn by the model before training",
+        above=0),
+    row("sample_batch_size", 4, "sample.batch_size", "drawn at once", above=0),
+    idle("prior_generation_precision", str, "class pictures are drawn in the types in which the run computes"),
+    with_default("resolution", 512),
+    *rows("center_crop"),
+    with_default("train_batch_size", 4),
+    *rows("dataloader_num_workers"),
+)  # fmt: skip
+UPDATE = (
+    *rows("learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps"),
+    row("lr_num_cycles", 1, "optim.schedule.cycles", "of cosine_with_restarts", above=0),
+    row("lr_power", 1.0, "optim.schedule.power", "of polynomial", above=0),
+    *rows("use_8bit_adam", "adam_beta1", "adam_beta2", "adam_weight_decay", "adam_epsilon", "max_grad_norm"),
+)  # fmt: skip
+TEXT = (
+    row("train_text_encoder", False, "model.train", "the text encoder is trained, too"),
+    row("pre_compute_text_embeddings", False, "data.cache.text", "captions are encoded once"),
+    refused("tokenizer_max_length", int, _TOKENS),
+    refused("text_encoder_use_attention_mask", False, _TOKENS),
+)  # fmt: skip
+RUN = (
+    *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention", "checkpointing_steps",
+          "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
+    refused("validation_images", list, _IF),
+    refused("class_labels_conditioning", str, _IF),
+)  # fmt: skip
+SHOWING = rows("report_to", "logging_dir", "push_to_hub", "hub_token", "hub_model_id")
+
+
+def drawn(*when: Row) -> tuple[Row, ...]:
+    """The rows of previews. when: how often they are drawn."""
+    return (
+        row("validation_prompt", str, "sample.prompts run.preview.every", "drawn during the run"),
+        row("num_validation_images", 4, "sample.prompts", "so many pictures of it", above=0),
+        *when,
+    )
+
+
+def compute(draft: Draft, project: str) -> None:
+    """What both scripts decide by more than one flag. project: the script's name for itself at its trackers."""
+    _common.model(draft, "sd")
+    parts = ["denoiser", "text_encoder"] if draft.values["train_text_encoder"] else ["denoiser"]
+    draft.set("model.train", parts, "train_text_encoder")
+    _pictures(draft)
+    _class_pictures(draft)
+    _batches(draft)
+    _common.rate(draft)
+    draft.lay("lr_num_cycles", "lr_power")
+    _common.update(draft)
+    draft.set("optim.ema.rule", "none", "output_dir")
+    if draft.values["pre_compute_text_embeddings"] and draft.values["train_text_encoder"]:
+        draft.refuse("train_text_encoder", "what is encoded once cannot be trained", "leave one of the two out")
+    draft.lay("pre_compute_text_embeddings")
+    _common.precision(draft)
+    _common.saving(draft)
+    _common.tracking(draft, project)
+    _common.quirks(draft)
+
+
+def _pictures(draft: Draft) -> None:
+    folder, prompt = draft.text("instance_data_dir"), draft.text("instance_prompt")
+    draft.put({"data.path": [folder], "data.format": "image-folder"}, "instance_data_dir")
+    draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+    _common.placed(draft)
+    draft.lay("center_crop")
+    draft.set("data.flip", 0.0, "center_crop")
+
+
+def _class_pictures(draft: Draft) -> None:
+    flags = ("class_data_dir", "class_prompt")
+    if not draft.values["with_prior_preservation"]:
+        for flag in (*flags, "prior_loss_weight", "num_class_images"):
+            if flag in draft.named:
+                draft.note(flag, "without --with_prior_preservation it has no effect, there as here")
+        return
+    for flag in flags:
+        if not draft.text(flag):
+            draft.refuse(flag, "is not given; --with_prior_preservation needs it", code="E1017")
+    draft.set("data.prior.path", [draft.text("class_data_dir")], "class_data_dir")
+    draft.set("data.prior.class_prompt", draft.text("class_prompt"), "class_prompt")
+    draft.set("data.prior.balance", "pairs", "with_prior_preservation")
+    draft.set("data.prior.weight", draft.number("prior_loss_weight"), "prior_loss_weight")
+    if draft.number("prior_loss_weight") < 0:
+        draft.refuse("prior_loss_weight", "must be 0 or more", code="E1017")
+    draft.lay("num_class_images", "sample_batch_size")
+
+
+def _batches(draft: Draft) -> None:
+    """There, a batch has so many pictures of the subject, and as many of the class besides."""
+    _common.batches(draft)
+    if draft.values["with_prior_preservation"]:
+        both = 2 * draft.whole("train_batch_size") * draft.launched.processes
+        draft.set("data.batch_size", both, "with_prior_preservation", "train_batch_size")
+        draft.note("train_batch_size", f"and as many class pictures: a batch of {both}")
+
+
+def previews(draft: Draft, every: str, flag: str) -> None:
+    """every: `100 steps`. flag: that says it."""
+    prompt, count = draft.text("validation_prompt"), draft.whole("num_validation_images")
+    if prompt and draft.fits("num_validation_images") and draft.fits(flag):
+        draft.set("sample.prompts", [prompt] * count, "validation_prompt")
+        draft.set("run.preview.every", every, flag)
+    else:
+        draft.set("run.preview.every", None, "validation_prompt")
+        for one in (flag, "num_validation_images"):
+            if one in draft.named and not prompt:
+                draft.note(one, "without --validation_prompt nothing is drawn")
+    draft.put({"sample.steps": 25, "sample.guidance": 7.5}, "validation_prompt")
