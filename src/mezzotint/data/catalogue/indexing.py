@@ -40,7 +40,8 @@ VERSION = 5
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-JOURNAL = f"journal-{VERSION}.jsonl"
+JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-headers.jsonl"}
+"""Answers of a start that was killed, by `data.verify`: what a header says is no proof for the other."""
 
 PICTURES = "pictures"
 """Beside the indexes: the folder of pictures that lie inside other files."""
@@ -82,6 +83,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     )
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
+    if settings.verify != "start":
+        depends_on += (f"verified at {settings.verify}",)
     if captions.clean:
         depends_on += (f"cleaned {caption_cleaning.VERSION}",)
     if settings.has_clips:
@@ -120,9 +123,18 @@ def make(
     pictures.sync()
     looked = _probing.Looked.at(gathered.path.texts())
     _probing.take_over(looked, before, settings.max_pixels)
-    journal = folder.parent / JOURNAL
-    decoded = _probing.look(looked, journal, max_pixels=settings.max_pixels, workers=workers, progress=progress)
+    journal = folder.parent / JOURNALS[settings.verify]
+    decoded = _probing.look(
+        looked,
+        journal,
+        max_pixels=settings.max_pixels,
+        workers=workers,
+        progress=progress,
+        look_at=decoding.probe if settings.verify == "start" else decoding.glance,
+    )
     table, about = _assembled(gathered, looked, settings)
+    if settings.verify != "start":
+        about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
     for source in sources:
         unknown.update(source.listing.unknown)
