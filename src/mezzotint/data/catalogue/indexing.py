@@ -25,6 +25,7 @@ from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
 from mezzotint.data.files.overrides import OverridesBuilder
+from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.tags import prefixed
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
@@ -45,6 +46,9 @@ JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-head
 
 PICTURES = "pictures"
 """Beside the indexes: the folder of pictures that lie inside other files."""
+
+TEXTS = "texts"
+"""Beside the indexes: what caption files hold."""
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
@@ -115,12 +119,14 @@ def make(
     folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written (captions that are
     missing or contradict each other), and StorageError. Files that cannot be used are written down, not raised."""
     pictures = Pictures(folder.parent / PICTURES)
+    texts = RememberedTexts(folder.parent / TEXTS)
     gathered = _Gathered(pictures.folder, len(sources))
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
-        for item in read_samples(replace(source, pictures=pictures)):
+        for item in read_samples(replace(source, pictures=pictures, texts=texts)):
             gathered.add(_as_shown(item, settings.captions), source.root, number)
     pictures.sync()
+    texts.write()
     looked = _probing.Looked.at(gathered.path.texts())
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNALS[settings.verify]

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from mezzotint import registry
 from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -26,9 +27,9 @@ class PictureStore(Protocol):
 @dataclass(frozen=True, slots=True)
 class Source:
     """One folder of `data.path`. root: the folder. settings: the recipe's section. repeats: of its samples. listing:
-    what `Format.files_at` gives. prefix: put before each key, so that keys of
-    several folders differ ("0/", "1/", …; empty for a single folder). pictures: where a format puts pictures that it
-    finds inside other files; there whenever samples are read."""
+    what `Format.files_at` gives. prefix: put before each key, so that keys of several folders differ ("0/", "1/", …;
+    empty for a single folder). pictures: where a format puts pictures that it finds inside other files; there whenever
+    samples are read. texts: what caption files held when they were last read."""
 
     root: Path
     settings: DataSettings
@@ -36,6 +37,7 @@ class Source:
     listing: Listing
     prefix: str = ""
     pictures: PictureStore | None = None
+    texts: RememberedTexts | None = None
 
 
 @dataclass(frozen=True, slots=True)
