@@ -133,6 +133,10 @@ class Catalogue:
         number."""
         return self._keys[row]
 
+    def keys(self) -> Iterator[str]:
+        """The keys of all samples, in order."""
+        return iter(self._keys)
+
     def path(self, row: int) -> Path:
         number = int(self.root[row])
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
