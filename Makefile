@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY ?= passive
 # what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey format clean
+.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey bench-check format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -55,6 +55,9 @@ docs: $(STAMP)  ## write the generated pages of docs/ anew
 
 survey: $(STAMP)  ## the house in figures; AGAINST=COMMIT shows before and after
 	$(BIN)/python tools/survey.py $(if $(AGAINST),--against $(AGAINST))
+
+bench-check: $(STAMP)  ## what memory, saves, a start and the data path cost, beside their goals; ONLY=NAME for some of it
+	$(BIN)/python tools/bench_check.py $(if $(ONLY),--only $(ONLY))
 
 format: $(STAMP)
 	$(BIN)/ruff format src tests tools

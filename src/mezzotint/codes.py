@@ -414,6 +414,9 @@ CODES: dict[str, str] = {
     "from the newest checkpoint. With data.workers=0 nothing runs beside the training.",
     "E1830": "`optim.in_backward` moves each weight as soon as its gradient is there, and several processes sum their "
     "gradients first. Start one process, or leave the setting out and share the weights (`run.runtime=fsdp`).",
+    "E1831": "A picture turned out to be damaged when it was first decoded, since data.verify=use believed its header "
+    "when the data set was indexed. The message names the file. Mend or remove it, or set data.verify=start, which "
+    "decodes every picture before the run and leaves damaged ones out.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from loading import open_loader
+from pictures import broken_inside
 from PIL import Image
 from refusals import refused
 
@@ -238,6 +239,20 @@ def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Pat
     [(path, reason)] = tight.report.skipped
     assert path == "001.png"
     assert "2,499" in reason
+
+
+# breaks if every picture were decoded at the start, or a damaged one never named
+@pytest.mark.effect("data.verify")
+def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(32, 32)] * 3)
+    broken_inside(folder / "001.png")
+    believed = feed(folder, verify="use")
+    assert len(believed.catalogue) == 3
+    with refused("E1831", r"'001\.png' is damaged.*data\.verify=start"):
+        believed.batches()
+    decoded = feed(folder, verify="start")
+    assert len(decoded.catalogue) == 2
+    assert [path for path, _ in decoded.report.skipped] == ["001.png"]
 
 
 # breaks if no share of broken files stopped a start, or any did

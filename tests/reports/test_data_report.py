@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,25 @@ def test_summary_counts_everything_and_cannot_harm_a_terminal(catalogue: Catalog
     assert len(text.splitlines()) <= 12
 
 
+def test_pictures_beside_clips_are_a_set_of_their_own(catalogue: Catalogue, tmp_path: Path) -> None:
+    settings = settings_of(tmp_path / "pictures")
+    alone = data_report.write(catalogue, tmp_path, settings).read_text("ascii").splitlines()
+    both = data_report.write(replace(catalogue, stills=catalogue), tmp_path, settings).read_text("ascii").splitlines()
+    assert both[: len(alone)] == alone
+    beside = [json.loads(line) for line in both[len(alone) :]]
+    assert both[len(alone) :] == [json.dumps(line) for line in beside]
+    assert [line["set"] for line in beside] == ["stills"] * 11
+    assert [line["id"] for line in beside] == [json.loads(line)["id"] for line in alone]
+    assert "bucket" in json.loads(alone[0])
+    assert "bucket" not in beside[0]
+
+
 def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
     path = data_report.write(catalogue, tmp_path, settings_of(tmp_path / "pictures"))
     assert path == tmp_path / "data_report.jsonl"
-    lines = {line["id"]: line for line in map(json.loads, path.read_text("ascii").splitlines())}
+    written = path.read_text("ascii").splitlines()
+    assert written == [json.dumps(json.loads(line)) for line in written]
+    lines = {line["id"]: line for line in map(json.loads, written)}
     assert len(lines) == 11
     digest = hashlib.sha256((tmp_path / "pictures" / "0.png").read_bytes()).hexdigest()
     assert lines["0.png"] == {

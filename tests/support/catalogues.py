@@ -39,7 +39,7 @@ class Looks:
 
 
 def indexes_in(index: Path) -> list[Path]:
-    return sorted(path.parent for path in index.glob("*/*/manifest.json"))
+    return sorted(path.parent for path in index.glob("*/[0-9a-f]*/manifest.json"))
 
 
 def error_of(settings: DataSettings, index: Path) -> DatasetError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +39,12 @@ def corners(width: int = 30, height: int = 20) -> Image.Image:
     ):
         image.paste(colour, box)
     return image
+
+
+def broken_inside(path: Path) -> None:
+    """Damages the pixels of a PNG with one chunk of them; its header and its checksums are sound."""
+    data = path.read_bytes()
+    at = data.index(b"IDAT")
+    [length] = struct.unpack(">I", data[at - 4 : at])
+    body = b"IDAT" + b"\xff" * length
+    path.write_bytes(data[:at] + body + struct.pack(">I", zlib.crc32(body)) + data[at + 8 + length :])

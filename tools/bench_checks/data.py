@@ -1,8 +1,10 @@
-"""What the data path costs: latents against one .npz a picture, the plan of ten million visits, the listing of files.
+"""What the data path costs: latents against one .npz a picture, the plan of ten million visits, the listing of files,
+the first look at a picture.
 CPU seconds, in turn, the median of several rounds."""
 
 from __future__ import annotations
 
+import io
 import shutil
 import statistics
 import tempfile
@@ -15,10 +17,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from mezzotint.data.cache.store import Store
 from mezzotint.data.files.listing import walk
+from mezzotint.data.media import decoding, headers
 from mezzotint.data.schedule.plan import PlanColumns, plan
 from mezzotint.recipe.sections.data import DataSettings
 
@@ -33,6 +37,7 @@ def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) ->
     with tempfile.TemporaryDirectory(dir=".") as folder:
         write, first, again = _latents(Path(folder), rounds, latents)
         listing = _listing(Path(folder) / "files", 20_000)
+        header, glance = _first_look(Path(folder) / "picture.jpg", rounds)
     seconds, peak = _plan(visits)
     return [
         ("npz / latent written, with syncs", "≥ 4", f"{write:.1f}"),
@@ -41,6 +46,8 @@ def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) ->
         (f"plan of {visits:,} visits", "≤ 1 s", f"{seconds:.2f} s"),
         ("memory of that plan", "≤ 100 MB", f"{peak / 1e6:.0f} MB"),
         ("listing a picture with its caption", "≤ 2 µs", f"{listing * 1e6:.1f} µs"),
+        ("opening a JPEG with Pillow / its header", "≥ 3", f"{header:.1f}"),
+        ("decoding and hashing it / data.verify=use", "", f"{glance:.1f}"),
     ]
 
 
@@ -112,6 +119,24 @@ def _listing(folder: Path, num: int) -> float:
         (place / f"{number}.jpg").touch()
         (place / f"{number}.txt").touch()
     return min(_cpu(lambda: walk(folder, {".jpg", ".txt"})) for _ in range(3)) / num
+
+
+def _first_look(path: Path, rounds: int, num: int = 100) -> tuple[float, float]:
+    """Of half a megapixel, read already: what Pillow needs to open it, in parts of a look at the header; and the whole
+    first look at the file in parts of one that decodes nothing."""
+    small = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
+    Image.fromarray(small).resize((800, 640), Image.Resampling.BICUBIC).save(path, quality=90)
+    data, ratios = path.read_bytes(), []
+
+    def times(num: int, work: Callable[[], object]) -> float:
+        return _cpu(lambda: [work() for _ in range(num)]) / num
+
+    for _ in range(rounds):
+        opened, header = times(num, lambda: Image.open(io.BytesIO(data)).size), times(num, lambda: headers.of(data))
+        probed = times(num // 5, lambda: decoding.probe(path, 10**8))
+        ratios.append((opened / header, probed / times(num, lambda: decoding.glance(path, 10**8))))
+    opened_by, probed_by = (statistics.median(column) for column in zip(*ratios, strict=True))
+    return opened_by, probed_by
 
 
 def _cpu(work: Callable[[], object]) -> float:

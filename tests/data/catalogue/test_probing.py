@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from catalogues import Looks, paint
 from data_sets import small_of as settings_of
+from pictures import broken_inside
 from PIL import Image
 
 from mezzotint import fault_injection
@@ -67,3 +68,31 @@ def test_a_killed_start_loses_nothing_that_was_decoded(
     assert len(build(settings_of(painted), index, workers=1)) == 66
     assert 66 - 40 <= len(looks.taken()) <= 66 - 28
     assert not journal.exists()
+
+
+def test_headers_tell_the_same_and_prove_nothing(painted: Path, index: Path, looks: Looks) -> None:
+    glanced = build(settings_of(painted, verify="use"), index)
+    assert looks.taken() == [], "plain pictures are not decoded"
+    decoded = build(settings_of(painted), index)
+    assert len(looks.taken()) == 6, "what a header said is no proof"
+    assert glanced.fingerprint == decoded.fingerprint
+    for name in ("width", "height", "digest", "conversions"):
+        assert (getattr(glanced, name) == getattr(decoded, name)).all()
+    Image.new("RGB", (99, 70)).save(painted / "002.png")
+    changed = build(settings_of(painted, verify="use"), index)
+    assert changed.report.decoded == 1, "what a decode said is taken over"
+    broken_inside(painted / "003.png")
+    assert len(build(settings_of(painted, verify="use"), index)) == 6
+    assert len(build(settings_of(painted), index)) == 5
+
+
+def test_a_killed_start_proves_no_more_than_it_saw(painted: Path, index: Path, looks: Looks) -> None:
+    broken_inside(painted / "005.png")
+    try:
+        fault_injection.arm("data.decode@6:raise")
+        with pytest.raises(RuntimeError, match="a fault was injected"):
+            build(settings_of(painted, verify="use"), index, workers=1)
+    finally:
+        fault_injection.arm("")
+    assert len(build(settings_of(painted), index, workers=1)) == 5
+    assert len(looks.taken()) == 6

@@ -14,6 +14,7 @@ from catalogues import indexes_in
 from data_sets import small_of as settings_of
 
 from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.files.columns import TextBuilder
 from mezzotint.errors import StorageError
 
 
@@ -66,3 +67,12 @@ def test_full_disk_is_named_and_leaves_no_index(painted: Path, index: Path, monk
     assert caught.value.code == "E1720"
     assert indexes_in(index) == []
     assert len(build(settings_of(painted), index)) == 6
+
+
+def test_all_texts_are_each_of_them() -> None:
+    builder = TextBuilder()
+    texts = ["one", "", "zwei ü", os.fsdecode(b"no utf-8 \xff"), "\n"]
+    for text in texts:
+        builder.append(text)
+    kept = builder.texts()
+    assert list(kept) == [kept[number] for number in range(len(kept))] == texts

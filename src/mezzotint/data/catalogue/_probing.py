@@ -29,6 +29,7 @@ from mezzotint.shapes import Size
 _CHUNK = 8
 
 Progress = Callable[[int, int], None]
+LookAt = Callable[[Path, int], Probe]
 
 
 _Answer = Probe | str
@@ -92,9 +93,18 @@ def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) 
     looked.facts["is_known"][same] = True
 
 
-def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progress: Progress | None) -> int:
-    """Decodes the files that nothing is known of, on `workers` threads. journal: where answers are noted and those of a
-    start that was killed are found. Returns how many were decoded. progress: is told (done, all)."""
+def look(
+    looked: Looked,
+    journal: Path,
+    *,
+    max_pixels: int,
+    workers: int,
+    progress: Progress | None,
+    look_at: LookAt | None = None,
+) -> int:
+    """Looks at the files that nothing is known of, on `workers` threads. journal: where answers are noted and those of
+    a start that was killed are found. look_at: `decoding.probe` when None, or `decoding.glance`. Returns how many files
+    were looked at. progress: is told (done, all)."""
     _read_journal(looked, journal, max_pixels)
     unknown = np.flatnonzero(~looked.facts["is_known"])
     # a file that several samples name is looked at once
@@ -104,7 +114,7 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
     with columns.written(journal):
         notes = journal.open("a", encoding="ascii")
     with notes:
-        for numbers, answers in _answers(looked.paths, unseen, max_pixels, workers):
+        for numbers, answers in _answers(looked.paths, unseen, max_pixels, workers, look_at or decoding.probe):
             for i, answer in zip(numbers, answers, strict=True):
                 looked.put(i, answer)
             with columns.written(journal):
@@ -120,7 +130,7 @@ def look(looked: Looked, journal: Path, *, max_pixels: int, workers: int, progre
 
 
 def _answers(
-    paths: Texts, unseen: Sequence[int], max_pixels: int, workers: int
+    paths: Texts, unseen: Sequence[int], max_pixels: int, workers: int, look_at: LookAt
 ) -> Iterator[tuple[Sequence[int], list[_Answer]]]:
     # threads: Pillow and the hash let the interpreter go while they work
     with ThreadPoolExecutor(workers, thread_name_prefix="look") as pool:
@@ -128,7 +138,7 @@ def _answers(
         try:
             for start in range(0, len(unseen), _CHUNK):
                 numbers = unseen[start : start + _CHUNK]
-                waiting.append((numbers, pool.submit(_probe_all, [paths[i] for i in numbers], max_pixels)))
+                waiting.append((numbers, pool.submit(_probe_all, [paths[i] for i in numbers], max_pixels, look_at)))
                 if len(waiting) > 2 * workers:
                     first, answers = waiting.popleft()
                     yield first, answers.result()
@@ -139,22 +149,22 @@ def _answers(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _probe_all(paths: Sequence[str], max_pixels: int) -> list[_Answer]:
+def _probe_all(paths: Sequence[str], max_pixels: int, look_at: LookAt) -> list[_Answer]:
     answers: list[_Answer] = []
     for path in paths:
         fault_injection.reach("data.decode")
         try:
-            answers.append(_probed(Path(path), max_pixels))
+            answers.append(_probed(Path(path), max_pixels, look_at))
         except DatasetError as error:
             answers.append(error.message.removeprefix(f"{path}: "))
     return answers
 
 
-def _probed(path: Path, max_pixels: int) -> Probe:
+def _probed(path: Path, max_pixels: int, look_at: LookAt) -> Probe:
     if clip_files.is_clip(path.name):
         of_clip: Probe = clip_files.decoder().probe(path, max_pixels=max_pixels)
         return of_clip
-    return decoding.probe(path, max_pixels)
+    return look_at(path, max_pixels)
 
 
 def _note(looked: Looked, i: int) -> str:

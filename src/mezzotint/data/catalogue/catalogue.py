@@ -134,6 +134,10 @@ class Catalogue:
         number."""
         return self._keys[row]
 
+    def keys(self) -> Iterator[str]:
+        """The keys of all samples, in order."""
+        return iter(self._keys)
+
     def path(self, row: int) -> Path:
         number = int(self.root[row])
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
@@ -271,7 +275,7 @@ def build(
             catalogue = _opened(index, roots)
             if catalogue is None:
                 workers = workers or len(os.sched_getaffinity(0))
-                before = _newest(place)
+                before = _newest(place, settings.verify)
                 indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
                 catalogue = Catalogue.open(index, roots)
                 _prune(place, index)
@@ -342,13 +346,14 @@ def _indexes(place: Path) -> list[Path]:
     return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
 
 
-def _newest(place: Path) -> dict[str, NDArray[Any]]:
+def _newest(place: Path, verify: str) -> dict[str, NDArray[Any]]:
     for index in _indexes(place):
         try:
             table, about = columns.read(index)
         except (FileNotFoundError, DamagedColumns):
             continue
-        if about.get("version") == indexing.VERSION:  # what an older one says of a picture may have meant less
+        is_proved = verify == "use" or about.get("verified", "start") == "start"
+        if about.get("version") == indexing.VERSION and is_proved:  # an older one may have meant less
             return table
     return {}
 

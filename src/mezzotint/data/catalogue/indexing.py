@@ -25,6 +25,7 @@ from mezzotint.data.files import caption_cleaning, columns, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
 from mezzotint.data.files.overrides import OverridesBuilder
+from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.tags import prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
@@ -41,10 +42,14 @@ VERSION = 5
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-JOURNAL = f"journal-{VERSION}.jsonl"
+JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-headers.jsonl"}
+"""Answers of a start that was killed, by `data.verify`: what a header says is no proof for the other."""
 
 PICTURES = "pictures"
 """Beside the indexes: the folder of pictures that lie inside other files."""
+
+TEXTS = "texts"
+"""Beside the indexes: what caption files hold."""
 
 
 def sources_of(settings: DataSettings) -> tuple[Source, ...]:
@@ -123,6 +128,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         depends_on += ("template", captions.trigger, captions.template)
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
+    if settings.verify != "start":
+        depends_on += (f"verified at {settings.verify}",)
     if captions.clean:
         depends_on += (f"cleaned {caption_cleaning.VERSION}",)
     if settings.has_clips:
@@ -153,17 +160,28 @@ def make(
     folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written (captions that are
     missing or contradict each other), and StorageError. Files that cannot be used are written down, not raised."""
     pictures = Pictures(folder.parent / PICTURES)
+    texts = RememberedTexts(folder.parent / TEXTS)
     gathered = _Gathered(pictures.folder, len(sources))
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
-        for item in read_samples(replace(source, pictures=pictures)):
+        for item in read_samples(replace(source, pictures=pictures, texts=texts)):
             gathered.add(_as_shown(item, source), source.root, number)
     pictures.sync()
+    texts.write()
     looked = _probing.Looked.at(gathered.path.texts())
     _probing.take_over(looked, before, settings.max_pixels)
-    journal = folder.parent / JOURNAL
-    decoded = _probing.look(looked, journal, max_pixels=settings.max_pixels, workers=workers, progress=progress)
+    journal = folder.parent / JOURNALS[settings.verify]
+    decoded = _probing.look(
+        looked,
+        journal,
+        max_pixels=settings.max_pixels,
+        workers=workers,
+        progress=progress,
+        look_at=decoding.probe if settings.verify == "start" else decoding.glance,
+    )
     table, about = _assembled(gathered, looked, settings)
+    if settings.verify != "start":
+        about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
     for source in sources:
         unknown.update(source.listing.unknown)

@@ -13,6 +13,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,12 @@ class Texts:
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        """All of them in order, faster than one by one."""
+        data = self.blob.tobytes()
+        for start, end in pairwise(self.offsets.tolist()):
+            yield data[start:end].decode("utf-8", "surrogateescape")
 
     def __getitem__(self, number: int) -> str:
         start, end = int(self.offsets[number]), int(self.offsets[number + 1])

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from mezzotint import registry
 from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -27,9 +28,9 @@ class PictureStore(Protocol):
 class Source:
     """One folder of `data.path` or `data.prior.path`. root: the folder. settings: the recipe's section. repeats: of its
     samples. listing: what `Format.files_at` gives. prefix: put before each key, so that keys of several folders differ
-    ("0/", "1/", …; empty for a single folder). is_prior: it is one of `data.prior.path`. template,
-    trigger: those of `data.captions`. pictures: where a format puts
-    pictures that it finds inside other files; there whenever samples are read."""
+    ("0/", "1/", …; empty for a single folder). is_prior: it is one of `data.prior.path`. template, trigger: those of
+    `data.captions`. pictures: where a format puts pictures that it finds inside other files; there whenever samples are
+    read. texts: what caption files held when they were last read."""
 
     root: Path
     settings: DataSettings
@@ -40,6 +41,7 @@ class Source:
     template: str = ""
     trigger: str = ""
     pictures: PictureStore | None = None
+    texts: RememberedTexts | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
-    """The placed picture of a row, (3, H, W). Raises DatasetError E1250 naming file and sample when it cannot be read
-    any more."""
-    with _still_readable(catalogue, row):
+    """The placed picture of a row, (3, H, W). Raises DatasetError naming file and sample, E1250 when it cannot be read
+    any more, E1831 when it has not been decoded before (`data.verify`) and is damaged."""
+    with _still_readable(catalogue, row, settings):
         return decoding.picture(
             catalogue.path(row),
             placed,
@@ -40,7 +40,7 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
     Raises as `read_picture`."""
     path = catalogue.path(row)
     each = clip_transforms.placer(placed, resize=settings.resize, antialias=settings.antialias)
-    with _still_readable(catalogue, row):
+    with _still_readable(catalogue, row, settings):
         if len(times):
             frames = clip_files.decoder().frames(path, times, each=each)
         else:
@@ -49,12 +49,18 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
 
 
 @contextmanager
-def _still_readable(catalogue: Catalogue, row: int) -> Iterator[None]:
+def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> Iterator[None]:
     try:
         yield
     except (DatasetError, OSError) as error:
         path = catalogue.path(row)
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
+        if settings.verify == "use" and catalogue.verify(row):
+            raise DatasetError(
+                f"sample {catalogue.key(row)!r} is damaged, which its header did not show: {reason}; mend or remove "
+                "the file, or set data.verify=start, which leaves such files out",
+                code="E1831",
+            ) from error
         raise DatasetError(
             f"sample {catalogue.key(row)!r} could be read when the data set was indexed and cannot be now: {reason}; "
             "restore the file, or start again, which leaves it out and says so",

@@ -52,6 +52,11 @@ def conversions_of(flags: int) -> tuple[str, ...]:
     return tuple(word for flag, word in WORDS.items() if flags & flag)
 
 
+def of_profile(mode: str, profile: bytes) -> Conversion:
+    """What `to_srgb` does because of the colour profile of a picture of this mode, "L" or "RGB"."""
+    return _through_profile(Image.new(mode, (1, 1)), profile)[1] if profile else Conversion(0)
+
+
 _SPACE_OF_MODE = {"RGB": "RGB ", "L": "GRAY", "CMYK": "CMYK", "LAB": "Lab "}
 
 

@@ -1,10 +1,10 @@
 """From a picture file to pixels: every kind of file is used, converted or refused with a reason, never guessed at.
 
-`probe` looks at a file once, with a full decode, when the catalogue is made; `picture` decodes, turns, converts,
-resizes and crops it at each visit. The order of things: the size is checked before anything is decoded, the first
-frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is converted to sRGB,
-what is transparent is laid on the background colour, then it is resized and cropped. Plugins of Pillow are called by
-name: no other format is tried, and its process-wide pixel limit is neither used nor changed.
+`probe` looks at a file once, with a full decode, when the catalogue is made, or `glance` at its header; `picture`
+decodes, turns, converts, resizes and crops it at each visit. The order of things: the size is checked before anything
+is decoded, the first frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is
+converted to sRGB, what is transparent is laid on the background colour, then it is resized and cropped. Plugins of
+Pillow are called by name: no other format is tried, and its process-wide pixel limit is neither used nor changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from PIL.ImageFile import ImageFile
 
 from mezzotint.data.files import mindone_arrays, tar_members
 from mezzotint.data.files.listing import Unusable
-from mezzotint.data.media import _opencv_resize, colour
+from mezzotint.data.media import _opencv_resize, colour, headers
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -78,6 +78,10 @@ _TURNS = {
 }
 
 
+_MOST_GLANCED = 1 << 26
+"""Files of so many bytes are decoded instead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """What a full decode tells. size: as shown, with the number of frames. digest: SHA-256 of the file's bytes.
@@ -102,6 +106,22 @@ def probe(path: Path, max_pixels: int) -> Probe:
         # any colour will do, the pixels are not kept
         image, flags = _decoded(file, max_pixels, "#ffffff")
         return Probe(Size(image.width, image.height), digest, int(flags))
+
+
+def glance(path: Path, max_pixels: int) -> Probe:
+    """What `probe` says, of a plain picture by its header alone: all bytes are hashed and the checksums of a PNG are
+    compared, but nothing is decoded, so that damage may be met when it is used. Raises as `probe`."""
+    if path.suffix != mindone_arrays.SUFFIX:
+        with readable_file(path) as file:
+            data = file.read(_MOST_GLANCED)
+            header = headers.of(data) if len(data) < _MOST_GLANCED else None
+            if header is not None and header.width * header.height <= max_pixels:
+                _check_png(file)
+                flags = _turned(header.orientation) | colour.of_profile(header.mode, header.profile)
+                sides = (header.width, header.height)
+                size = Size(*(sides[::-1] if Conversion.SIDEWAYS in flags else sides))
+                return Probe(size, hashlib.sha256(data).digest(), int(flags))
+    return probe(path, max_pixels)
 
 
 def picture(

@@ -292,6 +292,11 @@ class DataSettings(Section):
     """The share of unusable files above which a run does not start (at least 20 files are always let pass, unless
     nothing usable is left). The data report names each of them."""
 
+    verify: Annotated[Literal["start", "use"], FREE] = "start"
+    """When a picture proves sound: `start` decodes each one before the run, once, and leaves out what is damaged; `use`
+    hashes each and believes its header, which takes a fraction of the time, and a picture that turns out to be damaged
+    when it is first seen ends the run with its name. Pictures of rare kinds, and clips, are decoded at the start."""
+
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from mezzotint.data.files.listing import Unusable
+from mezzotint.data.files.remembered_texts import RememberedTexts, TextFiles
 from mezzotint.data.formats.base import Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import captions_of, lines_of, read_text, with_captions
 from mezzotint.data.formats.shared.folder_repeats import Repeated, seen_in
@@ -17,6 +22,11 @@ from mezzotint.stages import Sample
 
 SIDECARS = (".txt", ".caption")
 """Endings of the files that hold captions."""
+
+_THREADS = 8
+"""That read caption files: they wait for the disk or the network more than they compute."""
+
+_CHUNK = 64
 
 _SILENT = Repeated(1, "")
 """Of a folder whose name says nothing."""
@@ -41,43 +51,83 @@ def samples(
 
 
 def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Iterator[Item]:
-    sidecars = {name for name in source.listing.names if _suffix(name) in SIDECARS}
+    names, captions = source.listing.names, _Captions.of(source)
     for path, reason in source.listing.refused:
         yield Skipped(source.prefix + path, reason)
-    for name in source.listing.names:
-        if name in sidecars:
-            continue
-        try:
-            captions = _captions(source.root, name, sidecars, source.settings.captions)
-        except Unusable as error:
-            yield Skipped(source.prefix + name, str(error))
+    sidecars = captions.files.numbers
+    for name, answer in captions.of_all([name for name in names if name not in sidecars]):
+        if isinstance(answer, Unusable):
+            yield Skipped(source.prefix + name, str(answer))
             continue
         folder = folder_of(name) or _SILENT
         overrides = (("trigger", folder.words),) if source.template and folder.words else ()
-        if not captions and folder.words:
-            captions = ("" if overrides else folder.words,)
+        if not answer and folder.words:
+            answer = ("" if overrides else folder.words,)
         repeats = source.repeats * folder.repeats
-        yield Sample(source.prefix + name, source.root / name, captions, repeats=repeats, overrides=overrides)
+        yield Sample(source.prefix + name, source.root / name, answer, repeats=repeats, overrides=overrides)
 
 
-def _captions(root: Path, name: str, sidecars: Collection[str], settings: CaptionSettings) -> tuple[str, ...]:
-    if settings.source != "filename":
-        stem = name[: -len(_suffix(name))]
-        beside = [stem + end for end in (".txt", ".TXT", ".caption", ".CAPTION") if stem + end in sidecars]
-        texts = [lines_of(read_text(root / sidecar)) for sidecar in beside]
-        if any(other != texts[0] for other in texts[1:]):
-            raise DatasetError(
-                f"{root / beside[0]} and {root / beside[1]} are captions of one picture and differ; keep one of them",
-                code="E1204",
-            )
-        if texts:
-            return captions_of(texts[0], settings)
-    if settings.source == "sidecar":
-        return ()
-    caption = " ".join(PurePosixPath(name).stem.replace("_", " ").split())
-    if any("\ud800" <= letter <= "\udfff" for letter in caption):
-        raise Unusable("its name is not UTF-8, so it cannot be a caption")
-    return (caption,)
+@dataclass(frozen=True, slots=True)
+class _Captions:
+    """How the captions of a source are read. files: its sidecars."""
+
+    root: Path
+    settings: CaptionSettings
+    files: TextFiles
+
+    @classmethod
+    def of(cls, source: Source) -> _Captions:
+        names = source.listing.names
+        numbers = [number for number, name in enumerate(names) if _suffix(name) in SIDECARS]
+        memory = source.texts or RememberedTexts()
+        files = memory.files(source.root, [names[i] for i in numbers], source.listing.stats[numbers])
+        return cls(source.root, source.settings.captions, files)
+
+    def of_all(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...] | Unusable]]:
+        """Each name with its captions, or why it has none, in order; read some way ahead, in threads. Raises
+        DatasetError E1204."""
+        chunks = (names[i : i + _CHUNK] for i in range(0, len(names), _CHUNK))
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="captions") as pool:
+            waiting: deque[Future[list[tuple[str, tuple[str, ...] | Unusable]]]] = deque()
+            try:
+                for chunk in chunks:
+                    waiting.append(pool.submit(self._of_some, chunk))
+                    if len(waiting) > 2 * _THREADS:
+                        yield from waiting.popleft().result()
+                while waiting:
+                    yield from waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _of_some(self, names: Sequence[str]) -> list[tuple[str, tuple[str, ...] | Unusable]]:
+        answers: list[tuple[str, tuple[str, ...] | Unusable]] = []
+        for name in names:
+            try:
+                answers.append((name, self._of_one(name)))
+            except Unusable as error:
+                answers.append((name, error))
+        return answers
+
+    def _of_one(self, name: str) -> tuple[str, ...]:
+        if self.settings.source != "filename":
+            stem = name[: -len(_suffix(name))]
+            ends = (".txt", ".TXT", ".caption", ".CAPTION")
+            beside = [stem + end for end in ends if stem + end in self.files.numbers]
+            texts = [lines_of(self.files.text(name, partial(read_text, self.root / name))) for name in beside]
+            if any(other != texts[0] for other in texts[1:]):
+                raise DatasetError(
+                    f"{self.root / beside[0]} and {self.root / beside[1]} are captions of one picture and differ; keep "
+                    "one of them",
+                    code="E1204",
+                )
+            if texts:
+                return captions_of(texts[0], self.settings)
+        if self.settings.source == "sidecar":
+            return ()
+        caption = " ".join(PurePosixPath(name).stem.replace("_", " ").split())
+        if any("\ud800" <= letter <= "\udfff" for letter in caption):
+            raise Unusable("its name is not UTF-8, so it cannot be a caption")
+        return (caption,)
 
 
 def _suffix(name: str) -> str:

@@ -1,0 +1,154 @@
+"""What a header says is what a full decode says, in every picture; where it says nothing, the picture is decoded."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pictures import LIMIT, corners
+from PIL import Image, ImageCms
+from refusals import refused
+
+from mezzotint.data.media import decoding, headers
+
+SIZES = ((1, 1), (3, 2), (16, 16), (17, 65), (300, 20))
+KINDS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("JPEG", {"quality": 80}),
+    ("JPEG", {"progressive": True}),
+    ("JPEG", {"subsampling": 0, "optimize": True, "comment": b"a comment", "dpi": (300, 300)}),
+    ("PNG", {}),
+    ("PNG", {"compress_level": 0}),
+    ("WEBP", {"quality": 50}),
+    ("WEBP", {"lossless": True}),
+)
+
+
+def exif(orientation: int, order: str = "<", *, more: bool = False) -> bytes:
+    """A TIFF header that says so, of a camera that says more, or not."""
+    entries = [struct.pack(f"{order}HHIHH", 0x0112, 3, 1, orientation, 0)]
+    if more:
+        entries = [
+            struct.pack(f"{order}HHII", 0x0100, 4, 1, 4000),
+            *entries,
+            struct.pack(f"{order}HHIHH", 0x213, 3, 1, 1, 0),
+        ]
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(entries))
+    return b"Exif\0\0" + head + b"".join(entries) + bytes(4)
+
+
+def saved(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def noise(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
+    layers = {"RGB": 3, "L": 1, "RGBA": 4, "CMYK": 4}[mode]
+    pixels = np.random.default_rng(size).integers(0, 256, (size[1], size[0], layers), dtype=np.uint8)
+    return Image.frombytes(mode, size, pixels.tobytes())
+
+
+def plain() -> Iterator[bytes]:
+    """Pictures whose header says everything."""
+    for size, (kind, options) in itertools.product(SIZES, KINDS):
+        for mode in ("RGB",) if kind == "WEBP" else ("RGB", "L"):
+            yield saved(noise(size, mode), kind, **options)
+    for orientation, kind, order in itertools.product(range(1, 9), ("JPEG", "PNG", "WEBP"), "<>"):
+        yield saved(noise((30, 20)), kind, exif=exif(orientation, order, more=orientation % 2 == 0))
+    for profile in ("sRGB", "LAB"):
+        data = ImageCms.ImageCmsProfile(ImageCms.createProfile(profile)).tobytes()
+        yield saved(noise((30, 20)), "JPEG", icc_profile=data)
+    yield saved(noise((30, 20)), "JPEG", icc_profile=b"no profile at all")
+
+
+def odd() -> Iterator[bytes]:
+    """Pictures that have to be decoded."""
+    yield saved(noise((30, 20), "CMYK"), "JPEG")
+    yield saved(noise((30, 20)), "JPEG", xmp=b'<x:xmpmeta tiff:Orientation="6"/>')
+    yield saved(noise((30, 20)), "JPEG", exif=exif(6)[:-8])
+    yield saved(noise((30, 20)), "JPEG", icc_profile=bytes(100_000))
+    for kind in ("PNG", "WEBP"):
+        yield saved(noise((30, 20), "RGBA"), kind)
+        yield saved(noise((30, 20)), kind, save_all=True, append_images=[noise((30, 20), "L").convert("RGB")])
+        profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+        yield saved(noise((30, 20)), kind, icc_profile=profile)
+    yield saved(noise((30, 20)).convert("P"), "PNG")
+    yield saved(noise((30, 20)), "PNG", transparency=(1, 2, 3))
+    yield saved(Image.fromarray(np.full((5, 6), 40_000, np.uint16)), "PNG")
+    for kind in ("GIF", "BMP", "TIFF", "AVIF", "PPM"):
+        yield saved(noise((30, 20)), kind)
+
+
+def test_plain_pictures_are_known_by_their_header(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for data in plain():
+        path.write_bytes(data)
+        assert headers.of(data) is not None
+        assert decoding.glance(path, LIMIT) == decoding.probe(path, LIMIT)
+
+
+@pytest.mark.filterwarnings("ignore:Corrupt EXIF")
+def test_odd_pictures_are_decoded(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    for data in odd():
+        path.write_bytes(data)
+        assert headers.of(data) is None
+        assert decoding.glance(path, LIMIT) == decoding.probe(path, LIMIT)
+
+
+def test_an_orientation_after_the_pixels_counts(tmp_path: Path) -> None:
+    data, body = saved(corners(), "PNG"), exif(8)[6:]
+    chunk = struct.pack(">I", len(body)) + b"eXIf" + body + struct.pack(">I", zlib.crc32(b"eXIf" + body))
+    path = tmp_path / "a.png"
+    path.write_bytes(data[:-12] + chunk + data[-12:])
+    assert decoding.glance(path, LIMIT) == decoding.probe(path, LIMIT)
+    assert decoding.glance(path, LIMIT).size.width == corners().height
+
+
+@pytest.mark.parametrize(("kind", "options"), KINDS)
+def test_a_file_cut_short_is_refused_as_by_a_decode(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
+    data = saved(noise((64, 48)), kind, exif=exif(6), **options)
+    path = tmp_path / "a"
+    for length in sorted({1, 2, 3, 11, 12, 20, 30, *range(1, len(data), len(data) // 40)}):
+        path.write_bytes(data[:length])
+        with refused("E1206") as of_a_decode:
+            decoding.probe(path, LIMIT)
+        with refused("E1206") as of_a_glance:
+            decoding.glance(path, LIMIT)
+        assert of_a_glance.value.message == of_a_decode.value.message
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_damage_changes_no_size_unseen(tmp_path: Path) -> None:
+    """A header with one byte changed says what a decode says, unless that refuses the picture; nothing else escapes."""
+    path, draw, agreed = tmp_path / "a", np.random.default_rng(0), 0
+    for kind, options in KINDS:
+        data = saved(noise((33, 21)), kind, exif=exif(6, more=True), **options)
+        for _ in range(30):
+            damaged = bytearray(data)
+            damaged[int(draw.integers(0, min(len(data), 400)))] = int(draw.integers(0, 256))
+            path.write_bytes(damaged)
+            try:
+                sound = decoding.probe(path, LIMIT)
+            except decoding.DatasetError:
+                continue
+            assert decoding.glance(path, LIMIT) == sound
+            agreed += 1
+    assert agreed > 25
+
+
+def test_limits_and_kinds_of_files_are_those_of_a_decode(tmp_path: Path) -> None:
+    path = tmp_path / "a.jpg"
+    path.write_bytes(saved(noise((30, 20)), "JPEG"))
+    with refused("E1206", "more than data.max_pixels"):
+        decoding.glance(path, 599)
+    path.write_bytes(b"")
+    with refused("E1206", "empty file"):
+        decoding.glance(path, LIMIT)

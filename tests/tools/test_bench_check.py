@@ -1,0 +1,55 @@
+"""`make bench-check`: every module of tools/bench_checks is measured, and one table is printed of all."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import bench_check
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Modules that measure nothing, in place of all; which of them were measured."""
+    measured: list[str] = []
+    for name in bench_check.names():
+        module = ModuleType(name)
+
+        def rows(name: str = name) -> list[tuple[str, str, str]]:
+            measured.append(name)
+            return [(f"mark of {name}", "≤ 1", "0.5")]
+
+        vars(module)["rows"] = rows
+        monkeypatch.setitem(sys.modules, f"bench_checks.{name}", module)
+    return measured
+
+
+def test_every_module_is_measured(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_check.main([]) == 0
+    assert stubs == sorted(path.stem for path in (ROOT / "tools/bench_checks").glob("*.py"))
+    lines = capsys.readouterr().out.splitlines()
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
+    assert cells[0] == ("mark", "goal", "figure")
+    assert all((f"mark of {name}", "≤ 1", "0.5") in cells for name in stubs)
+    assert len({len(line) for line in lines}) == 1, "columns are aligned"
+
+
+def test_some_are_chosen(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_check.main(["--only", "save"]) == 0
+    assert stubs == ["save"]
+    with pytest.raises(SystemExit):
+        bench_check.main(["--only", "nothing"])
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_each_module_has_rows() -> None:
+    """Read, not imported: some import what takes seconds."""
+    for name in bench_check.names():
+        text = (bench_check.FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        assert "def rows(" in text, name
+    assert "tools/bench_check.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
