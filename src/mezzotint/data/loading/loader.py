@@ -136,6 +136,7 @@ class Loader:
             self._answers = self._workers.start(loader)
 
     def close(self) -> None:
+        """Ends the workers."""
         self._answers = None  # the library's iterator stops its workers when it is let go
         self._workers.end()
 
@@ -198,8 +199,6 @@ def held_out(
     Raises as the loader does.
     """
     rows = np.asarray(rows, dtype=np.int32)
-    as_written = {"dropout": 0.0, "shuffle_tags": False, "tag_dropout": 0.0}
-    settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
     worker = worker_of(catalogue, settings, seed=seed, caches=caches or Caches(), is_training=False)
     of_bucket = catalogue.buckets_of(rows, settings)
     batches = []

@@ -398,6 +398,7 @@ class Timeline:
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
+        """The optimizer steps of an epoch (counted from 0). Raises DatasetError E1207 where it has no batch."""
         which = 0 if self._is_even else epoch
         with self._lock:
             while len(self._ends) <= which:

@@ -26,11 +26,9 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.loading.reading import read_frames, read_picture
-from mezzotint.data.loading.worker import to_pixels
-from mezzotint.diffusion import noise
+from mezzotint.data.loading.worker import read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
@@ -120,7 +118,9 @@ def fill(
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
     ledger = Ledger(open_caches[0].root, worker.settings)
-    needed, present, why = _together(worker, ledger, caches, pictures, captions)  # from here on things change
+    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    # from here on things change
+    needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
     try:
         count = _fill_latents(worker, latents, pictures) if latents else 0
         count += _fill_text(worker, text, captions) if text and captions else 0
@@ -190,23 +190,17 @@ def _look_for_text(
 
 
 def _together(
-    worker: Worker,
-    ledger: Ledger,
-    caches: Caches,
-    pictures: Sequence[_Lookup[LatentEntries]],
-    captions: _Lookup[TextEntries] | None,
+    worker: Worker, is_absent: Sequence[NDArray[np.bool_]], why: tuple[Counter[str], Counter[str]]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Entries that are needed and that are there, and why others are not, over all processes, which wait for each
-    other."""
-    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    """Entries that are needed and that are there, and why others are not (`_why`), over all processes, which wait for
+    each other. is_absent: of every store, entry by entry."""
     count, absent = sum(map(len, is_absent)), sum(int(one.sum()) for one in is_absent)
-    why = _why(worker, ledger, caches, pictures, captions)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
     words: list[str] = []
     for place, one in ((2, "picture"), (3, "caption")):
         reasons: Counter[str] = Counter()
-        for said in of_all:
-            reasons.update(said[place])
+        for of_process in of_all:
+            reasons.update(of_process[place])
         words += inventory.in_words(one, reasons)
     return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
 
@@ -328,8 +322,7 @@ def _encode_pictures(
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
         of_draws = zip(hashes, needed.views[entries], needed.stills[entries], strict=True)
         keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
-        numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
-        rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
+        rows = drawn_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
     pixels_per_latent = needed.bucket.width // rows.shape[-1]
     has_frames = worker.settings.has_clips or needed.is_still
     latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
