@@ -204,9 +204,9 @@ def held_out(
     batches = []
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)
-        for some in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
-            nothing, ones = np.zeros(len(some), dtype=np.int32), np.ones(len(some), dtype=np.float32)
-            request = BatchRequest(0, 0, len(rows), False, bucket, rows[some], nothing, ones, some)
+        for of_batch in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
+            nothing, ones = np.zeros(len(of_batch), dtype=np.int32), np.ones(len(of_batch), dtype=np.float32)
+            request = BatchRequest(0, 0, len(rows), False, bucket, rows[of_batch], nothing, ones, of_batch)
             answer = worker[request]
             if isinstance(answer, MezzotintError):
                 raise answer

@@ -145,9 +145,9 @@ def _taken(order: _Rows, first: _Rows, lengths: _Rows) -> _Rows:
     taken = np.empty(int(lengths.sum()), np.int32)
     done, at_once = 0, max(_CHUNK // max(int(lengths.max(initial=1)), 1), 1)
     for start in range(0, len(first), at_once):
-        some = slice(start, start + at_once)
-        ends = np.cumsum(lengths[some])
-        within = np.arange(ends[-1]) + np.repeat(first[some] - ends + lengths[some], lengths[some])
+        chunk = slice(start, start + at_once)
+        ends = np.cumsum(lengths[chunk])
+        within = np.arange(ends[-1]) + np.repeat(first[chunk] - ends + lengths[chunk], lengths[chunk])
         taken[done : done + len(within)] = order[within]
         done += len(within)
     return taken
@@ -317,8 +317,8 @@ def _sorted(
     packed.sort()
     order, mask = packed.view(np.int32), np.uint64((1 << int(low)) - 1)
     for start in range(0, visits.num, _CHUNK):  # in its own memory, half of which is given back
-        some = slice(start, min(start + _CHUNK, visits.num))
-        order[some] = (packed[some] & mask).astype(np.int32)
+        chunk = slice(start, min(start + _CHUNK, visits.num))
+        order[chunk] = (packed[chunk] & mask).astype(np.int32)
     del order
     packed.resize(-(-visits.num // 2), refcheck=False)
     return packed.view(np.int32)[: visits.num]

@@ -250,12 +250,12 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Look
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for needed, of_bucket in mine:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
-            for some, pixels in _decoded(worker, latents, needed, _batches(of_bucket, size), pool):
+            for batch, pixels in _decoded(worker, latents, needed, _batches(of_bucket, size), pool):
                 store = latents.store(needed.bucket, is_still=needed.is_still)
-                entries = _still_absent(store, needed.addresses, some)
-                _encode_pictures(worker, latents, family, needed, some[entries], pixels[torch.from_numpy(entries)])
+                entries = _still_absent(store, needed.addresses, batch)
+                _encode_pictures(worker, latents, family, needed, batch[entries], pixels[torch.from_numpy(entries)])
                 encoded += len(entries)
-                progress.add(len(some))
+                progress.add(len(batch))
             for store in latents.stores:  # what waits to be synced is that of one bucket at most
                 store.close_writer()
     return encoded
@@ -267,13 +267,13 @@ def _decoded(
     """Batches with their uint8 pixels; the next one is decoded while this one is encoded."""
 
     def collected(
-        some: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]
+        batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]
     ) -> tuple[NDArray[np.int64], Tensor]:
-        return some, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
+        return batch, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
 
     ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8]]]]] = deque()
-    for some in batches:
-        ahead.append((some, [pool.submit(_decode, worker, latents, needed, int(i)) for i in some]))
+    for batch in batches:
+        ahead.append((batch, [pool.submit(_decode, worker, latents, needed, int(i)) for i in batch]))
         if len(ahead) > 1:
             yield collected(*ahead.popleft())
     while ahead:
@@ -351,15 +351,15 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) 
         return encoded
     progress = _Progress(worker, "captions", len(mine))
     family = worker.load("text")
-    for some in _batches(mine, _CAPTIONS_PER_BATCH):
-        entries = some[_still_absent(text.rows(), needed.addresses, some)]
+    for batch in _batches(mine, _CAPTIONS_PER_BATCH):
+        entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
         if len(entries):
             fault_injection.reach("cache.encode")
             with torch.no_grad():
                 embedding = family.encode_text([needed.captions[i] for i in entries])
             _keep(text, embedding, needed, entries)
         encoded += len(entries)
-        progress.add(len(some))
+        progress.add(len(batch))
     return encoded
 
 
@@ -369,15 +369,15 @@ def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64])
     length, width = text.expected_shape or (None, None)
     if text.layout is not None:
         length, width = text.layout.length, text.layout.width
-    for some in _batches(entries, _CAPTIONS_PER_BATCH):
+    for batch in _batches(entries, _CAPTIONS_PER_BATCH):
         states, masks = [], []
-        for entry in some.tolist():
+        for entry in batch.tolist():
             path = Marked.decoded(needed.marks[entry]).path
             file = text_cache_npz.read(path, length=length, width=width)
             length, width = file.states.shape
             states.append(torch.from_numpy(file.states))
             masks.append(torch.from_numpy(file.mask))
-        _keep(text, TextEmbedding(torch.stack(states), torch.stack(masks)), needed, some)
+        _keep(text, TextEmbedding(torch.stack(states), torch.stack(masks)), needed, batch)
 
 
 def _keep(text: TextCache, embedding: TextEmbedding, needed: TextEntries, entries: NDArray[np.int64]) -> None:
