@@ -192,6 +192,26 @@ def test_only_runtimes_and_entry_points_read_the_environment(path: Path) -> None
     assert list(reads_environment(ast.parse(path.read_text(encoding="utf-8")))) == []
 
 
+def test_recipes_are_completed_at_the_doors_alone() -> None:
+    """Sections are copied with other values by `with_values` and by the reader of recipes. Below the tasks, that makes
+    settings of something else: of the pictures beside clips, a
+    folder's own, pairs as samples, a model's described twin, a part's optimizer."""
+    words = ("model_copy(", "with_values(")
+    texts = {str(path.relative_to(PACKAGE)): "\n".join(code_lines(path)) for path in FILES}
+    copying, changing = ({name for name, text in texts.items() if word in text} for word in words)
+    assert copying == {"recipe/base.py", "recipe/reading/read.py"}
+    assert {name for name in changing if not name.startswith(("tasks/", "recipe/", "dialects/"))} == {
+        "data/catalogue/catalogue.py",
+        "data/catalogue/indexing.py",
+        "data/schedule/plan.py",
+        "families/shared/stable_files.py",
+        "training/callbacks/previews.py",
+        "training/optimizers/weight_decay.py",
+    }
+    open_seeds = {name for name, text in texts.items() if "seed == -1" in text and name.startswith("tasks/")}
+    assert open_seeds == {"tasks/cache/cache.py", "tasks/train/resume.py"}
+
+
 def test_no_random_numbers_outside_their_addresses() -> None:
     # one seeds the libraries' own generators, the other keeps torch's loader away from the global one
     allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loading" / "loader.py")

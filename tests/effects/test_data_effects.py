@@ -24,9 +24,9 @@ from mezzotint.data.loading.worker import BatchRequest
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.families.base import latents_of
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
-from mezzotint.training.model import latents_of
 
 Make = Callable[..., Any]
 DRAWN = 10_000

@@ -12,8 +12,8 @@ import torch
 from contradictions import contradiction
 
 from mezzotint.errors import DatasetError
+from mezzotint.families.base import latents_of
 from mezzotint.tasks import class_pictures
-from mezzotint.training.model import latents_of
 
 Make = Callable[..., Any]
 

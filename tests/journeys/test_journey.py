@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
 from diffusers import StableDiffusionPipeline
 from PIL import Image
 
+import mezzotint
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 
+PACKAGE = Path(mezzotint.__file__).parent
 RECORD = Path(__file__).parent / "data" / "tiny_cpu.json"
 CACHED = {
     "data__cache__latents": True,
@@ -164,3 +171,46 @@ def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatc
     assert found["timesteps"] == expected["timesteps"]
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
     assert found["norm"] == pytest.approx(expected["norm"], rel=1e-3)
+
+
+def entered(run: Callable[[], object]) -> list[str]:
+    """Files of data/ that a run enters from the catalogue on, and of the floors that compute within its first step up
+    to the loss, each once, in order."""
+    package, files, state = f"{PACKAGE}/", dict[str, None](), {"before": True, "in_step": False}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if event not in ("call", "return") or not code.co_filename.startswith(package) or "done" in state:
+            return
+        file, name = code.co_filename.removeprefix(package), code.co_qualname
+        if event == "return":
+            if name == "Objective.loss":
+                state["done"] = True
+            return
+        state["before"] &= (file, name) != ("data/catalogue/catalogue.py", "build")
+        state["in_step"] |= name == "Trainer._passes"
+        floors = ("data", "training", "families", "diffusion") if state["in_step"] else ("data",)
+        if not state["before"] and name != "<module>" and file.partition("/")[0] in floors:
+            files.setdefault(file)
+
+    before = sys.getprofile()
+    threading.setprofile(note)  # pictures are looked at by threads
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)  # type: ignore[arg-type]
+    return list(files)
+
+
+def test_a_picture_walks_through_the_files_that_the_page_names(world: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
+    section = page.partition("**One picture, from its folder to its loss**")[2].partition("**`optim.ema.decay`**")[0]
+    paragraphs = section.split("\n\n")
+    walk, asked = (re.findall(r"`((?:data|training|families|diffusion)/[\w/]+\.py)`", one) for one in paragraphs[:2])
+    files = entered(lambda: world.train("run", run__steps=1, data__batch_size=1))
+    assert [file for file in files if file in walk] == walk
+    assert set(asked) <= set(files) - set(walk)
+    assert len(walk) <= 20
+    assert f"{len(walk)} files" in section

@@ -18,7 +18,7 @@ from safetensors.numpy import load_file
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.reading import read_picture
+from mezzotint.data.loading.worker import read_picture
 from mezzotint.data.media import _opencv_resize, decoding
 from mezzotint.data.schedule import placement
 from mezzotint.data.schedule.plan import Visit

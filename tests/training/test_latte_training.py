@@ -13,12 +13,12 @@ from torch import Tensor
 from trainers import batch_of, step_batches, trainer_over
 
 from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.families.base import latents_of
 from mezzotint.families.latte import Family
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.stages import Batch, TextEmbedding
-from mezzotint.training.model import latents_of
 
 
 @pytest.fixture(scope="module")

@@ -222,9 +222,9 @@ def _last(patterns: Mapping[str, V], part: str, path: str) -> V | None:
 
 def _shapes_of(begun: Adapter, model: ModelSettings, folders: Mapping[str, str]) -> dict[str, AdapterShape]:
     """As a file has it. Raises WeightsError E1440 where the recipe trains other parts or another kind."""
-    asked = {folders[part]: part for part in folders}
-    other = [component for component in begun.components if component not in asked]
-    lacking = [part for component, part in asked.items() if component not in begun.components]
+    part_of = {folders[part]: part for part in folders}
+    other = [component for component in begun.components if component not in part_of]
+    lacking = [part for component, part in part_of.items() if component not in begun.components]
     if other or lacking:
         what = f"changes {', '.join(begun.components)}"
         raise WeightsError(

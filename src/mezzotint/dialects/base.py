@@ -161,9 +161,9 @@ class Draft:
         for section in sections:
             here = here.setdefault(section, {})
         here[last] = value
-        said = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
+        written = [flag for flag in flags if self.says(flag)] or [flag for flag in flags if flag in self.named]
         default = f"default of {self.called(flags[0])}" if flags else "the dialect"
-        self.origin[path] = self.called(said[0]) if said else default
+        self.origin[path] = self.called(written[0]) if written else default
 
     def put(self, values: Mapping[str, Any], *flags: str) -> None:
         """Puts several values by recipe path, which come from the same flags."""

@@ -46,8 +46,8 @@ def parted(predicted: Tensor, x_t: Tensor, variance: Variance | None) -> tuple[T
             )
         return predicted, None
     assert predicted.shape[1] == 2 * channels, predicted.shape
-    said, v = predicted.chunk(2, dim=1)
-    return said, None if variance == "none" else v
+    mean_part, v = predicted.chunk(2, dim=1)
+    return mean_part, None if variance == "none" else v
 
 
 class LearnedRange:
@@ -67,14 +67,14 @@ class LearnedRange:
         self._alpha_bar = schedule.alpha_bar
         self._posterior = Posterior.of(schedule).to(schedule.alpha_bar.device)
 
-    def bits(self, said: Tensor, v: Tensor, noised: Noised) -> Tensor:
+    def bits(self, mean_part: Tensor, v: Tensor, noised: Noised) -> Tensor:
         """The term by element, in bits, (B, C, *spatial) float32, without the paper's factor 0.001. said: the
         prediction, through which no gradient goes."""
         t, x_t = noised.model_t, noised.x_t
         if self._kind == "epsilon":
-            guessed = self._posterior.x_0(said.detach(), x_t, t)
+            guessed = self._posterior.x_0(mean_part.detach(), x_t, t)
         else:
-            guessed = prediction.to_x_0(self._kind, said.detach(), x_t, self._alpha_bar[t])
+            guessed = prediction.to_x_0(self._kind, mean_part.detach(), x_t, self._alpha_bar[t])
         return self._posterior.variational_bits(guessed, v, noised.x_0, x_t, t)
 
 

@@ -186,15 +186,15 @@ class Objective:
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
         huber-mse: mse · (1 − t/T) + huber · t/T.
         """
-        said, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
-        per_sample = learned_variance.mean(self._error(said.float(), self.target(noised), noised), mask)
+        output, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
+        per_sample = learned_variance.mean(self._error(output.float(), self.target(noised), noised), mask)
         level = noised.level
         level_weight = self._factor(level**-2.0) if self._has_sigma else self._weights[level.long()]
         if v is None:
             return Loss(per_sample=per_sample, weight=weight * level_weight)
         if self._learnt is None:
             self._learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
-        bits = learned_variance.mean(self._learnt.bits(said, v, noised), mask)
+        bits = learned_variance.mean(self._learnt.bits(output, v, noised), mask)
         return Loss(per_sample=level_weight * per_sample + bits, weight=weight)
 
     @property

@@ -100,14 +100,14 @@ class Parameterization:
             return x_t, model_t
         return self.model_input(x_t.float() * expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), sigma), model_t
 
-    def as_velocity(self, said: Tensor, x_t: Tensor, t: Tensor, schedule: Schedule) -> Tensor:
+    def as_velocity(self, output: Tensor, x_t: Tensor, t: Tensor, schedule: Schedule) -> Tensor:
         """The network's output, of a network in σ as the velocity √ᾱ_t ε − √(1 − ᾱ_t) x_0 that it means, float32."""
         if not self.in_sigma:
-            return said
+            return output
         sigma = level_of(t, schedule)
         root, at = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
         x_sigma = x_t.float() * root
-        x_0 = preconditioning.denoised(said, x_sigma, self.factors(sigma))
+        x_0 = preconditioning.denoised(output, x_sigma, self.factors(sigma))
         # √ᾱ = 1/root, √(1 − ᾱ) = σ/root, and x_t = √ᾱ x_σ
         return (x_t.float() - root * x_0) / at
 

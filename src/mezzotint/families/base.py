@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import torch
 from torch import Tensor, nn
 
+from mezzotint.diffusion import noise
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
@@ -192,3 +194,34 @@ def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:
     C, …)."""
     mean, std = moments.chunk(2, dim=1)
     return mean + std * eps
+
+
+def drawn_latents(moments: Tensor, addresses: Tensor) -> Tensor:
+    """Latents (B, C, …) from posterior moments (B, 2C, …), each with the ε of its address. addresses: (B,) int64, on
+    any device."""
+    shape = (moments.shape[1] // 2, *moments.shape[2:])
+    return posterior_sample(moments, noise.normal(addresses.to(moments.device, non_blocking=True), shape))
+
+
+def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
+    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments, or encoded from pixels. No gradient.
+
+    With B·I stills, those of a sample one after the other, (B, C, f + I, h, w): the clip's frames, then its stills.
+    """
+    x_0 = _latents_of_one(family, batch, device)
+    if batch.stills is None or not batch.size:
+        return x_0
+    stills = _latents_of_one(family, batch.stills, device)
+    stills = stills if stills.ndim == x_0.ndim else stills[:, :, None]
+    return torch.cat([x_0, stills.unflatten(0, (len(x_0), -1)).transpose(1, 2).flatten(2, 3)], dim=2)
+
+
+def _latents_of_one(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
+    if batch.latents is not None:
+        return batch.latents.to(device, non_blocking=True)
+    if batch.moments is not None:
+        moments = batch.moments.to(device, non_blocking=True)
+    else:
+        assert batch.pixels is not None
+        moments = family.encode_media(batch.pixels.to(device, non_blocking=True))
+    return drawn_latents(moments, batch.posterior_keys)

@@ -57,9 +57,9 @@ class Family(ModelFamily):
         count, _, frames, height, width = clips.shape
         f, h, w = vae.latent_frames(frames), height // self.grid.pixels, width // self.grid.pixels
         moments = [pixels.new_empty((0, 2 * self.grid.channels, f, h, w), dtype=torch.float32)]
-        for some in clips.split(1 if frames > 1 else max(count, 1)):
-            if len(some):
-                mean, log_variance = posterior(vae.encode(like_parameters(some, vae)))
+        for chunk in clips.split(1 if frames > 1 else max(count, 1)):
+            if len(chunk):
+                mean, log_variance = posterior(vae.encode(like_parameters(chunk, vae)))
                 moments.append(torch.cat((mean, (0.5 * log_variance).exp()), dim=1) * SPEC.latent_scale)
         whole = torch.cat([part.to(moments[-1].device) for part in moments])
         return whole if pixels.ndim == 5 else whole[:, :, 0]

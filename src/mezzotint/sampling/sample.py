@@ -105,9 +105,9 @@ def sample(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> I
     multiples of the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without
     embeddings. Raises RecipeError E1070 as `Solver` and `levels` do.
     """
-    for some in alike(requests, how.settings.batch_size):
-        latents = sample_latents(family, some, how)
-        for request, pixels in zip(some, family.decode_media(latents), strict=True):
+    for group in alike(requests, how.settings.batch_size):
+        latents = sample_latents(family, group, how)
+        for request, pixels in zip(group, family.decode_media(latents), strict=True):
             yield Picture(request, as_bytes(pixels, request.size.frames))
 
 
@@ -115,9 +115,9 @@ def alike(requests: Sequence[Request], batch_size: int) -> Iterator[list[Request
     """Requests that follow each other and can be drawn together: of one size, steps, guidance and solver, `batch_size`
     at most."""
     for _, group in groupby(requests, key=lambda r: (r.size, *_kind(r))):
-        some = list(group)
-        for first in range(0, len(some), batch_size):
-            yield some[first : first + batch_size]
+        members = list(group)
+        for first in range(0, len(members), batch_size):
+            yield members[first : first + batch_size]
 
 
 @torch.no_grad()
@@ -158,8 +158,8 @@ def _descend_in_timesteps(
     steps, guidance, solver, form = _of_one_kind(requests[0], how)
     sampler = Solver(solver, how.schedule, form.solved, steps=steps, device=how.device, spacing=how.settings.spacing)
     text, negative = _texts(family, requests, how.device, how.settings)
-    said = partial(_said, family, requests, how.settings.framing)
-    predict = partial(_denoise, said, form, how.schedule.to(how.device))
+    output_of = partial(_said, family, requests, how.settings.framing)
+    predict = partial(_denoise, output_of, form, how.schedule.to(how.device))
 
     def network(seen: Tensor, t: Tensor) -> Tensor:
         output = both(predict, seen, t, text, None if guidance == 1.0 else negative)
@@ -176,10 +176,10 @@ def _descend_in_sigma(
     steps, guidance, solver, form = _of_one_kind(requests[0], how)
     require(solver, _by_levels(solver, settings, requests[0], span))
     text, negative = _texts(family, requests, how.device, settings)
-    said = partial(_said, family, requests, settings.framing)
+    predict = partial(_said, family, requests, settings.framing)
 
     def output(seen: Tensor, t: Tensor) -> Tensor:
-        return both(said, seen, t, text, None if guidance == 1.0 else negative)
+        return both(predict, seen, t, text, None if guidance == 1.0 else negative)
 
     network = Denoiser(
         output, how.schedule, form, scale=guidance, rescale=settings.guidance_rescale,
@@ -269,11 +269,11 @@ def _said(
 
 
 def _denoise(
-    said: Predict, form: Parameterization, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding
+    predict: Predict, form: Parameterization, schedule: Schedule, x_t: Tensor, t: Tensor, text: TextEmbedding
 ) -> Tensor:
     """The same in the kind that solvers of timesteps know."""
     shown, model_t = form.seen(x_t, t, schedule)
-    return form.as_velocity(said(shown, model_t, text), x_t, t, schedule)
+    return form.as_velocity(predict(shown, model_t, text), x_t, t, schedule)
 
 
 def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, device: torch.device) -> Framing:

@@ -34,8 +34,8 @@ def encoder(usual: Codec, available: Collection[str] | None = None) -> tuple[str
     for codec in (usual, *(other for other in _ENCODERS if other != usual)):
         name = next((name for name in _ENCODERS[codec] if name in there), None)
         if name is not None:
-            said = f"this PyAV has no encoder for {usual}: clips are written as {codec} (sample.clip.codec={codec})"
-            return name, "" if codec == usual else said
+            note = f"this PyAV has no encoder for {usual}: clips are written as {codec} (sample.clip.codec={codec})"
+            return name, "" if codec == usual else note
     raise RecipeError(
         "this PyAV can write neither h264 nor mpeg4; install another build of it: `pip install av`", code="E1467"
     )

@@ -79,10 +79,10 @@ def _extracted(
     layers = [layer for layer in base.names.weights if layer.component in before and layer.component in after]
     for component, portion in adapter_files.portions(layers, base.names):
         pairs = _read([f"{layer.path}.weight" for layer in portion], before[component], after[component])
-        some, remainders = extraction.extracted(
+        extracted, remainders = extraction.extracted(
             ((layer, *pairs[name]) for layer in portion if (name := f"{layer.path}.weight") in pairs), rule
         )
-        modules |= some.modules
+        modules |= extracted.modules
         rows += remainders
     return Adapter(modules), rows
 

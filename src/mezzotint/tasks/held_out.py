@@ -51,8 +51,8 @@ def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArra
     """Every catalogue with the rows of it that the run sees, trained or measured: what a cache has to hold."""
     rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
     own = [(dataset.catalogue, rows, recipe.data)]
-    for catalogue, some, settings in own + [(one.catalogue, one.rows, one.settings) for one in dataset.sets.values()]:
-        yield catalogue, some, settings
+    for catalogue, of_set, settings in own + [(one.catalogue, one.rows, one.settings) for one in dataset.sets.values()]:
+        yield catalogue, of_set, settings
         if catalogue.stills is not None:
             yield catalogue.stills, np.arange(len(catalogue.stills), dtype=np.int32), stills_settings(settings)
 
@@ -60,7 +60,7 @@ def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArra
 def write_list(folder: RunFolder, dataset: Dataset) -> None:
     """logs/held_out.txt: the pictures that are measured and not trained, one path a line. Raises StorageError."""
     rows = [(dataset.catalogue, dataset.held), *((one.catalogue, one.rows) for one in dataset.sets.values())]
-    paths = [os.fsencode(catalogue.path(row)) for catalogue, some in rows for row in some.tolist()]
+    paths = [os.fsencode(catalogue.path(row)) for catalogue, of_set in rows for row in of_set.tolist()]
     place = folder.logs / "held_out.txt"
     if paths or place.exists():
         durable.write_file(place, b"".join(path + b"\n" for path in paths))

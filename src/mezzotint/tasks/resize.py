@@ -41,9 +41,9 @@ def run(arguments: Sequence[str]) -> int:
         for component, portion in adapter_files.portions(layers, base.names):
             names = [f"{layer.path}.weight" for layer in portion if adapter.modules[layer].is_dora]
             held = weights[component].read(names) if names else {}
-            some = Adapter({layer: adapter.modules[layer] for layer in portion})
+            part = Adapter({layer: adapter.modules[layer] for layer in portion})
             known = {LayerName(component, name.removesuffix(".weight")): tensor for name, tensor in held.items()}
-            resized, remainders = extraction.resized(some, rule, known, base.names.weights)
+            resized, remainders = extraction.resized(part, rule, known, base.names.weights)
             modules |= resized.modules
             rows += remainders
     for text in adapter_files.remainders(rows):

@@ -17,12 +17,13 @@ from torch import Tensor
 from mezzotint import fault_injection
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import Diverged, StorageError
+from mezzotint.families.base import latents_of
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
 from mezzotint.training import lr
 from mezzotint.training.callbacks.base import Action, Callback
-from mezzotint.training.model import TrainableModel, latents_of
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
 from mezzotint.training.step_numbers import Pending, StepSums, not_made

@@ -18,7 +18,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading import reading
+from mezzotint.data.loading import worker as worker_module
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule import plan
 from mezzotint.stages import Batch
@@ -76,7 +76,7 @@ class _NoPictures:
             bucket = placed.bucket  # type: ignore[attr-defined]
             return np.zeros((3, bucket.height, bucket.width), dtype=np.uint8)
 
-        monkeypatch.setattr(reading, "read_picture", blank)
+        monkeypatch.setattr(worker_module, "read_picture", blank)
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,10 @@ import pytest
 import torch
 from loaded import _caches, data, rows_of, seen, steps, stream
 from loading import open_loader
+from PIL import Image
+from refusals import refused
 
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.loading import worker as worker_module
 from mezzotint.stages import StepBatches
@@ -87,3 +90,24 @@ def test_batches_on_a_gpu_equal_those_on_the_cpu(catalogue: Catalogue, folder: P
                 assert here.pixels.is_cuda
                 torch.testing.assert_close(here.pixels.cpu(), there.pixels, rtol=0, atol=1e-6)
                 assert torch.equal(here.positions.cpu(), there.positions)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "a b.png")
+    (tmp_path / "a b.txt").write_text("x")
+    settings = data(tmp_path, workers=workers)
+    catalogue = catalogues.build(settings, tmp_path / ".index", workers=1)
+    (tmp_path / "a b.png").unlink()
+    with refused("E1250", r"sample 'a b\.png' could be read .*a b\.png"):
+        steps(catalogue, settings, 0, 2)
+
+
+def test_a_believed_picture_that_changes_is_no_damaged_one(tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("x")
+    settings = data(tmp_path, workers=0, verify="use")
+    catalogue = catalogues.build(settings, tmp_path / ".index", workers=1)
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    with refused("E1250", "not a picture of a known format"):
+        steps(catalogue, settings, 0, 2)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from PIL import Image
+
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.runtimes.base import Launch
+from mezzotint.tasks.train import announce
 
 
 def line(text: str, word: str) -> str:
@@ -60,3 +65,19 @@ def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[
     assert second.endswith("step-00000001 (the weights of the last step)")
     assert said.splitlines()[-1] == "to draw: mezzotint sample run --prompt='…'"
     assert "steps         1, the last in epoch 1\n" in (root / "run" / "logs" / "report.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "more"),
+    [
+        (["run.steps=null", "run.epochs=2.5"], "3 epochs"),
+        (["run.steps=null", "run.epochs=2.5", "run.longer=1 epoch"], "2 epochs"),
+        (["run.steps=7", "run.longer=2 epochs"], "4 epochs"),
+        (["run.steps=7"], "7 steps"),
+    ],
+)
+def test_what_would_train_a_run_further_counts_in_its_own_unit(settings: list[str], more: str) -> None:
+    reading = read_text("schema: 1", overrides=settings)
+    line = announce.further(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
+    assert line.endswith(f"'run.longer={more}'")
+    assert line.count("run.longer=") == 1

@@ -12,11 +12,11 @@ import torch
 from trainers import batch_of, digest, latents_at, step_batches, text_of, trainer_over
 
 from mezzotint.errors import StorageError
+from mezzotint.families.base import latents_of
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread
-from mezzotint.training.model import latents_of
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
 

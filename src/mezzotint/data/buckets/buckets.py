@@ -101,9 +101,9 @@ def _nearest_by_ratio(widths: NDArray[Any], heights: NDArray[Any], sizes: Sequen
     ratios = np.asarray([size.width / size.height for size in sizes])
     nearest_bucket = np.empty(len(widths), np.int16)
     for start in range(0, len(widths), _CHUNK):
-        some = slice(start, start + _CHUNK)
-        aspects = widths[some] / heights[some]
-        nearest_bucket[some] = np.abs(ratios - aspects[:, None]).argmin(axis=1)
+        chunk = slice(start, start + _CHUNK)
+        aspects = widths[chunk] / heights[chunk]
+        nearest_bucket[chunk] = np.abs(ratios - aspects[:, None]).argmin(axis=1)
     return nearest_bucket
 
 

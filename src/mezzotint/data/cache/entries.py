@@ -147,6 +147,7 @@ class LatentCache(_Entries[LatentLayout]):
         return draws.below(visit.draw("variant"), self.views)
 
     def placement(self, catalogue: Catalogue, row: int, view: int, bucket: Size) -> Placement:
+        """Where a row lies in its bucket in one of its kept views, in [0, views): the same in every epoch."""
         return placement.cached_view(catalogue, row, bucket, self._settings, seed=self._seed, view=view)
 
     def draw(self, key_hash: int, view: int, still: int = -1) -> int | None:
@@ -241,6 +242,7 @@ class LatentCache(_Entries[LatentLayout]):
 
 
 def as_still(placed: Placement) -> Placement:
+    """The placement of a clip's frame as that of a picture: without frames, the same cut."""
     size, resized = placed.bucket, placed.resized
     return replace(placed, bucket=Size(size.width, size.height), resized=Size(resized.width, resized.height))
 
@@ -281,6 +283,7 @@ class TextCache(_Entries[TextLayout]):
         return hashlib.sha256(self._before + caption).digest()
 
     def captions_of(self, catalogue: Catalogue, row: int) -> tuple[str, ...]:
+        """Everything that a row's captions can be shown as: the texts whose embeddings are needed."""
         return DrawnCaptions.of(catalogue, row, self._settings).all_cached(catalogue.captions(row))
 
     def captions_as_written(
@@ -321,6 +324,7 @@ class Caches:
 
 
 def is_cache(folder: Path) -> bool:
+    """Whether entries of latents or text have been written below a folder."""
     return any(next((folder / kind).glob("*/layout.json"), None) is not None for kind in ("latents", "text"))
 
 

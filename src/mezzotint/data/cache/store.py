@@ -163,9 +163,9 @@ class Store:
             is_unknown[unknown] = True
             unknown = np.flatnonzero(is_unknown)
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
-        for some in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
-            self._state[some] = np.where(self._are_whole(some), _GOOD, _BAD)
-            damaged = some[self._state[some] == _BAD]
+        for numbers in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
+            self._state[numbers] = np.where(self._are_whole(numbers), _GOOD, _BAD)
+            damaged = numbers[self._state[numbers] == _BAD]
             if len(damaged):
                 self._note_damage(damaged)
                 self._sort()  # the index also finds a double of it, made later

@@ -61,6 +61,7 @@ class TextRows:
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of the largest row, that of a caption which fills its encoder."""
         return max(store.row_bytes for store in self.stores)
 
     def refresh(self) -> None:
@@ -136,6 +137,7 @@ class TextRows:
 
 
 def layout_of(text: TextEmbedding) -> TextLayout:
+    """The layout of rows that hold such embeddings: tokens, width, whether masked, width of pooled (0 without)."""
     pooled = 0 if text.pooled is None else text.pooled.shape[1]
     return TextLayout(text.states.shape[1], text.states.shape[2], text.mask is not None, pooled)
 

@@ -31,6 +31,7 @@ from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.sections.clips import ClipsSettings
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
@@ -139,6 +140,7 @@ class Catalogue:
         return iter(self._keys)
 
     def path(self, row: int) -> Path:
+        """Where the file of a row lies. Nothing is looked up: it may have gone since."""
         number = int(self.root[row])
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
         return root / self._paths[row]
@@ -311,7 +313,7 @@ def stills_settings(settings: DataSettings) -> DataSettings:
     usual = format_spec(settings.format).stills_format
     of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
     update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
-    return settings.model_copy(update={**update, "prior": PriorSettings()})
+    return with_values(settings, {**update, "prior": PriorSettings()})
 
 
 def _reopen(

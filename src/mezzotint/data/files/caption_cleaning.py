@@ -103,6 +103,7 @@ def cleaner() -> Callable[[str], str]:
 
 
 def cleaned(sample: Sample) -> Sample:
+    """The sample with its captions cleaned. Raises as `cleaner` does."""
     return replace(sample, captions=tuple(map(cleaner(), sample.captions)))
 
 

@@ -43,6 +43,7 @@ class Texts:
         return cls(table[name], table[f"{name}_offsets"])
 
     def columns(self, name: str) -> dict[str, NDArray[Any]]:
+        """The two columns of these texts, `name` (bytes, uint8) and `name_offsets` (n + 1, int64)."""
         return {name: self.blob, f"{name}_offsets": self.offsets}
 
     def __len__(self) -> int:

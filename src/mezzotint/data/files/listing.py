@@ -41,6 +41,7 @@ class Listing:
 
     @classmethod
     def of_files(cls, root: Path, names: Sequence[str], refused: Iterable[tuple[str, str]] = ()) -> Listing:
+        """The listing of files that are known by name, in that order. Raises OSError for one that is not there."""
         stats = [os.stat(root / name) for name in names]
         numbers = [(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns) for stat in stats]
         return cls(root, list(names), np.array(numbers, np.int64).reshape(-1, 3), tuple(sorted(refused)), {})

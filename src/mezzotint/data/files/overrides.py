@@ -126,6 +126,7 @@ class OverridesBuilder:
             texts.append(values.get(name, ""))
 
     def starts(self) -> NDArray[np.int32]:
+        """The first frame of each sample, (n,), −1 where none is said."""
         return np.frombuffer(self._numbers["start"], np.int32)
 
     def columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
@@ -151,6 +152,7 @@ class Marked:
 
     @classmethod
     def of(cls, path: Path) -> Marked:
+        """A file as it is now. Raises OSError where there is none."""
         stat = os.stat(path)
         return cls(path, f"{stat.st_size}-{stat.st_mtime_ns}")
 

@@ -44,6 +44,7 @@ class Tags:
 
     @staticmethod
     def decoded(line: str) -> Tags:
+        """The reverse of `encoded`."""
         main, tags, weights, limit = json.loads(line)
         return Tags(main, tuple(tags), tuple(weights), limit)
 

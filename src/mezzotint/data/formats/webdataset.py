@@ -181,6 +181,8 @@ class _ShardReader:
         self._columns: set[str] = set()
 
     def items(self) -> Iterator[Item]:
+        """The samples of all shards, in order, and why others are none. Raises DatasetError E1212 where captions
+        are asked of a column that no sample has."""
         prefix = self._source.prefix
         for path, reason in self._source.listing.refused:
             yield Skipped(prefix + path, reason)

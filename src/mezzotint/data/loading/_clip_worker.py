@@ -12,8 +12,14 @@ from torch import Tensor
 
 from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.catalogue.catalogue import stills_settings
-from mezzotint.data.loading import reading
-from mezzotint.data.loading.worker import BatchRequest, BatchWorker, HostBatch, addresses_of, with_each_tensor
+from mezzotint.data.loading.worker import (
+    BatchRequest,
+    BatchWorker,
+    HostBatch,
+    addresses_of,
+    read_frames,
+    with_each_tensor,
+)
 from mezzotint.data.schedule import clip_visits
 from mezzotint.data.schedule.clip_visits import drawn_stills, groups_of_stills
 from mezzotint.data.schedule.plan import Visit
@@ -126,7 +132,7 @@ class ClipWorker(BatchWorker):
 
 def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: int, settings: DataSettings) -> Tensor:
     times = clip_visits.instants(catalogue, visit.row, frames, settings.clips, address=visit.draw("clip"))
-    return reading.read_frames(catalogue, visit.row, placed, times, settings)
+    return read_frames(catalogue, visit.row, placed, times, settings)
 
 
 def _frames_of(pixels: Tensor, num: int) -> Tensor:

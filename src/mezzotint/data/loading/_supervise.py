@@ -49,6 +49,7 @@ class Workers:
         return answers
 
     def require_alive(self) -> None:
+        """Raises PeerLost E1810, which says how it ended, where a worker has."""
         for worker in self.processes:
             if not worker.is_alive():
                 raise PeerLost(_obituary(worker), code="E1810")

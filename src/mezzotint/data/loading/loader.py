@@ -137,6 +137,7 @@ class Loader:
             self._answers = self._workers.start(loader)
 
     def close(self) -> None:
+        """Ends the workers."""
         self._answers = None  # the library's iterator stops its workers when it is let go
         self._workers.end()
 
@@ -199,16 +200,14 @@ def held_out(
     Raises as the loader does.
     """
     rows = np.asarray(rows, dtype=np.int32)
-    as_written = {"dropout": 0.0, "shuffle_tags": False, "tag_dropout": 0.0}
-    settings = settings.model_copy(update={"captions": settings.captions.model_copy(update=as_written)})
     worker = worker_of(catalogue, settings, seed=seed, caches=caches or Caches(), is_training=False)
     of_bucket = catalogue.buckets_of(rows, settings)
     batches = []
     for bucket in np.unique(of_bucket).tolist():
         places = np.flatnonzero(of_bucket == bucket)
-        for some in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
-            nothing, ones = np.zeros(len(some), dtype=np.int32), np.ones(len(some), dtype=np.float32)
-            request = BatchRequest(0, 0, len(rows), False, bucket, rows[some], nothing, ones, some)
+        for of_batch in (places[i : i + settings.batch_size] for i in range(0, len(places), settings.batch_size)):
+            nothing, ones = np.zeros(len(of_batch), dtype=np.int32), np.ones(len(of_batch), dtype=np.float32)
+            request = BatchRequest(0, 0, len(rows), False, bucket, rows[of_batch], nothing, ones, of_batch)
             answer = worker[request]
             if isinstance(answer, MezzotintError):
                 raise answer

@@ -114,8 +114,8 @@ class Prefetched:
 class _OfStep:
     """The batches of a step: made ahead the first time, and asked of the loader's step when they are wanted again."""
 
-    def __init__(self, made: Prefetched, source: Iterable[Batch], count: int) -> None:
-        self._made, self._source, self._left = made, source, count
+    def __init__(self, ahead: Prefetched, source: Iterable[Batch], count: int) -> None:
+        self._ahead, self._source, self._left = ahead, source, count
         self._is_first = True
 
     def __iter__(self) -> Iterator[Batch]:
@@ -123,10 +123,10 @@ class _OfStep:
             self._is_first = False
             while self._left:
                 self._left -= 1
-                yield self._made.take()
+                yield self._ahead.take()
         else:
             for _ in range(self._left):
-                self._made.take()
+                self._ahead.take()
             self._left = 0
             yield from self._source
 

@@ -1,12 +1,14 @@
 """What a loader worker does: from a request (rows, visits, bucket) to a batch on the host. Of clips, `_clip_worker.py`.
 
+Here a file becomes bytes again, at each visit, as the catalogue has placed it: `read_picture`, `read_frames`.
 It holds uint8 pixels, a quarter of float32's bytes on their way between processes, or rows of the cache in their
 stored type. `to_batch` makes a `Batch` of it on the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -19,11 +21,12 @@ from torch.utils.data import Dataset
 from mezzotint import fault_injection
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches
-from mezzotint.data.loading import reading
+from mezzotint.data.media import clip_files, clip_transforms, decoding
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.errors import MezzotintError
+from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Placement, TextEmbedding
@@ -145,7 +148,9 @@ class BatchWorker(Dataset[Any]):
         return self._text.read(chosen, marks)
 
     def _dropout(self, visit: Visit) -> float:
-        own = self._catalogue.overrides.caption_dropout_of(visit.row) if self._is_training else None
+        if not self._is_training:
+            return 0.0
+        own = self._catalogue.overrides.caption_dropout_of(visit.row)
         return self._settings.captions.dropout if own is None else own
 
     def _dropped(self, visits: Sequence[Visit]) -> Tensor | None:
@@ -188,7 +193,7 @@ class BatchWorker(Dataset[Any]):
         return pixels
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
-        return torch.from_numpy(reading.read_picture(self._catalogue, visit.row, placed, self._settings))
+        return torch.from_numpy(read_picture(self._catalogue, visit.row, placed, self._settings))
 
     def _rows(
         self, visits: Sequence[Visit], placed: Sequence[Placement], views: Sequence[int], bucket: Size,
@@ -262,3 +267,50 @@ def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         changed = {field.name: with_each_tensor(getattr(value, field.name), change) for field in fields(value)}
         return replace(value, **changed)
     return value
+
+
+def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
+    """The placed picture of a row, (3, H, W). Raises DatasetError naming file and sample, E1250 when it cannot be read
+    any more, E1831 when it has not been decoded before (`data.verify`) and is damaged."""
+    with _still_readable(catalogue, row, settings):
+        return decoding.picture(
+            catalogue.path(row),
+            placed,
+            resize=settings.resize,
+            antialias=settings.antialias,
+            background=settings.background,
+            max_pixels=settings.max_pixels,
+        )
+
+
+def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
+    """The placed frames of a row at some instants, uint8 (3, F, H, W); (3, 1, H, W) of a picture, which has none.
+    Raises as `read_picture`."""
+    path = catalogue.path(row)
+    each = clip_transforms.placer(placed, resize=settings.resize, antialias=settings.antialias)
+    with _still_readable(catalogue, row, settings):
+        if len(times):
+            frames = clip_files.decoder().frames(path, times, each=each)
+        else:
+            frames = each(decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels))[None]
+    return torch.from_numpy(frames).transpose(0, 1)
+
+
+@contextmanager
+def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> Iterator[None]:
+    try:
+        yield
+    except (DatasetError, OSError) as error:
+        path = catalogue.path(row)
+        reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
+        if settings.verify == "use" and catalogue.verify(row):
+            raise DatasetError(
+                f"sample {catalogue.key(row)!r} is damaged, which its header did not show: {reason}; mend or remove "
+                "the file, or set data.verify=start, which leaves such files out",
+                code="E1831",
+            ) from error
+        raise DatasetError(
+            f"sample {catalogue.key(row)!r} could be read when the data set was indexed and cannot be now: {reason}; "
+            "restore the file, or start again, which leaves it out and says so",
+            code="E1250",
+        ) from error

@@ -49,6 +49,7 @@ WORDS: dict[Conversion, str] = {
 
 
 def conversions_of(flags: int) -> tuple[str, ...]:
+    """The conversions of a sum of `Conversion` flags, in words."""
     return tuple(word for flag, word in WORDS.items() if flags & flag)
 
 

@@ -35,8 +35,8 @@ class BatchGroups:
         """Visits of each group, given those of each sample, before anything moves. Exact below 2⁵³."""
         sizes = np.zeros(len(self.bucket))
         for start in range(0, len(counts), _CHUNK):
-            some = slice(start, start + _CHUNK)
-            sizes += np.bincount(self.of_sample[some], weights=counts[some], minlength=len(sizes))
+            chunk = slice(start, start + _CHUNK)
+            sizes += np.bincount(self.of_sample[chunk], weights=counts[chunk], minlength=len(sizes))
         return sizes.astype(np.int64)
 
     def after_spill(self, sizes: _Ints, batch_size: int) -> _Ints:
@@ -104,9 +104,9 @@ def packed(named: Sequence[Sequence[int]], nameless: Sequence[int], size: int) -
     used = 0
     while by_length:
         room = size - _move(by_length, max(by_length), size, joined)
-        some = nameless[used : used + room]
-        joined += some
-        used, room = used + len(some), room - len(some)
+        chosen = nameless[used : used + room]
+        joined += chosen
+        used, room = used + len(chosen), room - len(chosen)
         while room and by_length:
             fitting = [length for length in by_length if length <= room]
             room -= _move(by_length, min(fitting) if fitting else max(by_length), room, joined)

@@ -38,6 +38,7 @@ def place(
 
 
 def at_visit(catalogue: Catalogue, visit: Visit, bucket: Size, settings: DataSettings) -> Placement:
+    """Where a picture lies in its bucket at a visit, drawn at the visit's address."""
     return _of_row(catalogue, visit.row, bucket, settings, visit.draw("crop"), visit.draw("flip"))
 
 

@@ -23,6 +23,7 @@ from mezzotint import draws
 from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_groups
 from mezzotint.data.schedule._pairing import Pairs, balanced
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.data import DataSettings, RatingSettings
 from mezzotint.stages import Epoch
 
@@ -118,7 +119,7 @@ def _of_pairs(columns: PlanColumns, pairs: Pairs, settings: DataSettings) -> tup
     """Pairs as samples of a plan, and its settings."""
     bucket = np.full(pairs.num, columns.bucket[0])
     each = PlanColumns(draws.keys(0, "pair", np.arange(pairs.num)), bucket, np.ones(pairs.num, np.float32))
-    return each, settings.model_copy(update={"batch_size": settings.batch_size // 2})
+    return each, with_values(settings, {"batch_size": settings.batch_size // 2})
 
 
 def _planned(columns: PlanColumns, settings: DataSettings, accumulation: int, seed: int, epoch: int) -> Epoch:
@@ -178,9 +179,9 @@ def _taken(order: _Rows, first: _Rows, lengths: _Rows) -> _Rows:
     taken = np.empty(int(lengths.sum()), np.int32)
     done, at_once = 0, max(_CHUNK // max(int(lengths.max(initial=1)), 1), 1)
     for start in range(0, len(first), at_once):
-        some = slice(start, start + at_once)
-        ends = np.cumsum(lengths[some])
-        within = np.arange(ends[-1]) + np.repeat(first[some] - ends + lengths[some], lengths[some])
+        chunk = slice(start, start + at_once)
+        ends = np.cumsum(lengths[chunk])
+        within = np.arange(ends[-1]) + np.repeat(first[chunk] - ends + lengths[chunk], lengths[chunk])
         taken[done : done + len(within)] = order[within]
         done += len(within)
     return taken
@@ -354,8 +355,8 @@ def _sorted(
     packed.sort()
     order, mask = packed.view(np.int32), np.uint64((1 << int(low)) - 1)
     for start in range(0, visits.num, _CHUNK):  # in its own memory, half of which is given back
-        some = slice(start, min(start + _CHUNK, visits.num))
-        order[some] = (packed[some] & mask).astype(np.int32)
+        chunk = slice(start, min(start + _CHUNK, visits.num))
+        order[chunk] = (packed[chunk] & mask).astype(np.int32)
     del order
     packed.resize(-(-visits.num // 2), refcheck=False)
     return packed.view(np.int32)[: visits.num]
@@ -435,6 +436,7 @@ class Timeline:
         return epoch, step - (self._ends[epoch - 1] if epoch else 0)
 
     def steps_of(self, epoch: int) -> int:
+        """The optimizer steps of an epoch (counted from 0). Raises DatasetError E1207 where it has no batch."""
         which = 0 if self._is_even else epoch
         with self._lock:
             while len(self._ends) <= which:

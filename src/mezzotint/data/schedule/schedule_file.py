@@ -45,8 +45,10 @@ def write(
 
 def bytes_of(epoch: Epoch, rows: NDArray[np.int32], catalogue: Catalogue, settings: DataSettings) -> int:
     """About how large the file of an epoch is, told from its first thousand lines."""
-    some = [len(line.encode()) for line, _ in zip(lines(epoch, rows, catalogue, settings), range(1000), strict=False)]
-    return round(sum(some) / max(1, len(some)) * len(epoch.order))
+    lengths = [
+        len(line.encode()) for line, _ in zip(lines(epoch, rows, catalogue, settings), range(1000), strict=False)
+    ]
+    return round(sum(lengths) / max(1, len(lengths)) * len(epoch.order))
 
 
 def _own(epoch: Epoch, visits: slice, settings: DataSettings) -> int:

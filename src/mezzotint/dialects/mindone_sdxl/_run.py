@@ -57,8 +57,8 @@ def _length(draft: Draft, section: Node) -> None:
     else:
         steps = draft.in_steps(batches)
         draft.set("run.steps", steps, section.flag("total_step"))
-        said = f"{batches} batches are {steps} steps; " if steps != batches else ""
-        draft.note(section.flag("total_step"), f"{said}the run ends there, and there at the end of an epoch")
+        in_steps = f"{batches} batches are {steps} steps; " if steps != batches else ""
+        draft.note(section.flag("total_step"), f"{in_steps}the run ends there, and there at the end of an epoch")
 
 
 def _place(draft: Draft) -> None:

@@ -112,8 +112,8 @@ class ParsedCommand:
         if self.tool == "bash":
             return [("", f"`{shlex.join(self.dropped)}` stands for {shlex.join(self.words)}"), *self.more_notes]
         why = "this is the one process it starts" if running == 1 else f"{running} processes share the batches anyway"
-        said = f"; its precision, {self.mixed_precision}, is kept" if self.mixed_precision else ""
-        return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{said}")]
+        of_precision = f"; its precision, {self.mixed_precision}, is kept" if self.mixed_precision else ""
+        return [("", f"`{shlex.join(self.dropped)}` at the beginning of the line is dropped: {why}{of_precision}")]
 
 
 def strip(words: Sequence[str], scripts: Sequence[str]) -> ParsedCommand:

@@ -28,8 +28,8 @@ def _lines(tree: Mapping[str, Any], origin: Mapping[str, str], prefix: str) -> I
             yield f"{indent}{key}:"
             yield from _lines(value, origin, f"{path}.")
         else:
-            said = f"  # {_one_line(origin[path])}" if path in origin else ""
-            yield f"{indent}{key}: {_value(value)}{said}"
+            comment = f"  # {_one_line(origin[path])}" if path in origin else ""
+            yield f"{indent}{key}: {_value(value)}{comment}"
 
 
 def _one_line(text: str) -> str:

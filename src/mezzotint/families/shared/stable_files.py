@@ -16,6 +16,7 @@ from torch import nn
 from mezzotint import outside
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint
@@ -104,7 +105,7 @@ class StableFiles(ModelFiles):
         """See ModelFiles."""
         config = settings.config if settings.path.is_file() else None
         update = {"weights": "random", "vae": None, "path": settings.described_by, "config": config}
-        return cls.of(settings.model_copy(update=update))
+        return cls.of(with_values(settings, update))
 
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:

@@ -69,15 +69,17 @@ class Reading:
         ]
 
     def _line(self, path: str) -> int | None:
-        said = self._said(path)
-        return int(said.removeprefix("line ")) if re.fullmatch(r"line \d+", said) else None
+        origin = self._said(path)
+        return int(origin.removeprefix("line ")) if re.fullmatch(r"line \d+", origin) else None
 
     def _is_default(self, path: str) -> bool:
         return path in by_path() and not self._said(path)
 
     def _said(self, path: str) -> str:
         """Where a setting, or one within it, was written; "" for a default."""
-        inside = (said for written, said in self.origin.items() if written == path or written.startswith(f"{path}."))
+        inside = (
+            origin for written, origin in self.origin.items() if written == path or written.startswith(f"{path}.")
+        )
         return self.origin.get(path) or next(inside, "")
 
 

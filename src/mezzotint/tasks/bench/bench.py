@@ -134,8 +134,8 @@ def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]
         run["compile"] = True
     changes = [
         f"{path}.{name}={json.dumps(value) if isinstance(value, bool) else value}"
-        for path, section, wanted in (("data.cache", recipe.data.cache, cache), ("run", recipe.run, run))
-        for name, value in wanted.items()
+        for path, section, faster in (("data.cache", recipe.data.cache, cache), ("run", recipe.run, run))
+        for name, value in faster.items()
         if getattr(section, name) != value
     ]
     values = {f"data.cache.{name}": value for name, value in cache.items()}

@@ -26,11 +26,9 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.loading.reading import read_frames, read_picture
-from mezzotint.data.loading.worker import to_pixels
-from mezzotint.diffusion import noise
+from mezzotint.data.loading.worker import read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
-from mezzotint.families.base import Encodes, ModelFamily, posterior_sample
+from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
@@ -120,7 +118,9 @@ def fill(
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
     ledger = Ledger(open_caches[0].root, worker.settings)
-    needed, present, why = _together(worker, ledger, caches, pictures, captions)  # from here on things change
+    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    # from here on things change
+    needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
     try:
         count = _fill_latents(worker, latents, pictures) if latents else 0
         count += _fill_text(worker, text, captions) if text and captions else 0
@@ -190,23 +190,17 @@ def _look_for_text(
 
 
 def _together(
-    worker: Worker,
-    ledger: Ledger,
-    caches: Caches,
-    pictures: Sequence[_Lookup[LatentEntries]],
-    captions: _Lookup[TextEntries] | None,
+    worker: Worker, is_absent: Sequence[NDArray[np.bool_]], why: tuple[Counter[str], Counter[str]]
 ) -> tuple[int, int, tuple[str, ...]]:
-    """Entries that are needed and that are there, and why others are not, over all processes, which wait for each
-    other."""
-    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    """Entries that are needed and that are there, and why others are not (`_why`), over all processes, which wait for
+    each other. is_absent: of every store, entry by entry."""
     count, absent = sum(map(len, is_absent)), sum(int(one.sum()) for one in is_absent)
-    why = _why(worker, ledger, caches, pictures, captions)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
     words: list[str] = []
     for place, one in ((2, "picture"), (3, "caption")):
         reasons: Counter[str] = Counter()
-        for said in of_all:
-            reasons.update(said[place])
+        for of_process in of_all:
+            reasons.update(of_process[place])
         words += inventory.in_words(one, reasons)
     return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
 
@@ -256,12 +250,12 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Look
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for needed, of_bucket in mine:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
-            for some, pixels in _decoded(worker, latents, needed, _batches(of_bucket, size), pool):
+            for batch, pixels in _decoded(worker, latents, needed, _batches(of_bucket, size), pool):
                 store = latents.store(needed.bucket, is_still=needed.is_still)
-                entries = _still_absent(store, needed.addresses, some)
-                _encode_pictures(worker, latents, family, needed, some[entries], pixels[torch.from_numpy(entries)])
+                entries = _still_absent(store, needed.addresses, batch)
+                _encode_pictures(worker, latents, family, needed, batch[entries], pixels[torch.from_numpy(entries)])
                 encoded += len(entries)
-                progress.add(len(some))
+                progress.add(len(batch))
             for store in latents.stores:  # what waits to be synced is that of one bucket at most
                 store.close_writer()
     return encoded
@@ -273,13 +267,13 @@ def _decoded(
     """Batches with their uint8 pixels; the next one is decoded while this one is encoded."""
 
     def collected(
-        some: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]
+        batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]
     ) -> tuple[NDArray[np.int64], Tensor]:
-        return some, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
+        return batch, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
 
     ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8]]]]] = deque()
-    for some in batches:
-        ahead.append((some, [pool.submit(_decode, worker, latents, needed, int(i)) for i in some]))
+    for batch in batches:
+        ahead.append((batch, [pool.submit(_decode, worker, latents, needed, int(i)) for i in batch]))
         if len(ahead) > 1:
             yield collected(*ahead.popleft())
     while ahead:
@@ -328,8 +322,7 @@ def _encode_pictures(
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
         of_draws = zip(hashes, needed.views[entries], needed.stills[entries], strict=True)
         keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
-        numbers = torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)).to(rows.device)
-        rows = posterior_sample(rows, noise.normal(numbers, (rows.shape[1] // 2, *rows.shape[2:])))
+        rows = drawn_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
     pixels_per_latent = needed.bucket.width // rows.shape[-1]
     has_frames = worker.settings.has_clips or needed.is_still
     latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
@@ -358,15 +351,15 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) 
         return encoded
     progress = _Progress(worker, "captions", len(mine))
     family = worker.load("text")
-    for some in _batches(mine, _CAPTIONS_PER_BATCH):
-        entries = some[_still_absent(text.rows(), needed.addresses, some)]
+    for batch in _batches(mine, _CAPTIONS_PER_BATCH):
+        entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
         if len(entries):
             fault_injection.reach("cache.encode")
             with torch.no_grad():
                 embedding = family.encode_text([needed.captions[i] for i in entries])
             _keep(text, embedding, needed, entries)
         encoded += len(entries)
-        progress.add(len(some))
+        progress.add(len(batch))
     return encoded
 
 
@@ -376,15 +369,15 @@ def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64])
     length, width = text.expected_shape or (None, None)
     if text.layout is not None:
         length, width = text.layout.length, text.layout.width
-    for some in _batches(entries, _CAPTIONS_PER_BATCH):
+    for batch in _batches(entries, _CAPTIONS_PER_BATCH):
         states, masks = [], []
-        for entry in some.tolist():
+        for entry in batch.tolist():
             path = Marked.decoded(needed.marks[entry]).path
             file = text_cache_npz.read(path, length=length, width=width)
             length, width = file.states.shape
             states.append(torch.from_numpy(file.states))
             masks.append(torch.from_numpy(file.mask))
-        _keep(text, TextEmbedding(torch.stack(states), torch.stack(masks)), needed, some)
+        _keep(text, TextEmbedding(torch.stack(states), torch.stack(masks)), needed, batch)
 
 
 def _keep(text: TextCache, embedding: TextEmbedding, needed: TextEntries, entries: NDArray[np.int64]) -> None:

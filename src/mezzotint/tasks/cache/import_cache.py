@@ -44,10 +44,10 @@ def latents(
     cache.define(LatentLayout(encoded.channels, mindone_arrays.PIXELS, 0))
     store = cache.store(needed.bucket)
     assert store is not None
-    for some in _chunks(entries):
+    for chunk in _chunks(entries):
         fault_injection.reach("cache.encode")
         rows, names = [], []
-        for row in needed.rows[some].tolist():
+        for row in needed.rows[chunk].tolist():
             _require_bucket(catalogue, row, needed)
             array = mindone_arrays.read(catalogue.path(row)).latents
             if array.shape[0] != encoded.channels:
@@ -58,7 +58,7 @@ def latents(
                 )
             rows.append((array - encoded.shift) * encoded.factor)
             names.append(str(catalogue.path(row)))
-        store.append(needed.addresses[some], torch.from_numpy(np.stack(rows)), names=names, at_once=False)
+        store.append(needed.addresses[chunk], torch.from_numpy(np.stack(rows)), names=names, at_once=False)
 
 
 def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> None:
@@ -79,10 +79,10 @@ def texts(
 ) -> None:
     """Keeps the embeddings of some entries, each of the row that wants it. Raises CacheError E1371 for embeddings of
     another shape than the model's text has."""
-    for some in _chunks(entries):
+    for chunk in _chunks(entries):
         fault_injection.reach("cache.encode")
-        files = [mindone_arrays.read(catalogue.path(row)) for row in needed.rows[some].tolist()]
-        for row, entry in zip(needed.rows[some].tolist(), files, strict=True):
+        files = [mindone_arrays.read(catalogue.path(row)) for row in needed.rows[chunk].tolist()]
+        for row, entry in zip(needed.rows[chunk].tolist(), files, strict=True):
             shape = (*entry.states.shape, *entry.pooled.shape)
             if shape != (encoded.length, encoded.width, encoded.pooled):
                 raise CacheError(
@@ -95,8 +95,8 @@ def texts(
         cache.define(layout_of(embedding))
         kept = cache.rows()
         assert kept is not None
-        names = [str(catalogue.path(row)) for row in needed.rows[some].tolist()]
-        kept.append(needed.addresses[some], embedding, names=names, at_once=False)
+        names = [str(catalogue.path(row)) for row in needed.rows[chunk].tolist()]
+        kept.append(needed.addresses[chunk], embedding, names=names, at_once=False)
 
 
 def _chunks(entries: NDArray[np.int64]) -> Sequence[NDArray[np.int64]]:

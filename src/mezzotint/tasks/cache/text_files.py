@@ -61,12 +61,12 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
     clean = cleaner() if recipe.data.captions.clean else str
     family = load("text") if mine else None
     for first in range(0, len(mine), _AT_ONCE):
-        some = mine[first : first + _AT_ONCE]
+        chunk = mine[first : first + _AT_ONCE]
         assert family is not None
-        embedding = family.encode_text([clean(caption) for _, caption in some])
+        embedding = family.encode_text([clean(caption) for _, caption in chunk])
         assert embedding.mask is not None
         states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
-        for (place, _), state, mask in zip(some, states, masks, strict=True):
+        for (place, _), state, mask in zip(chunk, states, masks, strict=True):
             text_cache_npz.write(place, text_cache_npz.TextFile(state, mask))
     runtime.barrier()
     return len(absent)

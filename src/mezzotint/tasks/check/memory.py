@@ -142,8 +142,8 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     )
     # parts are read in float32 and cast in the host's memory; states that come with the first step are not there yet
     read = 4 * sum(part.parameters for part in parts if part.loaded) if outline.device == "cpu" else 0
-    made = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
-    before = memory.steady - memory.gradients - memory.optimizer + made
+    optimizer_bytes = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
+    before = memory.steady - memory.gradients - memory.optimizer + optimizer_bytes
     return replace(memory, loading=max(read, before))
 
 

@@ -117,11 +117,11 @@ def origin_of_settings(reading: Reading) -> dict[str, str]:
     values, origins = values_of(reading.recipe), {}
     defaults = {setting.path: setting.default for setting in settings()}
     for path, value in values.items():
-        inside = [where for given, where in reading.origin.items() if f"{given}.".startswith(f"{path}.")]
+        inside = [where for written, where in reading.origin.items() if f"{written}.".startswith(f"{path}.")]
         around = [
             where
-            for given, where in reading.origin.items()
-            if where == COMMAND_LINE and path.startswith(f"{given}.") and value != defaults[path]
+            for written, where in reading.origin.items()
+            if where == COMMAND_LINE and path.startswith(f"{written}.") and value != defaults[path]
         ]
         if inside or around:
             origins[path] = COMMAND_LINE if COMMAND_LINE in (*inside, *around) else inside[0]

@@ -39,9 +39,9 @@ def lost_words(family: ModelFamily, catalogue: Catalogue) -> LostWords | None:
         chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
         tokens: dict[int, int] = {}
         cut = 0
-        for some in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
-            lost = family.lost_tokens([catalogue.caption(number) for number in numbers[some].tolist()])
-            for row, count in zip(rows[some].tolist(), lost, strict=True):
+        for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
+            lost = family.lost_tokens([catalogue.caption(number) for number in numbers[chunk].tolist()])
+            for row, count in zip(rows[chunk].tolist(), lost, strict=True):
                 if count:
                     cut += 1
                     tokens[row] = max(count, tokens.get(row, 0))

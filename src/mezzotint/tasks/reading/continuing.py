@@ -41,7 +41,7 @@ def is_run(path: Path) -> bool:
 def _forked(reading: Reading, run: Path) -> Reading:
     """A reading of a run's own recipe as it is, or, where the command line names another folder, as a fork of that
     run."""
-    typed = {path for path, said in reading.origin.items() if said == COMMAND_LINE}
+    typed = {path for path, where in reading.origin.items() if where == COMMAND_LINE}
     settings = reading.recipe.run
     if "run.folder" in typed and settings.folder is not None:
         folder = settings.folder.expanduser()
@@ -100,8 +100,8 @@ def _without_live(reading: Reading, began: Recipe) -> Reading:
     began, whatever the file has come to say since."""
     if reading.recipe.run.live.path is None or began.run.live.path is None:
         return reading
-    said = {path for path in LIVE if " in " in reading.origin.get(path, "")}
-    values = {path: value for path, value in live_values(began).items() if path in said}
+    written = {path for path in LIVE if " in " in reading.origin.get(path, "")}
+    values = {path: value for path, value in live_values(began).items() if path in written}
     return replace(reading, recipe=with_live(reading.recipe, values))
 
 

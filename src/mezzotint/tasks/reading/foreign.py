@@ -72,8 +72,8 @@ def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
     """The flags behind the switches and settings of ours that a sentence names: `of this line: data.path is
     --data_path`, "" where it names none. origin: by switch or setting, the flag it comes from."""
     places: dict[str, int] = {}
-    for ours, said in origin.items():
-        flag = said.removeprefix("default of ")
+    for ours, words in origin.items():
+        flag = words.removeprefix("default of ")
         at = re.search(rf"(?<![\w./-]){re.escape(ours)}(?![\w-]|\.\w)", sentence)
         if at and (flag.startswith("--") or " in " in flag) and flag not in sentence:
             places[f"{ours} is {flag}"] = at.start()
@@ -85,7 +85,7 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     in the words of the line."""
     translated = dialect(name).translate(arguments, place)
     read = _read(name, translated, overrides)
-    typed = {path: said for path, said in read.origin.items() if said == COMMAND_LINE}
+    typed = {path: words for path, words in read.origin.items() if words == COMMAND_LINE}
     notes = tuple(str(note) for note in translated.notes)
     recipe = _with_fixed(read.recipe, tuple(typed))
     formerly = {path: value for path, value in translated.formerly.items() if path not in typed}
@@ -113,7 +113,7 @@ def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
     """A problem of the recipe as one of the flag that it comes from. What the command line laid over it stays."""
     if problem.line is None:
         return problem
-    said = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
-    flag = said.removeprefix("default of ")
+    words = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
+    flag = words.removeprefix("default of ")
     is_flag = flag.startswith("--") or " in " in flag  # `key in train.json`
     return replace(problem, where=flag, line=None) if is_flag else replace(problem, line=None)

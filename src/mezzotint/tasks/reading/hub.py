@@ -50,9 +50,9 @@ def _folder_of(path: Path, beside: Path | None, *, insist: bool) -> Path | None:
     here = locate(Path(name), beside)
     folder = here if here.exists() else cached(name, match["revision"] or "main")
     if folder is None and insist:
-        said = f" at revision {match['revision']}" if match["revision"] else ""
+        revision = f" at revision {match['revision']}" if match["revision"] else ""
         raise WeightsError(
-            f"{name} is no folder here, and the local cache of the hub ({cache_root()}) does not have it{said}; "
+            f"{name} is no folder here, and the local cache of the hub ({cache_root()}) does not have it{revision}; "
             f"`hf download {name}` puts it there, or give a folder",
             code="E1401",
         )

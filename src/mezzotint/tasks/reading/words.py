@@ -221,11 +221,11 @@ def _setting_hint(flag: str, setting: str, value: str | None) -> str:
     if setting not in by_path():
         return f"did you mean a setting of {setting}? `mezzotint explain {setting}` lists them"
     is_switch = by_path()[setting].shape.base is bool
-    said = value if value is not None else "true" if is_switch else "VALUE"
-    said = value_of(setting, said) or said
+    text = value if value is not None else "true" if is_switch else "VALUE"
+    text = value_of(setting, text) or text
     known = foreign(flag)
     note = f" ({known.note})" if known is not None and known.note else ""
-    return f"write {setting}={shlex.quote(said)}{note}"
+    return f"write {setting}={shlex.quote(text)}{note}"
 
 
 def _going_on(value: str | None, words: Sequence[str], verb: str) -> str:

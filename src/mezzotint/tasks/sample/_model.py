@@ -92,8 +92,8 @@ def find(place: Place) -> ModelSource:
             if state.listed(folder.checkpoints):
                 return _of_run(recipe, folder, reading.name)
             name = reading.path.stem if reading.path else reading.name
-            said = "nothing is trained yet: these are pictures of the model it begins with"
-            return ModelSource(recipe, name, said=(said,))
+            note = "nothing is trained yet: these are pictures of the model it begins with"
+            return ModelSource(recipe, name, said=(note,))
         case _:
             raise AssertionError(place.kind)
 
@@ -102,8 +102,8 @@ def _of_model(recipe: Recipe, place: Place) -> ModelSource:
     family = None if "model.family" in place.reading.origin else family_at(place.path)
     settings = with_values(recipe.model, {"path": place.path} | ({"family": family} if family else {}))
     of_family = (f"{place.reading.name} is of family {family}",) if family else ()
-    said = (*of_family, *notes.knowledge(place.path))
-    return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, said=said)
+    sentences = (*of_family, *notes.knowledge(place.path))
+    return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, said=sentences)
 
 
 def second(recipe: Recipe) -> ModelSource:

@@ -44,8 +44,8 @@ def drawn(
         yield from _sampled(model, requests, settings, span)
         return
     starts: list[Tensor] = []
-    for some in alike(requests, settings.batch_size):
-        batch = _latents(model, some, settings, span)
+    for group in alike(requests, settings.batch_size):
+        batch = _latents(model, group, settings, span)
         starts += [latents[None].cpu() for latents in batch]
     for part in model.family.parts().values():
         part.to("cpu")
@@ -74,10 +74,10 @@ def size_of(path: Path) -> Size:
 def _sampled(
     model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span
 ) -> Iterator[Picture]:
-    for some in alike(requests, settings.batch_size):
-        latents = _latents(model, some, settings, span)
+    for group in alike(requests, settings.batch_size):
+        latents = _latents(model, group, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
-        for request, pixels in zip(some, model.family.decode_media(latents), strict=True):
+        for request, pixels in zip(group, model.family.decode_media(latents), strict=True):
             yield Picture(request, as_bytes(pixels, request.size.frames))
 
 

@@ -124,10 +124,10 @@ class Previews(Callback):
         settings, objective = requests.settings, self.model.objective
         how = Sampling(objective.schedule, objective.parameterization, self.device, settings)
         with evaluating(self.model.family.parts()), weights_in_use(self.model.update, which):
-            for some in alike(requests.requests, settings.batch_size):
+            for group in alike(requests.requests, settings.batch_size):
                 with self.model.precision.autocast(self.device):
-                    latents = sample_latents(self.model.family, some, how)
-                for request, pixels in zip(some, self.decode(latents), strict=True):
+                    latents = sample_latents(self.model.family, group, how)
+                for request, pixels in zip(group, self.decode(latents), strict=True):
                     yield as_bytes(pixels, request.size.frames)
 
     def _keep(self, step: int, requests: PreviewRequests, drawn_by: Pictures) -> None:

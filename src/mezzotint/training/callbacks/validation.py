@@ -18,6 +18,7 @@ from torch import Tensor
 from mezzotint import draws
 from mezzotint.diffusion import pyramid
 from mezzotint.diffusion.objective import StepDraws
+from mezzotint.families.base import latents_of
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, Condition, StepReport, TextEmbedding
 from mezzotint.training.callbacks._evaluating import (
@@ -28,7 +29,7 @@ from mezzotint.training.callbacks._evaluating import (
     weights_in_use,
 )
 from mezzotint.training.callbacks.base import Action, Callback, Setup
-from mezzotint.training.model import TrainableModel, latents_of
+from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 
 ENOUGH = 11

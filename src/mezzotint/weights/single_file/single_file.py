@@ -147,16 +147,16 @@ def open_single(
     file = _readable(path, store)
     header = tensor_files.read_header(file)
     layout = _layout(path, header, layout)
-    said = (
+    note = (
         prediction
         or modelspec.prediction_of(tensor_files.read_metadata(file))
         or ("v" if "v_pred" in header else None)
         or _beside(path)
     )
-    root = config if config is not None else _shipped(path, header, layout, said)
+    root = config if config is not None else _shipped(path, header, layout, note)
     if averaged and not any(n.startswith(layout.average("model.diffusion_model.")) for n in header):
         raise WeightsError(f"{path}: has no averaged weights; write model.ema_weights=ignore", code="E1415")
-    return SingleFile(path, file, open_folder(root), layout, averaged, said)
+    return SingleFile(path, file, open_folder(root), layout, averaged, note)
 
 
 def family_at(path: Path) -> str | None:

@@ -60,7 +60,8 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
 
 
 def read_manifest(path: Path) -> list[dict[str, Any]]:
-    """The entries of a manifest. Raises DatasetError E1217 with the line where it is not a list of objects."""
+    """The entries of a manifest. Raises DatasetError E1201 where it cannot be read, E1217 with the
+    line where it is not a list of objects."""
     try:
         data = outside.read_bytes(path, limit=MAX_MANIFEST_BYTES)
         entries = outside.parse_json(data.decode("utf-8-sig"))

@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from trainers import batch_of, latents_at
 
+from mezzotint.families.base import latents_of
 from mezzotint.families.sd import Family
 from mezzotint.stages import Batch
-from mezzotint.training.model import latents_of
 
 CPU = torch.device("cpu")
 
