@@ -37,7 +37,9 @@ def test_crop_lies_inside_the_resized_picture(width: int, height: int, key: int,
 
 def catalogue_of(width: int, height: int) -> Any:
     hashes = np.asarray([draws.text_key("x.png"), draws.text_key("y.png")], dtype=np.uint64)
-    overrides = SimpleNamespace(group=np.zeros(2, np.int32), rating=np.ones(2), flip_of=lambda row: None)
+    overrides = SimpleNamespace(
+        group=np.zeros(2, np.int32), rating=np.ones(2), prior=np.zeros(2, np.uint8), flip_of=lambda row: None
+    )
     return SimpleNamespace(
         width=np.full(2, width),
         height=np.full(2, height),

@@ -67,7 +67,7 @@ class AdapterSettings(Section):
 
     trigger: Annotated[str, FREE] = ""
     """The word or words that call up what was trained. They are written into the files, where picture programs show
-    them."""
+    them. Empty takes those of `data.captions.trigger`."""
 
     @property
     def is_trained(self) -> bool:

@@ -15,6 +15,7 @@ from mezzotint.adapters import files, header
 from mezzotint.adapters.files import Layout
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import ExportSettings
@@ -141,7 +142,10 @@ def _adapter(
     adapter = trained.as_file(own)
     base = {part: model.files.fingerprint(part) for part in trained.folders}
     description = model.files.description(recipe.run.name)
-    words = header.entries(adapter, recipe.model.adapter, base, description, {"output_name": recipe.run.name, **facts})
+    own = recipe.model.adapter
+    triggers = ", ".join(filter(None, dict.fromkeys(recipe.data.captions.trigger)))
+    own = own if own.trigger else with_values(own, {"trigger": triggers})
+    words = header.entries(adapter, own, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None
     kinds = {module.kind for module in adapter.modules.values()}
     layouts: list[Layout] = ["diffusers", "kohya"] if settings.adapter == "both" else [settings.adapter]
