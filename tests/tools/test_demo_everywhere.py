@@ -29,7 +29,6 @@ def test_stored_runs_are_told_apart() -> None:
     assert len({(row["processor"], row["threads"], row["seed"]) for row in rows}) == len(rows) > 0
 
 
-@pytest.mark.xfail(strict=True, reason="they take two hours of a processor; the others follow")
 def test_all_runs_are_stored() -> None:
     assert everywhere.missing(everywhere.stored()) == []
 
