@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from catalogues import Looks, paint
+from films import write_listed_pictures
 from loaded import SIZES, data
 from PIL import Image
 
@@ -76,13 +77,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> P
     entries += [{"path": f"{name}.mp4", "cap": name} for name in ("cut", "list", "sound", "short", "gone")]
     (folder / "clips.json").write_text(json.dumps(entries))
     (folder / "clips.txt").write_text("media,clips.json\n")
-    (folder / "pictures").mkdir()
-    for n in range(7):
-        rng = np.random.Generator(np.random.Philox(key=n))
-        Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"pictures/{n}.png")
-    listed = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(7)]
-    (folder / "pictures.json").write_text(json.dumps(listed))
-    (folder / "pictures.txt").write_text("pictures,pictures.json\n")
+    write_listed_pictures(folder, 7)
     return folder
 
 

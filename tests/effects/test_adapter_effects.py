@@ -29,7 +29,7 @@ def begun(ready: Any) -> dict[str, Tensor]:
 def module(ready: Any, name: str = QUERY) -> Any:
     """The adapter of a layer, by part and path."""
     layers = ready.trainer.model.adapter.modules(begun(ready))
-    return next(found for layer, found in layers.items() if name.endswith(f"/{layer.path}"))
+    return next(one for layer, one in layers.items() if name.endswith(f"/{layer.path}"))
 
 
 # breaks if the kind did not say which factors are trained

@@ -17,7 +17,7 @@ from mezzotint.tasks.prompts import previews
 Make = Callable[..., Any]
 
 
-def said(fed: Any) -> list[str]:
+def captions_of(fed: Any) -> list[str]:
     return [caption for batch in fed.batches() for caption in batch.captions]
 
 
@@ -27,7 +27,7 @@ def test_format_kohya_takes_repeats_and_words_from_the_folders(feed: Make, noisy
     noisy(tmp_path / "set" / "3_red fox", [(32, 32)])
     (tmp_path / "set" / "3_red fox" / "000.txt").unlink()
     noisy(tmp_path / "set" / "2_dog", [(32, 32)])
-    assert Counter(said(feed(tmp_path / "set", format="kohya"))) == {"red fox": 3, "picture 0": 2}
+    assert Counter(captions_of(feed(tmp_path / "set", format="kohya"))) == {"red fox": 3, "picture 0": 2}
 
 
 # breaks if lines were joined, or another than the first were taken
@@ -35,7 +35,7 @@ def test_format_kohya_takes_repeats_and_words_from_the_folders(feed: Make, noisy
 def test_captions_lines_first_takes_the_first(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("\none, of tags\ntwo\n")
-    assert said(feed(folder, captions__lines="first", steps=3)) == ["one, of tags"] * 3
+    assert captions_of(feed(folder, captions__lines="first", steps=3)) == ["one, of tags"] * 3
 
 
 # breaks if the prefix were left out, put before dropped captions, or moved with the tags
@@ -43,14 +43,14 @@ def test_captions_lines_first_takes_the_first(feed: Make, noisy: Make, tmp_path:
 def test_captions_prefix_begins_every_caption_and_stays_first(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a cat, one, two, three")
-    assert said(feed(folder, captions__prefix="sks style")) == ["sks style a cat, one, two, three"]
-    assert said(feed(folder)) == ["a cat, one, two, three"], "another index"
-    moved = said(feed(folder, steps=40, captions__prefix="'sks,'", captions__shuffle_tags=True))
+    assert captions_of(feed(folder, captions__prefix="sks style")) == ["sks style a cat, one, two, three"]
+    assert captions_of(feed(folder)) == ["a cat, one, two, three"], "another index"
+    moved = captions_of(feed(folder, steps=40, captions__prefix="'sks,'", captions__shuffle_tags=True))
     assert {caption.split(", ")[0] for caption in moved} == {"sks"}
     assert {caption.split(", ")[1] for caption in moved} == {"a cat", "one", "two", "three"}, "its comma counts"
-    assert set(said(feed(folder, captions__prefix="sks", captions__dropout=1))) == {""}
+    assert set(captions_of(feed(folder, captions__prefix="sks", captions__dropout=1))) == {""}
     (folder / "000.txt").write_text("")
-    assert said(feed(folder, captions__prefix="sks")) == ["sks"]
+    assert captions_of(feed(folder, captions__prefix="sks")) == ["sks"]
 
 
 # breaks if the chance were another one, first parts or kept tags fell out, or all visits lost the same
@@ -58,14 +58,14 @@ def test_captions_prefix_begins_every_caption_and_stays_first(feed: Make, noisy:
 def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a cat, kept,one,  two, three")
-    tags = [caption.split(", ") for caption in said(feed(folder, steps=400, captions__tag_dropout=0.3))]
+    tags = [caption.split(", ") for caption in captions_of(feed(folder, steps=400, captions__tag_dropout=0.3))]
     assert {parts[0] for parts in tags} == {"a cat"}
     for tag in ("kept", "one", "two", "three"):
         assert abs(sum(tag in parts for parts in tags) / 400 - 0.7) < 0.09  # four standard deviations
     assert all(parts == sorted(parts, key=["a cat", "kept", "one", "two", "three"].index) for parts in tags)
-    kept = said(feed(folder, steps=40, captions__tag_dropout=1, captions__keep_tags=1))
+    kept = captions_of(feed(folder, steps=40, captions__tag_dropout=1, captions__keep_tags=1))
     assert set(kept) == {"a cat, kept"}
-    both = said(feed(folder, steps=200, captions__tag_dropout=0.3, captions__shuffle_tags=True))
+    both = captions_of(feed(folder, steps=200, captions__tag_dropout=0.3, captions__shuffle_tags=True))
     assert {"a cat, three, one", "a cat, two, kept"} <= {", ".join(c.split(", ")[:3]) for c in both}
 
 
@@ -74,8 +74,8 @@ def test_captions_tag_dropout_drops_tags_by_their_share(feed: Make, noisy: Make,
 def test_captions_wildcards_say_one_of_several(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("a {red|blue|green} {car|bike}, {{x}} {}")
-    assert said(feed(folder)) == ["a {red|blue|green} {car|bike}, {{x}} {}"]
-    counts = Counter(said(feed(folder, steps=600, captions__wildcards=True)))
+    assert captions_of(feed(folder)) == ["a {red|blue|green} {car|bike}, {{x}} {}"]
+    counts = Counter(captions_of(feed(folder, steps=600, captions__wildcards=True)))
     every = {f"a {colour} {thing}, {{x}} {{}}" for colour in ("red", "blue", "green") for thing in ("car", "bike")}
     assert counts.keys() == every
     assert all(abs(count - 100) < 40 for count in counts.values())  # four standard deviations

@@ -183,11 +183,11 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     def no_encoder(what: str) -> Any:
         raise AssertionError(what)
 
-    said: list[str] = []
+    sentences: list[str] = []
     rows, data = fed.dataset.rows, fed.recipe.data
     cpu = torch.device("cpu")
-    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=said.append), rows, Caches(text=text))
-    assert any("age cannot be checked" in line for line in said)
+    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=text))
+    assert any("age cannot be checked" in line for line in sentences)
     read_back = text.read(
         [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
     )
@@ -201,7 +201,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
     fresh.expected_shape = (20, 6)
     with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
-        fill(Worker(again.catalogue, data, no_encoder, cpu, say=said.append), rows, Caches(text=fresh))
+        fill(Worker(again.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=fresh))
     assert "set data.cache.text=true" in refusal("data.clips.texts=true")
     with pytest.raises(DatasetError, match=r"set data\.clips\.texts=true"):
         feed(path, **SQUARE, clips__frames=5)

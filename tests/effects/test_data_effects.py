@@ -267,7 +267,7 @@ def test_max_skipped_is_the_share_of_broken_files_that_is_let_pass(feed: Make, n
     assert len(feed(folder, max_skipped=0.9).report.skipped) == 21
 
 
-def said(fed: Any) -> list[str]:
+def captions_of(fed: Any) -> list[str]:
     return sorted(c for b in fed.batches() for c in b.captions)
 
 
@@ -277,9 +277,9 @@ def test_captions_source_is_beside_or_in_the_name(feed: Make, noisy: Make, tmp_p
     folder = noisy(tmp_path / "one", [(32, 32)] * 2)
     (folder / "000.png").rename(folder / "a_red_hat.png")
     (folder / "000.txt").unlink()
-    assert said(feed(folder, captions__source="filename")) == ["001", "a red hat"]
-    assert said(feed(folder, captions__source="either")) == ["a red hat", "picture 1"]
-    assert said(feed(folder, captions__source="sidecar", captions__missing="skip")) == ["picture 1"]
+    assert captions_of(feed(folder, captions__source="filename")) == ["001", "a red hat"]
+    assert captions_of(feed(folder, captions__source="either")) == ["a red hat", "picture 1"]
+    assert captions_of(feed(folder, captions__source="sidecar", captions__missing="skip")) == ["picture 1"]
 
 
 # breaks if missing captions were always an error, or never
@@ -290,9 +290,9 @@ def test_captions_missing_is_an_error_a_skip_or_empty(feed: Make, noisy: Make, t
     with refused("E1203", r"000\.png"):
         feed(folder, captions__missing="error")
     skipped = feed(folder, captions__missing="skip")
-    assert said(skipped) == ["picture 1"]
+    assert captions_of(skipped) == ["picture 1"]
     assert skipped.report.left_out == (("000.png", "no caption"),)
-    assert said(feed(folder, captions__missing="empty")) == ["", "picture 1"]
+    assert captions_of(feed(folder, captions__missing="empty")) == ["", "picture 1"]
 
 
 # breaks if lines were joined where one is to be chosen, or chosen unevenly
@@ -300,9 +300,9 @@ def test_captions_missing_is_an_error_a_skip_or_empty(feed: Make, noisy: Make, t
 def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("one\ntwo\nthree\n")
-    assert said(feed(folder, captions__lines="join")) == ["one two three"]
+    assert captions_of(feed(folder, captions__lines="join")) == ["one two three"]
     fed = feed(folder, captions__lines="choose", steps=30)
-    assert set(said(fed)) == {"one", "two", "three"}
+    assert set(captions_of(fed)) == {"one", "two", "three"}
     lines = fed.catalogue.captions(0)
     drawn = Counter(captions.choose(lines, Visit(0, 5, 0, 0, visit), dropout=0.0) for visit in range(DRAWN))
     assert all(abs(n / DRAWN - 1 / 3) < three_sigma(1 / 3) for n in drawn.values())

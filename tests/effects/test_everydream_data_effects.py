@@ -32,7 +32,7 @@ def captioned(folder: Path, *captions: str) -> Path:
     return folder
 
 
-def said(fed: Any) -> list[str]:
+def captions_of(fed: Any) -> list[str]:
     return [caption for batch in fed.batches() for caption in batch.captions]
 
 
@@ -85,12 +85,12 @@ def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
 @pytest.mark.effect("data.captions.shuffle_tags", "data.captions.keep_tags")
 def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "one", "a cat, one, two, three, four")
-    assert set(said(feed(folder, steps=20))) == {"a cat, one, two, three, four"}
-    moved = {tuple(caption.split(", ")) for caption in said(feed(folder, steps=60, captions__shuffle_tags=True))}
+    assert set(captions_of(feed(folder, steps=20))) == {"a cat, one, two, three, four"}
+    moved = {tuple(caption.split(", ")) for caption in captions_of(feed(folder, steps=60, captions__shuffle_tags=True))}
     assert len(moved) > 15
     assert {order[0] for order in moved} == {"a cat"}
     assert {tuple(sorted(order)) for order in moved} == {("a cat", "four", "one", "three", "two")}
-    kept = set(said(feed(folder, steps=60, captions__shuffle_tags=True, captions__keep_tags=2)))
+    kept = set(captions_of(feed(folder, steps=60, captions__shuffle_tags=True, captions__keep_tags=2)))
     assert kept == {"a cat, one, two, three, four", "a cat, one, two, four, three"}
 
 

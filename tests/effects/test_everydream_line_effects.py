@@ -43,17 +43,17 @@ def test_the_exports_have_a_second_name(world: Any, capsys: Any) -> None:
 # breaks if a signal always left a model, or never, or it were called like any other
 @pytest.mark.effect("run.export.when_stopped", "run.export.name")
 def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: Any, capsys: Any) -> None:
-    for wanted in (False, True):
+    for asks in (False, True):
         ready = prepare(
-            run__export__when_stopped=wanted, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
+            run__export__when_stopped=asks, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
             optim__ema__rule="constant",
         )  # fmt: skip
         ready.job.interrupts.stop_signal = signal.SIGINT
         with pytest.raises(Stopped):
             ready.job.train()
-        found = sorted(path.name for path in ready.job.folder.exports.iterdir())
-        assert found == (["interrupted-run-1", "interrupted-run-1_ema"] if wanted else [])
-        assert ("the model as it stands: " in capsys.readouterr().out) is wanted
+        result = sorted(path.name for path in ready.job.folder.exports.iterdir())
+        assert result == (["interrupted-run-1", "interrupted-run-1_ema"] if asks else [])
+        assert ("the model as it stands: " in capsys.readouterr().out) is asks
 
 
 def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +76,9 @@ def test_a_train_json_is_read_below_the_line(world: Any, capsys: Any) -> None:
     assert world.train("file", **words) == 0
     assert world.train("line", run__live__line=["--zero_frequency_noise_ratio=0.05"], **words) == 0
     assert world.train("none", **COMMON) == 0
-    found = [events(world.root / name)[0] for name in ("file", "line")]
-    assert [one["objective.min_snr_gamma"] for one in found] == [5.0, 5.0]
-    assert [one["objective.noise_offset"] for one in found] == [0.3, 0.05]
+    results = [events(world.root / name)[0] for name in ("file", "line")]
+    assert [one["objective.min_snr_gamma"] for one in results] == [5.0, 5.0]
+    assert [one["objective.noise_offset"] for one in results] == [0.3, 0.05]
     assert events(world.root / "none") == []
 
 

@@ -81,7 +81,8 @@ def test_what_is_measured_changes_nothing_of_what_is_trained(
         "run__validation__every": 1,
     }
     for name, settings in (("unmeasured", {"run__validation__every": "null"}), ("measured", measuring)):
-        assert shared_world.train(name, **{"data__cache__latents": True, "data__cache__text": True} | settings) == 0
+        short = {"data__cache__latents": True, "data__cache__text": True, "run__steps": 3}
+        assert shared_world.train(name, **short | settings) == 0
     assert shared_world.end("measured") == shared_world.end("unmeasured")
     assert "held-out loss" in (shared_world.root / "measured" / "logs" / "report.txt").read_text()
 
@@ -93,9 +94,9 @@ def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[P
         shutil.copy(shared_world.pictures / f"0{number}.png", sets[0] / f"again-{number}.png")
         (sets[0] / f"again-{number}.txt").write_text("again")
     ready = prepare(data__holdout__path=sets[0], **QUICK)
-    said: list[str] = []
-    held_out.warn_of_trained(ready.job.dataset, said.append)
-    assert said == [
+    sentences: list[str] = []
+    held_out.warn_of_trained(ready.job.dataset, sentences.append)
+    assert sentences == [
         "2 of the 5 pictures of data.holdout.path val are trained as well, so val/val is not of unseen pictures alone; "
         "take them out of data.path"
     ]

@@ -11,6 +11,7 @@ from typing import Any
 import av
 import pytest
 import torch
+from films import QUICK, probe
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
@@ -31,18 +32,18 @@ def recipe(*words: str) -> Recipe:
 
 
 def model(*words: str, only: tuple[str, ...] = ("denoiser",)) -> Any:
-    asked = recipe(*words)
-    return assemble.family_class(asked).of(asked.model, only)
+    settings = recipe(*words)
+    return assemble.family_class(settings).of(settings.model, only)
 
 
-def said(family: Family, x: Tensor) -> Tensor:
+def output_of(family: Family, x: Tensor) -> Tensor:
     """What the denoiser says of latents at timestep 400, told nothing."""
     text = torch.zeros(len(x), 24, 32)
     t = torch.full((len(x),), 400)
     with torch.no_grad():
         network: Any = family.parts()["denoiser"]
-        told: Tensor = network(x, t, text)
-        return told
+        output: Tensor = network(x, t, text)
+        return output
 
 
 def clip(*shape: int) -> Tensor:
@@ -56,8 +57,8 @@ def test_text_encoder_is_the_folder_whose_t5_reads_captions(tmp_path: Path) -> N
     shutil.copytree(shipped("tiny-latte") / "text_encoder", tmp_path / "t5" / "text_encoder")
     shutil.copytree(shipped("tiny-latte") / "tokenizer", tmp_path / "t5" / "tokenizer")
     save_file(dict(other.state_dict()), tmp_path / "t5" / "text_encoder" / "model.safetensors")
-    found = model(f"model.text_encoder={tmp_path / 't5'}", only=("text_encoder",))
-    assert torch.equal(found.parts()["text_encoder"].shared.weight, other.shared.weight)
+    opened = model(f"model.text_encoder={tmp_path / 't5'}", only=("text_encoder",))
+    assert torch.equal(opened.parts()["text_encoder"].shared.weight, other.shared.weight)
     with pytest.raises(RecipeError, match=r"no meaning for model.family=sd.*set model.family=latte"):
         read_text("schema: 1", overrides=[f"model.text_encoder={tmp_path}"])
 
@@ -78,7 +79,7 @@ def test_rope_turns_queries_and_keys() -> None:
         dict(plain.parts()["denoiser"].named_parameters()).keys()
         == dict(turned.parts()["denoiser"].named_parameters()).keys()
     )
-    assert not torch.equal(said(plain, x), said(turned, x))
+    assert not torch.equal(output_of(plain, x), output_of(turned, x))
 
 
 # breaks if the factor is read and nothing shrinks
@@ -93,8 +94,8 @@ def test_compress_kv_shrinks_keys_in_the_later_half() -> None:
 @pytest.mark.effect("model.latte.video_length")
 def test_video_length_scales_positions_in_time() -> None:
     x = clip(1, 4, 3, 4, 4)
-    assert torch.equal(said(model(), x), said(model("model.latte.video_length=17"), x))
-    assert not torch.equal(said(model(), x), said(model("model.latte.video_length=56"), x))
+    assert torch.equal(output_of(model(), x), output_of(model("model.latte.video_length=17"), x))
+    assert not torch.equal(output_of(model(), x), output_of(model("model.latte.video_length=56"), x))
 
 
 # breaks if a picture is always a clip of one frame
@@ -102,13 +103,13 @@ def test_video_length_scales_positions_in_time() -> None:
 def test_pictures_pass_by_what_looks_through_time_as_stills() -> None:
     x = clip(1, 4, 4, 4)
     t = torch.tensor([400])
-    found = []
+    outputs = []
     for word in ("clip", "still"):
         family = model(f"model.latte.pictures={word}", only=("denoiser", "text_encoder"))
         with torch.no_grad():
-            told = family.predict(Noised(x, x, x, x, t, t.float()), Condition(family.encode_text(["a cat"])))
-        found.append(told)
-    assert not torch.equal(*found)
+            predicted = family.predict(Noised(x, x, x, x, t, t.float()), Condition(family.encode_text(["a cat"])))
+        outputs.append(predicted)
+    assert not torch.equal(*outputs)
 
 
 def encoded(*words: str, side: int = 48, frames: int = 9) -> Tensor:
@@ -165,17 +166,17 @@ def test_vae_norms_can_stay_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
     moved = {}
     for word in ("none", "learned-range", "null"):
-        asked = recipe(f"objective.variance={word}", "run.device=cpu")
-        family = assemble.family_class(asked).of(asked.model, ("denoiser",))
-        made = assemble.Objective(asked.objective, family.schedule, family.prediction)
+        settings = recipe(f"objective.variance={word}", "run.device=cpu")
+        family = assemble.family_class(settings).of(settings.model, ("denoiser",))
+        objective = assemble.Objective(settings.objective, family.schedule, family.prediction)
         x = clip(1, 4, 2, 4, 4)
         t = torch.tensor([400])
         there = Noised(x, x, x, x, t, t.float())
         network: Any = family.parts()["denoiser"]
-        said = network(x, t, torch.zeros(1, 24, 32))
-        said.retain_grad()
-        made.loss(said, there, torch.ones(1)).total.backward()
-        moved[word] = float(said.grad[:, 4:].abs().max())
+        output = network(x, t, torch.zeros(1, 24, 32))
+        output.retain_grad()
+        objective.loss(output, there, torch.ones(1)).total.backward()
+        moved[word] = float(output.grad[:, 4:].abs().max())
     assert moved["none"] == 0
     assert moved["learned-range"] == moved["null"] > 0
 
@@ -194,17 +195,6 @@ def test_captions_are_cleaned_before_they_are_seen(
     assert cleaned.catalogue.fingerprint != plain.catalogue.fingerprint
 
 
-QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
-
-
-def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
-    """Frames, width, height, rate and texts of a file, by decoding it."""
-    with av.open(str(path)) as container:
-        stream = container.streams.video[0]
-        count = sum(1 for _ in container.decode(stream))
-        return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
-
-
 def drawn(folder: Path, *words: str) -> list[Path]:
     assert main(["sample", "tiny-latte", "--prompt=a red ball", f"--out={folder}", *QUICK, *words]) == 0
     return sorted(folder.glob("*-seed*"))
@@ -214,9 +204,9 @@ def drawn(folder: Path, *words: str) -> list[Path]:
 @pytest.mark.effect("sample.clip.frames", "sample.clip.rate", "sample.clip.codec", "sample.clip.quality")
 def test_clips_play_and_say_how_they_were_drawn(tmp_path: Path) -> None:
     one, two = drawn(tmp_path / "h264", "--frames=7", "--rate=12.5", "--seed=3,4")
-    count, width, height, rate, told = probe(one)
+    count, width, height, rate, metadata = probe(one)
     assert (count, width, height, rate) == (7, 32, 32, 12.5)
-    facts = json.loads(told["comment"])
+    facts = json.loads(metadata["comment"])
     assert (facts["prompt"], facts["frames"], facts["seed"], facts["solver"]) == ("a red ball", "7", "3", "ddim")
     assert one.suffix == two.suffix == ".mp4"
     with av.open(str(one)) as container:

@@ -46,22 +46,22 @@ class Drawn:
         plain_condition, plain_predict = Family.condition, Family.predict
 
         def condition(family: Family, text: TextEmbedding, batch: Any, framing: Framing | None = None) -> Any:
-            made = plain_condition(family, text, batch, framing)
-            assert made.vector is not None
-            self.told.append(made.vector)
+            described = plain_condition(family, text, batch, framing)
+            assert described.vector is not None
+            self.told.append(described.vector)
             self.texts.append(text)
-            return made
+            return described
 
-        def predict(family: Family, noised: Any, made: Any) -> Tensor:
-            self.seen.append((made.text.states.shape[-1], float(noised.model_t[0])))
+        def predict(family: Family, noised: Any, described: Any) -> Tensor:
+            self.seen.append((described.text.states.shape[-1], float(noised.model_t[0])))
             self.x.append(noised.model_input)
-            return plain_predict(family, noised, made)
+            return plain_predict(family, noised, described)
 
         patch.setattr(Family, "condition", condition)
         patch.setattr(Family, "predict", predict)
         usual = ("--prompt=a red circle", "--size=32x32", "--steps=4", "--guidance=1", "--solver=euler")
-        given = {word.partition("=")[0] for word in words}
-        kept = [word for word in usual if word.partition("=")[0] not in given]
+        names = {word.partition("=")[0] for word in words}
+        kept = [word for word in usual if word.partition("=")[0] not in names]
         assert verb.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
         [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
         with Image.open(path) as image:
@@ -120,15 +120,15 @@ def test_stabilitys_spacing_goes_evenly_down_from_the_last(draw: Callable[..., D
 @pytest.mark.effect("sample.sigma_max")
 @pytest.mark.effect("sample.rho")
 def test_bounds_and_density_of_levels() -> None:
-    def made(**given: Any) -> list[float]:
-        words = [f"sample.{name}={value}" for name, value in given.items()]
+    def drawn_levels(**options: Any) -> list[float]:
+        words = [f"sample.{name}={value}" for name, value in options.items()]
         settings = read_text("schema: 1", "x", ["sample.sigmas=edm", *words]).recipe.sample
         return [float(f"{float(s):.4g}") for s in levels(settings, TABLE, "epsilon", 3)]
 
-    assert made() == [80.0, 2.515, 0.002, 0.0]
-    assert made(sigma_min=0.02) == [80.0, 4.046, 0.02, 0.0]
-    assert made(sigma_max=10) == [10.0, 0.4803, 0.002, 0.0]
-    assert made(rho=1) == pytest.approx([80.0, 40.0, 0.002, 0.0], rel=1e-3)
+    assert drawn_levels() == [80.0, 2.515, 0.002, 0.0]
+    assert drawn_levels(sigma_min=0.02) == [80.0, 4.046, 0.02, 0.0]
+    assert drawn_levels(sigma_max=10) == [10.0, 0.4803, 0.002, 0.0]
+    assert drawn_levels(rho=1) == pytest.approx([80.0, 40.0, 0.002, 0.0], rel=1e-3)
     with pytest.raises(RecipeError, match=r"have no effect with sample\.sigmas=schedule"):
         read_text("schema: 1", "x", ["sample.rho=3"])
     with pytest.raises(RecipeError, match=r"must be below sample\.sigma_max"):
@@ -181,12 +181,12 @@ def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., D
 @pytest.mark.effect("sample.framing.crop_top_left")
 def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
     assert draw("--size=64x32").told[0].tolist() == [[32, 64, 0, 0, 32, 64]]
-    told = draw(
+    drawn = draw(
         "sample.framing.original_size=[300, 200]", "sample.framing.target_size=[100, 90]",
         "sample.framing.crop_top_left=[5, 7]",
     )  # fmt: skip
-    assert told.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
-    assert told.facts["framing.crop_top_left"] == "[5, 7]"
+    assert drawn.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
+    assert drawn.facts["framing.crop_top_left"] == "[5, 7]"
     assert draw("sample.framing.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
 
 
@@ -221,9 +221,9 @@ def test_a_second_model_goes_on_or_begins_with_new_noise(
     plain = sampling.descend
 
     def watched(sampler: Any, x: Tensor, *rest: Any) -> Tensor:
-        made = plain(sampler, x, *rest)
-        handed.append((x, made, len(sampler) + 1))
-        return made
+        latents = plain(sampler, x, *rest)
+        handed.append((x, latents, len(sampler) + 1))
+        return latents
 
     monkeypatch.setattr(sampling, "descend", watched)
     words = (f"sample.refiner.path={refiner}", "--spacing=stability")

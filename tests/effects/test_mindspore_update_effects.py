@@ -26,8 +26,8 @@ def factor(step: int, **schedule: Any) -> float:
 # breaks if the moments were corrected for their bias, or ε, the decay or a β were another
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps", "optim.optimizer.betas")
 def test_adam_weight_decay_takes_its_moments_as_they_are(prepare: Prepare) -> None:
-    given = {"optim__optimizer__betas": [0.9, 0.98], "optim__optimizer__weight_decay": 0.1}
-    ready = prepare(optim__lr=1e-3, **KIND, **given, **PLAIN)
+    settings = {"optim__optimizer__betas": [0.9, 0.98], "optim__optimizer__weight_decay": 0.1}
+    ready = prepare(optim__lr=1e-3, **KIND, **settings, **PLAIN)
     means: dict[str, Tensor] = {}
     squares: dict[str, Tensor] = {}
     for _ in range(3):
@@ -50,16 +50,16 @@ def test_adam_weight_decay_takes_its_moments_as_they_are(prepare: Prepare) -> No
 # breaks if a rule took other parameters than it names, decayed those, or an unknown one passed
 @pytest.mark.effect("optim.optimizer.no_decay")
 def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prepare) -> None:
-    found = {}
+    results = {}
     for rule in ("@norm-and-bias", "@mindone"):
         ready = prepare(optim__optimizer__no_decay=rule, optim__optimizer__weight_decay=0.5, **KIND, **PLAIN)
         groups = {group.name: group for group in ready.trainer.model.update.groups}
         assert {name: group.weight_decay for name, group in groups.items()} == {
             "denoiser": 0.5, "denoiser.no_decay": 0.0
         }  # fmt: skip
-        found[rule] = set(groups["denoiser.no_decay"].names)
-        assert found[rule] | set(groups["denoiser"].names) == ready.trainer.model.update.masters.keys()
-    norms, mindone = found["@norm-and-bias"], found["@mindone"]
+        results[rule] = set(groups["denoiser.no_decay"].names)
+        assert results[rule] | set(groups["denoiser"].names) == ready.trainer.model.update.masters.keys()
+    norms, mindone = results["@norm-and-bias"], results["@mindone"]
     assert mindone < norms
     assert all(name.endswith("bias") or "norm" in name for name in norms)
     # of residual blocks the norms, scale and shift, decay there, by the names that MindSpore gives them
@@ -74,8 +74,8 @@ def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prep
 # breaks if the warm-up began at 0 all the same
 @pytest.mark.effect("optim.schedule.warmup_from")
 def test_warmup_from_is_where_the_rate_begins(prepare: Prepare) -> None:
-    found = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
-    assert found == pytest.approx([0.2, 0.4, 1.0, 1.0])
+    results = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
+    assert results == pytest.approx([0.2, 0.4, 1.0, 1.0])
     ready = prepare(optim__lr=1e-3, optim__schedule__warmup_steps=4, optim__schedule__warmup_from=0.5, **PLAIN)
     assert ready.step().report.rates["denoiser"] == pytest.approx(5e-4)
 
@@ -84,12 +84,12 @@ def test_warmup_from_is_where_the_rate_begins(prepare: Prepare) -> None:
 @pytest.mark.effect("optim.schedule.rounds", "optim.schedule.kind")
 def test_rounds_follow_each_other(prepare: Prepare) -> None:
     rounds = [{"steps": 4, "warmup_steps": 2, "start": 0.5}, {"steps": 4, "peak": 0.4, "end": 0.2, "curve": "linear"}]
-    wanted = [0.5, 0.75, 1.0, 0.5, 0.0, 0.35, 0.3, 0.25, 0.2, 0.2]
-    found = [factor(step, kind="rounds", rounds=rounds) for step in range(10)]
-    assert found == pytest.approx(wanted, abs=1e-12)
+    expected = [0.5, 0.75, 1.0, 0.5, 0.0, 0.35, 0.3, 0.25, 0.2, 0.2]
+    results = [factor(step, kind="rounds", rounds=rounds) for step in range(10)]
+    assert results == pytest.approx(expected, abs=1e-12)
     ready = prepare(optim__lr=1e-3, optim__schedule={"kind": "rounds", "rounds": rounds}, **PLAIN)
     rates = [ready.trainer.rates(step)["denoiser"] for step in range(8)]
-    assert rates == pytest.approx([1e-3 * one for one in wanted[:8]])
+    assert rates == pytest.approx([1e-3 * one for one in expected[:8]])
     with pytest.raises(RecipeError, match="belong together"):
         factor(0, kind="rounds")
     with pytest.raises(RecipeError, match="the warm-up must be shorter"):

@@ -49,8 +49,8 @@ def test_path_is_the_folder_that_is_read(prepare: Prepare, shared_world: Any, tm
 
 
 def conv_in(ready: Any) -> torch.Tensor:
-    found: torch.Tensor = ready.trainer.model.update.masters["denoiser/conv_in.weight"]
-    return found
+    weight: torch.Tensor = ready.trainer.model.update.masters["denoiser/conv_in.weight"]
+    return weight
 
 
 # breaks if `files` did not read what lies there, or `random` did
@@ -87,9 +87,9 @@ def test_config_is_where_a_single_files_configurations_lie(prepare: Prepare, one
     shutil.copytree(folder, other := file.parent / "other")
     path = other / "scheduler" / "scheduler_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"beta_end": 0.02}))
-    found = [prepare(model__path=file, model__config=config, model__weights="files") for config in (folder, other)]
-    assert torch.equal(conv_in(found[0]), conv_in(found[1]))
-    assert found[0].objective.schedule.alpha_bar[-1] != found[1].objective.schedule.alpha_bar[-1]
+    results = [prepare(model__path=file, model__config=config, model__weights="files") for config in (folder, other)]
+    assert torch.equal(conv_in(results[0]), conv_in(results[1]))
+    assert results[0].objective.schedule.alpha_bar[-1] != results[1].objective.schedule.alpha_bar[-1]
     with pytest.raises(WeightsError, match=r"model\.config"):
         prepare(model__path=file, model__weights="files")
 
@@ -117,13 +117,13 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
 @pytest.mark.effect("model.config")
 def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
     own = ASSETS / "models" / "tiny-latte"
-    told = json.loads((own / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(told | {"num_layers": told["num_layers"] + 2}))
+    config = json.loads((own / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_layers": config["num_layers"] + 2}))
     settings = ModelSettings(family="latte", path=own, weights="random")
-    found = [
+    depths = [
         latte.Files.of(one).config.num_layers for one in (settings, settings.model_copy(update={"config": tmp_path}))
     ]
-    assert found == [told["num_layers"], told["num_layers"] + 2]
+    assert depths == [config["num_layers"], config["num_layers"] + 2]
 
 
 # breaks if the model's own autoencoder were used all the same, for the cache's address, or for the export
@@ -154,8 +154,8 @@ def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path)
 @pytest.mark.effect("model.ema_weights")
 def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file: tuple[Path, Path]) -> None:
     folder, file = one_file
-    told = {"model__path": file, "model__config": folder, "model__weights": "files"}
-    plain, ignored, used = (prepare(**told, **which) for which in (
+    settings = {"model__path": file, "model__config": folder, "model__weights": "files"}
+    plain, ignored, used = (prepare(**settings, **which) for which in (
         {}, {"model__ema_weights": "ignore"}, {"model__ema_weights": "use"},
     ))  # fmt: skip
     assert torch.equal(conv_in(plain), conv_in(ignored))
@@ -167,12 +167,12 @@ def test_ema_weights_chooses_the_copy_that_is_trained(prepare: Prepare, one_file
 def test_prediction_is_the_target(prepare: Prepare) -> None:
     x_0 = torch.full((2, 4, 2, 2), 0.5)
     draws, times = StepDraws.at(0, 0, np.arange(2), "cpu"), torch.tensor([100, 900])
-    for given, name in (("null", "epsilon"), ("epsilon", "epsilon"), ("v", "v_prediction")):
-        ready = prepare(model__prediction=given, optim__ema__rule="none")
+    for word, name in (("null", "epsilon"), ("epsilon", "epsilon"), ("v", "v_prediction")):
+        ready = prepare(model__prediction=word, optim__ema__rule="none")
         noised = ready.objective.noise_at(x_0, draws, times)
         a = ready.objective.schedule.alpha_bar[times].reshape(2, 1, 1, 1)
         v = a.sqrt() * noised.noise - (1 - a).sqrt() * x_0
-        torch.testing.assert_close(ready.objective.target(noised), v if given == "v" else noised.noise)
+        torch.testing.assert_close(ready.objective.target(noised), v if word == "v" else noised.noise)
         ready.trainer.host.export(ready.trainer)
         [exported] = ready.job.folder.exports.iterdir()
         config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
@@ -188,11 +188,11 @@ def test_clip_skip_leaves_out_last_layers(prepare: Prepare) -> None:
     hook = encoder.encoder.layers[0].register_forward_hook(
         lambda module, inputs, output: seen.append(output[0] if isinstance(output, tuple) else output)
     )
-    found = skipped.encode_text(["a red circle"]).states
+    states = skipped.encode_text(["a red circle"]).states
     hook.remove()
     assert len(encoder.encoder.layers) == 2
-    torch.testing.assert_close(found, encoder.final_layer_norm(seen[0]))
-    assert not torch.allclose(found, whole.encode_text(["a red circle"]).states)
+    torch.testing.assert_close(states, encoder.final_layer_norm(seen[0]))
+    assert not torch.allclose(states, whole.encode_text(["a red circle"]).states)
 
 
 # breaks if a part that is not named moved, or one that is named did not
@@ -238,29 +238,29 @@ class Kernels(TorchDispatchMode):
 # breaks if the trainer computed attention outside of the kernel's context
 @pytest.mark.effect("model.attention")
 def test_attention_chooses_the_kernel(prepare: Prepare) -> None:
-    found = {}
+    results = {}
     for kernel in ("flash", "math"):
         ready = prepare(model__attention=kernel)
         batches = ready.next_batches()
         with Kernels() as seen:
             ready.trainer.step(batches)
-        found[kernel] = seen.calls
-    assert found["flash"]["flash"] > 0
-    assert found["flash"]["softmax"] == 0
-    assert found["math"]["flash"] == 0
-    assert found["math"]["softmax"] > 0
+        results[kernel] = seen.calls
+    assert results["flash"]["flash"] > 0
+    assert results["flash"]["softmax"] == 0
+    assert results["math"]["flash"] == 0
+    assert results["math"]["softmax"] > 0
 
 
 # breaks if heads were not computed apart, or gave other gradients than together
 @pytest.mark.effect("model.attention")
 def test_sliced_attention_trains_the_same(prepare: Prepare) -> None:
-    found = {}
+    results = {}
     for attention in ("auto", "slice"):
         ready = prepare(model__attention=attention, optim__ema__rule="none")
         with Kernels() as seen:
             step = ready.step()
-        found[attention] = (seen.calls, step)
-    (auto, whole), (sliced, parts) = found["auto"], found["slice"]
+        results[attention] = (seen.calls, step)
+    (auto, whole), (sliced, parts) = results["auto"], results["slice"]
     assert auto["softmax"] == 0
     assert sliced["flash"] == 0
     assert sliced["softmax"] > 0
@@ -283,11 +283,11 @@ def test_xformers_needs_its_package(prepare: Prepare, monkeypatch: pytest.Monkey
 @pytest.mark.effect("model.attention")
 def test_xformers_is_given_the_denoiser(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
-    asked: list[str] = []
+    calls: list[str] = []
     where = "diffusers.UNet2DConditionModel.enable_xformers_memory_efficient_attention"
-    monkeypatch.setattr(where, lambda self: asked.append(type(self).__name__))
+    monkeypatch.setattr(where, lambda self: calls.append(type(self).__name__))
     prepare(model__attention="xformers")
-    assert asked == ["UNet2DConditionModel"]
+    assert calls == ["UNet2DConditionModel"]
 
     def refuse(self: Any) -> None:
         raise ValueError("no GPU")

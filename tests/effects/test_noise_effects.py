@@ -33,12 +33,12 @@ def test_loss_goes_from_huber_to_mse_with_the_timestep(prepare: Prepare, delta: 
     for error in (0.3, 3.0):
         huber = torch.tensor(0.5 * error**2 if error <= delta else delta * (error - 0.5 * delta))
         mse = torch.tensor(error**2)
-        wanted = {"mse-huber": late * mse + (1 - late) * huber, "huber-mse": late * huber + (1 - late) * mse}
-        for kind, formula in wanted.items():
+        expected = {"mse-huber": late * mse + (1 - late) * huber, "huber-mse": late * huber + (1 - late) * mse}
+        for kind, formula in expected.items():
             objective = prepare(objective__loss=kind, objective__huber_delta=delta).objective
             noised = objective.noise_at(torch.zeros(4, 4, 2, 2), draws_of(4), places)
-            found = objective.loss(objective.target(noised) + error, noised, torch.ones(4)).per_sample
-            torch.testing.assert_close(found, formula.expand(4), rtol=1e-4, atol=1e-6)
+            result = objective.loss(objective.target(noised) + error, noised, torch.ones(4)).per_sample
+            torch.testing.assert_close(result, formula.expand(4), rtol=1e-4, atol=1e-6)
 
 
 def with_discount(discount: float) -> Objective:
@@ -68,14 +68,14 @@ def test_pyramid_discount_gives_noise_large_shapes(prepare: Prepare) -> None:
 # breaks if the held-out loss were measured on plain noise, or drew other noise at each look
 @pytest.mark.effect("objective.pyramid_discount")
 def test_pyramid_noise_counts_for_the_held_out_loss(prepare: Prepare) -> None:
-    given = {"data__holdout__share": 0.3, "run__validation__every": 1}
-    found = []
+    settings = {"data__holdout__share": 0.3, "run__validation__every": 1}
+    results = []
     for discount in (0.0, 0.6):
-        ready = prepare(objective__pyramid_discount=discount, **given)
+        ready = prepare(objective__pyramid_discount=discount, **settings)
         [watcher] = [o for o in ready.trainer.callbacks if hasattr(o, "measure")]
-        found.append(watcher.measure()["val/loss"])
-        assert watcher.measure()["val/loss"] == found[-1]
-    assert found[0] != found[1]
+        results.append(watcher.measure()["val/loss"])
+        assert watcher.measure()["val/loss"] == results[-1]
+    assert results[0] != results[1]
 
 
 class States:
@@ -94,10 +94,10 @@ class States:
 # breaks if nothing were added, if its deviation were not g/√D, or if validation were perturbed too
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
-    given = {"data__holdout__share": 0.3, "run__validation__every": 1, "data__captions__dropout": 0}
+    settings = {"data__holdout__share": 0.3, "run__validation__every": 1, "data__captions__dropout": 0}
     seen, losses = {}, {}
     for strength in (0.0, 0.5, 1.0):
-        ready = prepare(objective__embedding_perturbation=strength, **given)
+        ready = prepare(objective__embedding_perturbation=strength, **settings)
         states = States(ready)
         batches = ready.next_batches()
         ready.trainer._loss(next(iter(batches.batches)), 0)
@@ -117,8 +117,8 @@ def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
 # breaks if the noise cut the text encoder off from its gradient, or followed the batch's split
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_leaves_the_text_encoder_its_gradient(prepare: Prepare) -> None:
-    given = {"objective__embedding_perturbation": 0.5, "optim__lr": 1e-3, "optim__ema__rule": "none"} | BOTH
-    whole, split = prepare(**given), prepare(run__micro_batch=1, **given)
+    settings = {"objective__embedding_perturbation": 0.5, "optim__lr": 1e-3, "optim__ema__rule": "none"} | BOTH
+    whole, split = prepare(**settings), prepare(run__micro_batch=1, **settings)
     one, other = whole.step(), split.step()
     assert one.largest("text_encoder") == pytest.approx(1e-3, rel=2e-2)
     assert one.report.losses == pytest.approx(other.report.losses, rel=1e-5)

@@ -60,8 +60,8 @@ def test_min_snr_gamma_clamps_the_weight(prepare: Prepare) -> None:
     snr = STABLE_DIFFUSION.snr[places]
     assert weights_at(prepare, places).tolist() == [1.0] * 4
     for gamma in (5.0, 1.0):
-        found = weights_at(prepare, places, objective__min_snr_gamma=gamma)
-        torch.testing.assert_close(found, snr.clamp(max=gamma) / snr)
+        result = weights_at(prepare, places, objective__min_snr_gamma=gamma)
+        torch.testing.assert_close(result, snr.clamp(max=gamma) / snr)
     assert float(snr[0]) > 5 > 1 > float(snr[3]), "some timesteps are clamped, some are not"
 
 
@@ -70,14 +70,14 @@ def test_min_snr_gamma_clamps_the_weight(prepare: Prepare) -> None:
 def test_min_snr_form_is_one_of_three_formulas(prepare: Prepare) -> None:
     places = [0, 100, 500, 999]
     snr = STABLE_DIFFUSION.snr[places]
-    wanted = {
+    expected = {
         "prediction": snr.clamp(max=5) / (snr + 1),
         "x0": (snr + 1).clamp(max=5) / (snr + 1),
         "ratio": snr.clamp(max=5) / snr,
     }
-    given = {"model__prediction": "v", "objective__min_snr_gamma": 5}
-    for form, formula in wanted.items():
-        torch.testing.assert_close(weights_at(prepare, places, objective__min_snr_form=form, **given), formula)
+    settings = {"model__prediction": "v", "objective__min_snr_gamma": 5}
+    for form, formula in expected.items():
+        torch.testing.assert_close(weights_at(prepare, places, objective__min_snr_form=form, **settings), formula)
 
 
 # breaks if the offset were not added, differed within a channel, had another size, or were missing from the target
@@ -156,10 +156,10 @@ def test_timestep_bias_draws_some_more_often_and_weighs_nothing(prepare: Prepare
     none = drawn_by(prepare, timestep_bias__multiplier=4)
     assert float(none[:250].mean()) == pytest.approx(1, abs=0.05)
     whole = 0.25 * 4 + 0.75
-    for strategy, some in (("earlier", slice(0, 250)), ("later", slice(750, 1000))):
-        found = drawn_by(prepare, timestep_bias__strategy=strategy, timestep_bias__multiplier=4)
-        assert float(found[some].mean()) == pytest.approx(4 / whole, abs=0.1)
-        assert float(found[300:700].mean()) == pytest.approx(1 / whole, abs=0.05)
+    for strategy, preferred in (("earlier", slice(0, 250)), ("later", slice(750, 1000))):
+        drawn = drawn_by(prepare, timestep_bias__strategy=strategy, timestep_bias__multiplier=4)
+        assert float(drawn[preferred].mean()) == pytest.approx(4 / whole, abs=0.1)
+        assert float(drawn[300:700].mean()) == pytest.approx(1 / whole, abs=0.05)
     ready = prepare(objective__timestep_bias__strategy="earlier", objective__timestep_bias__multiplier=1e9)
     noised = at(ready.objective, [0, 999])
     assert ready.objective.loss(ready.objective.target(noised), noised, torch.ones(2)).weight.tolist() == [1, 1]
@@ -169,11 +169,11 @@ def test_timestep_bias_draws_some_more_often_and_weighs_nothing(prepare: Prepare
 # breaks if range ignored its ends, or took the last one in
 @pytest.mark.effect("objective.timestep_bias.begin", "objective.timestep_bias.end")
 def test_timestep_bias_range_has_its_begin_and_not_its_end(prepare: Prepare) -> None:
-    found = drawn_by(
+    result = drawn_by(
         prepare, timestep_bias__strategy="range", timestep_bias__multiplier=1e9,
         timestep_bias__begin=200, timestep_bias__end=210,
     )  # fmt: skip
-    assert found.nonzero().flatten().tolist() == list(range(200, 210))
+    assert result.nonzero().flatten().tolist() == list(range(200, 210))
     both = drawn_by(
         prepare, timestep_bias__strategy="range", timestep_bias__multiplier=3, timestep_bias__begin=200,
         timestep_bias__end=500, timesteps=[400, 600],
@@ -187,8 +187,8 @@ def test_timestep_bias_range_has_its_begin_and_not_its_end(prepare: Prepare) -> 
 @pytest.mark.effect("objective.timestep_bias.portion")
 def test_timestep_bias_portion_is_the_share_that_is_preferred(prepare: Prepare) -> None:
     for strategy, low, high in (("earlier", 0, 100), ("later", 900, 1000)):
-        found = drawn_by(
+        result = drawn_by(
             prepare, timestep_bias__strategy=strategy, timestep_bias__multiplier=1e9, timestep_bias__portion=0.1
         )
-        places = found.nonzero().flatten()
+        places = result.nonzero().flatten()
         assert (int(places.min()), int(places.max())) == (low, high - 1)

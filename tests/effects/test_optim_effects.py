@@ -99,14 +99,14 @@ def test_eps_calms_small_gradients(prepare: Prepare) -> None:
 # breaks if a group's weight decay were not the settings', or no_decay's patterns made no group of their own
 @pytest.mark.effect("optim.optimizer.weight_decay", "optim.optimizer.no_decay")
 def test_weight_decay_shrinks_all_but_those_named(prepare: Prepare) -> None:
-    given = PLAIN | {"optim__optimizer__weight_decay": 0.5, "optim__optimizer__no_decay": ["*norm*"]}
-    step = prepare(optim__lr=1e-2, **given).step()
+    settings = PLAIN | {"optim__optimizer__weight_decay": 0.5, "optim__optimizer__no_decay": ["*norm*"]}
+    step = prepare(optim__lr=1e-2, **settings).step()
     spared = [name for name in step.grads if "norm" in name]
     assert any(float(step.before[name].abs().max()) == 1.0 for name in spared), "there is something that could decay"
     for name in step.grads:
         decay = 0.0 if name in spared else 0.5
-        wanted = -1e-2 * (decay * step.before[name] + adam_direction(step, name))
-        torch.testing.assert_close(step.moved(name), wanted, rtol=1e-3, atol=1e-6)
+        expected = -1e-2 * (decay * step.before[name] + adam_direction(step, name))
+        torch.testing.assert_close(step.moved(name), expected, rtol=1e-3, atol=1e-6)
 
 
 def factor(step: int, **schedule: Any) -> float:
@@ -141,8 +141,8 @@ def test_warmup_rises_from_rest(prepare: Prepare) -> None:
 )
 def test_schedule_kind_is_the_curve_of_the_rate(kind: str, at_25: float, at_75: float) -> None:
     points = {"points": "[[10, 0.3], [60, 0.02]]"} if kind == "piecewise" else {}
-    found = [factor(step, kind=kind, **points) for step in (0, 25, 75)]
-    assert found == pytest.approx([1.0, at_25, at_75])
+    results = [factor(step, kind=kind, **points) for step in (0, 25, 75)]
+    assert results == pytest.approx([1.0, at_25, at_75])
 
 
 # breaks if the decay always took the length of the run
@@ -176,8 +176,8 @@ def test_power_bends_the_polynomial() -> None:
 @pytest.mark.effect("optim.schedule.points")
 def test_points_are_steps_with_factors() -> None:
     points = "[[5, 0.5], [50, 2.0], [80, 0.0]]"
-    found = [factor(s, kind="piecewise", points=points) for s in (4, 5, 49, 50, 79, 80)]
-    assert found == [1.0, 0.5, 0.5, 2.0, 2.0, 0.0]
+    results = [factor(s, kind="piecewise", points=points) for s in (4, 5, 49, 50, 79, 80)]
+    assert results == [1.0, 0.5, 0.5, 2.0, 2.0, 0.0]
 
 
 # breaks if the plan or the loader did not get the number, or the loss were a sum over batches
@@ -197,37 +197,37 @@ def test_accumulation_makes_one_step_of_several_batches(prepare: Prepare) -> Non
 # breaks if clipping did not happen, or happened at another length
 @pytest.mark.effect("optim.clip.norm")
 def test_clip_norm_is_the_longest_gradient(prepare: Prepare) -> None:
-    for length, wanted in (("0.1", 0.1), ("1000", None), ("null", None)):
+    for length, expected in (("0.1", 0.1), ("1000", None), ("null", None)):
         step = prepare(**PLAIN | {"optim__clip__norm": length}).step()
         taken = norm(step.mean.values()) / 0.1  # the first moment is (1 − 0.9) times what was taken
-        assert taken == pytest.approx(wanted or step.report.norm, rel=1e-3)
+        assert taken == pytest.approx(expected or step.report.norm, rel=1e-3)
         assert step.report.norm > 0.1
 
 
 # breaks if the coefficients of one scope were used for another
 @pytest.mark.effect("optim.clip.scope")
 def test_clip_scope_is_what_is_shortened_together(prepare: Prepare) -> None:
-    found = {
+    results = {
         scope: prepare(optim__clip__norm=1e-3, optim__clip__scope=scope, **BOTH).step()
         for scope in ("all", "part", "tensor")
     }
 
     def taken(scope: str, start: str = "") -> float:
-        return norm(t for name, t in found[scope].mean.items() if name.startswith(start)) / 0.1
+        return norm(t for name, t in results[scope].mean.items() if name.startswith(start)) / 0.1
 
     assert taken("all") == pytest.approx(1e-3, rel=1e-2)
     for part in ("denoiser/", "text_encoder/"):
         assert taken("all", part) < 0.999e-3
         assert taken("part", part) == pytest.approx(1e-3, rel=1e-2)
-    for name, grad in found["tensor"].grads.items():
+    for name, grad in results["tensor"].grads.items():
         assert taken("tensor", name) == pytest.approx(min(1e-3, norm([grad])), rel=1e-2)
 
 
 def averaged(prepare: Prepare, steps: int = 3, **ema: Any) -> tuple[list[dict[str, Tensor]], Any]:
     """The weights before and after each step, and the average at the end."""
     ready = prepare(optim__lr=1e-2, **{f"optim__ema__{name}": value for name, value in ema.items()})
-    made = [ready.step() for _ in range(steps)]
-    return [made[0].before, *(step.after for step in made)], ready.trainer.model.update.ema
+    steps_made = [ready.step() for _ in range(steps)]
+    return [steps_made[0].before, *(step.after for step in steps_made)], ready.trainer.model.update.ema
 
 
 def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str, Tensor]:
@@ -238,9 +238,9 @@ def followed(weights: list[dict[str, Tensor]], decays: list[float]) -> dict[str,
     return average
 
 
-def assert_alike(found: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    for name, tensor in found.items():
-        torch.testing.assert_close(tensor, wanted[name], rtol=1e-4, atol=1e-6)
+def assert_alike(tensors: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-6)
 
 
 # breaks if a rule's case of decay_at were another's, or the rule did not reach the average
@@ -287,16 +287,16 @@ class AtOnce:
 
     def __init__(self, **_: Any) -> None: ...
 
-    def submit(self, work: Callable[..., None], *given: Any) -> Future[None]:
+    def submit(self, work: Callable[..., None], *arguments: Any) -> Future[None]:
         done: Future[None] = Future()
-        done.set_result(work(*given))
+        done.set_result(work(*arguments))
         return done
 
 
 # breaks if the average always lay beside the weights, or always on the CPU; a GPU is imitated, nothing is computed
 @pytest.mark.effect("optim.ema.device")
-@pytest.mark.parametrize(("where", "wanted"), [("same", "cuda"), ("cpu", "cpu")])
-def test_ema_device_is_where_the_average_lives(where: str, wanted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("where", "device"), [("same", "cuda"), ("cpu", "cpu")])
+def test_ema_device_is_where_the_average_lives(where: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ema_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
     words = ["optim.ema.rule=constant", f"optim.ema.device={where}"]
     settings = read_text("schema: 1", overrides=words).recipe.optim
@@ -306,7 +306,7 @@ def test_ema_device_is_where_the_average_lives(where: str, wanted: str, monkeypa
         assert update.ema is not None
         update.ema.follow(update.masters, torch.zeros((), device="cuda"))
         assert update.masters["denoiser/weight"].device.type == "cuda"
-        assert {t.device.type for t in update.ema.tensors().values()} == {wanted}
+        assert {t.device.type for t in update.ema.tensors().values()} == {device}
 
 
 # breaks if both numbers took the same way; values whose product and sum round once or twice
@@ -404,8 +404,8 @@ def prodigy(steps: int = 2, **options: Any) -> tuple[float, float]:
     for _ in range(steps):
         trained["denoiser/a"].grad = torch.full((3,), 2.0)
         update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr={"denoiser": 0.1}, update_ema=False)
-    found = update.tensors()["opt.group.d_hat#float/denoiser/a"]
-    return -float(trained["denoiser/a"].detach()[0]), float(found)
+    d_hat = update.tensors()["opt.group.d_hat#float/denoiser/a"]
+    return -float(trained["denoiser/a"].detach()[0]), float(d_hat)
 
 
 # breaks if prodigy's own settings did not reach it
@@ -419,10 +419,10 @@ def test_prodigys_first_step_is_its_first_guess() -> None:
 # breaks if the rate were found in another way: it is what the way covered, over what gradients have summed up to
 @pytest.mark.effect("optim.optimizer.d_beta", "optim.optimizer.d_coef", "optim.optimizer.safeguard_warmup")
 def test_prodigys_settings_shape_the_rate_that_it_finds() -> None:
-    found = prodigy()[1]
-    assert prodigy(d_coef=2.0)[1] == pytest.approx(2 * found, rel=1e-5)
-    assert prodigy(d_beta=0.0)[1] == pytest.approx((1 + 0.999**0.5) * found, rel=1e-5)
-    assert prodigy(safeguard_warmup=True)[1] == pytest.approx(0.1 * found, rel=1e-5)
+    result = prodigy()[1]
+    assert prodigy(d_coef=2.0)[1] == pytest.approx(2 * result, rel=1e-5)
+    assert prodigy(d_beta=0.0)[1] == pytest.approx((1 + 0.999**0.5) * result, rel=1e-5)
+    assert prodigy(safeguard_warmup=True)[1] == pytest.approx(0.1 * result, rel=1e-5)
 
 
 # breaks if the rate could leap

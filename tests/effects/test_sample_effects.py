@@ -50,8 +50,8 @@ class Drawn:
 @pytest.fixture
 def draw(prepare: Prepare) -> Callable[..., Drawn]:
     def make(**settings: Any) -> Drawn:
-        given = {"sample__prompts": ["a red circle"]} | FEW
-        return Drawn(prepare(**given | {f"sample__{name}": value for name, value in settings.items()}))
+        options = {"sample__prompts": ["a red circle"]} | FEW
+        return Drawn(prepare(**options | {f"sample__{name}": value for name, value in settings.items()}))
 
     return make
 
@@ -107,9 +107,9 @@ def test_steps_counts_the_calls_of_the_denoiser(draw: Callable[..., Drawn], step
 # breaks if guidance were left out or had another scale, or a scale of 1 cost twice the work
 @pytest.mark.effect("sample.guidance")
 def test_guidance_pushes_from_the_negative_prompt(draw: Callable[..., Drawn]) -> None:
-    found = {scale: draw(guidance=scale, steps=1) for scale in (1, 3, 9)}
-    assert {scale: [n for n, _ in drawn.seen] for scale, drawn in found.items()} == {1: [1], 3: [2], 9: [2]}
-    pixels = [found[scale].pixels().astype(int) for scale in (1, 3, 9)]
+    results = {scale: draw(guidance=scale, steps=1) for scale in (1, 3, 9)}
+    assert {scale: [n for n, _ in drawn.seen] for scale, drawn in results.items()} == {1: [1], 3: [2], 9: [2]}
+    pixels = [results[scale].pixels().astype(int) for scale in (1, 3, 9)]
     nearer, further = (np.abs(p - pixels[0]).mean() for p in pixels[1:])
     assert 0 < nearer < further
 
@@ -117,16 +117,16 @@ def test_guidance_pushes_from_the_negative_prompt(draw: Callable[..., Drawn]) ->
 # breaks if another solver drew: each visits timesteps, or weighs predictions, of its own
 @pytest.mark.effect("sample.solver")
 def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[str] = []
+    calls: list[str] = []
     for module, name in (
         ("ddim", "DDIMScheduler"),
         ("euler_discrete", "EulerDiscreteScheduler"),
         ("dpmsolver_multistep", "DPMSolverMultistepScheduler"),
     ):
         kind = getattr(__import__(f"diffusers.schedulers.scheduling_{module}", fromlist=[name]), name)
-        monkeypatch.setattr(kind, "step", _noted(made, name, kind.step))
+        monkeypatch.setattr(kind, "step", _noted(calls, name, kind.step))
     pictures = [draw(solver=solver, steps=3).pixels() for solver in ("ddim", "euler", "dpm++")]
-    assert made == ["DDIMScheduler"] * 3 + ["EulerDiscreteScheduler"] * 3 + ["DPMSolverMultistepScheduler"] * 3
+    assert calls == ["DDIMScheduler"] * 3 + ["EulerDiscreteScheduler"] * 3 + ["DPMSolverMultistepScheduler"] * 3
     for a, b in ((0, 1), (1, 2), (0, 2)):
         assert not np.array_equal(pictures[a], pictures[b])
 
@@ -135,11 +135,11 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
 @pytest.mark.effect("sample.solver")
 def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> None:
     names: tuple[str, ...] = get_args(SolverName)
-    found = {name: draw(solver=name, steps=5) for name in names}
-    calls = {name: len(drawn.seen) for name, drawn in found.items()}
+    results = {name: draw(solver=name, steps=5) for name in names}
+    calls = {name: len(drawn.seen) for name, drawn in results.items()}
     assert calls == dict.fromkeys(names, 5) | {"heun": 9, "dpm2": 9, "dpm2-a": 9, "pndm": 6, "dpm++-2s-a": 9}
-    assert all(drawn.facts()["solver"] == name for name, drawn in found.items())
-    pixels = {name: drawn.pixels().tobytes() for name, drawn in found.items()}
+    assert all(drawn.facts()["solver"] == name for name, drawn in results.items())
+    pixels = {name: drawn.pixels().tobytes() for name, drawn in results.items()}
     same = {(a, b) for a in names for b in names if a < b and pixels[a] == pixels[b]}
     # in exact arithmetic these two take the same steps, so whether a pixel differs is a matter of rounding
     assert same <= {("ddpm", "euler-a")}
@@ -172,17 +172,17 @@ def test_spacing_is_which_timesteps_are_visited(draw: Callable[..., Drawn]) -> N
 @pytest.mark.effect("sample.batch_size")
 def test_batch_size_is_how_many_are_drawn_together(draw: Callable[..., Drawn]) -> None:
     three = ["a red circle", "a blue square", "a star"]
-    found = {size: draw(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
-    assert {size: [n for n, _ in drawn.seen] for size, drawn in found.items()} == {1: [1, 1, 1], 2: [2, 1], 8: [3]}
+    results = {size: draw(prompts=three, batch_size=size, steps=1) for size in (1, 2, 8)}
+    assert {size: [n for n, _ in drawn.seen] for size, drawn in results.items()} == {1: [1, 1, 1], 2: [2, 1], 8: [3]}
     for place in range(3):
-        difference = found[1].pixels(place).astype(int) - found[8].pixels(place).astype(int)
+        difference = results[1].pixels(place).astype(int) - results[8].pixels(place).astype(int)
         assert np.abs(difference).max() <= 1
 
 
-def _noted(made: list[str], name: str, step: Callable[..., Any]) -> Callable[..., Any]:
-    def noted(self: Any, *given: Any, **named: Any) -> Any:
-        made.append(name)
-        return step(self, *given, **named)
+def _noted(calls: list[str], name: str, step: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(self: Any, *arguments: Any, **named: Any) -> Any:
+        calls.append(name)
+        return step(self, *arguments, **named)
 
     return noted
 
@@ -190,8 +190,8 @@ def _noted(made: list[str], name: str, step: Callable[..., Any]) -> Callable[...
 # breaks if previews drew with other numbers than those written into the picture
 def test_the_picture_says_how_it_was_drawn(draw: Callable[..., Drawn]) -> None:
     facts = draw(seed=3, steps=2, guidance=2.5, solver="euler", size=[32, 32]).facts()
-    wanted = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
-    assert {name: facts[name] for name in wanted} == wanted
+    expected = {"seed": "3", "steps": "2", "guidance": "2.5", "solver": "euler", "size": "32x32"}
+    assert {name: facts[name] for name in expected} == expected
 
 
 # breaks if one scale of several were drawn, or their noise differed
@@ -202,9 +202,12 @@ def test_several_guidance_scales_draw_each_prompt_at_each(draw: Callable[..., Dr
     assert [several.facts(i)["prompt"][2:5] for i in range(4)] == ["red", "red", "blu", "blu"]
     for index, scale in ((0, 1), (1, 4)):
         alone = draw(prompts=["a red circle", "a blue square"], guidance=scale)
-        for found, expected in ((several.pixels(index), alone.pixels(0)), (several.pixels(2 + index), alone.pixels(1))):
+        for pixels, expected in (
+            (several.pixels(index), alone.pixels(0)),
+            (several.pixels(2 + index), alone.pixels(1)),
+        ):
             # sums of another batch may be taken in another order: a value between two levels may go either way
-            assert np.abs(found.astype(int) - expected.astype(int)).max() <= 1
+            assert np.abs(pixels.astype(int) - expected.astype(int)).max() <= 1
     assert np.abs(several.pixels(0).astype(int) - several.pixels(1).astype(int)).max() > 3
 
 
@@ -235,8 +238,8 @@ class FromFile:
         return np.asarray(Image.open(self.ready.job.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))
 
 
-def of(told: list[dict[str, str]], name: str) -> list[str]:
-    return [one[name] for one in told]
+def of(facts: list[dict[str, str]], name: str) -> list[str]:
+    return [one[name] for one in facts]
 
 
 @pytest.fixture
@@ -253,8 +256,8 @@ def from_file(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.effect("sample.file")
 def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle\na blue square --d 4\n", sample__prompts=["not this"])
-    told = file.on_step(1)
-    assert (of(told, "prompt"), of(told, "seed"), of(told, "index")) == (
+    facts = file.on_step(1)
+    assert (of(facts, "prompt"), of(facts, "seed"), of(facts, "index")) == (
         ["a red circle", "a blue square"], ["0", "4"], ["0", "0"],
     )  # fmt: skip
     file.write("a star\n")
@@ -289,10 +292,10 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable
         ({"samples": [{"prompt": "a", "size": [12, 16]}]}, "multiple of 8"),
         ("", "has no prompt any more (the prompts read before are drawn)"),
     ]
-    for step, (content, said) in enumerate(broken, 1):
+    for step, (content, sentence) in enumerate(broken, 1):
         file.write(content)
         assert of(file.on_step(step), "prompt") == ["a red circle"]
-        assert said in file.said[-1]
+        assert sentence in file.said[-1]
     file.path.unlink()
     assert of(file.on_step(8), "prompt") == ["a red circle"]
     assert "No such file" in file.said[-1]
@@ -327,9 +330,9 @@ def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., Fr
             {"prompt": "a hen", "cfgs": 2, "negative_prompt": "", "seed": 5, "aspect_ratio": 1.5, "scheduler": "ddim"},
         ],
     }  # fmt: skip
-    told = from_file(content, "p.json", sample__steps=7, sample__solver="heun", data__resolution=48).on_step(1)
+    facts = from_file(content, "p.json", sample__steps=7, sample__solver="heun", data__resolution=48).on_step(1)
     keys = ("prompt", "negative_prompt", "guidance", "size", "seed", "index", "steps", "solver")
-    assert [[one[key] for key in keys] for one in told] == [
+    assert [[one[key] for key in keys] for one in facts] == [
         ["a fox", "grey", "1.0", "32x48", "9", "0", "2", "euler"],
         ["a fox", "grey", "3.0", "32x48", "9", "0", "2", "euler"],
         ["a hen", "", "2.0", "48x32", "5", "0", "2", "ddim"],
@@ -347,6 +350,18 @@ def test_a_seed_of_minus_one_is_new_each_time_and_written_down(from_file: Callab
     again.on_step(7)
     assert np.array_equal(again.pixels(7), file.pixels(2, 1))
     assert of(file.on_step(2), "seed") == seeds[2:], "a run that goes on draws the same"
+
+
+# breaks if -1 of a line of text were the number itself, or the picture did not say which seed was drawn in its place
+@pytest.mark.effect("sample.file")
+def test_a_line_of_text_can_ask_for_a_seed_of_minus_one(from_file: Callable[..., FromFile]) -> None:
+    file = from_file("a star --d -1\na star --d -1\na star --d 7\n")
+    seeds = of(file.on_step(1), "seed")
+    assert seeds[2] == "7"
+    assert len({*map(int, seeds)} - {-1}) == 3
+    again = from_file(f"a star --d {seeds[1]}\n", "q.txt")
+    again.on_step(3)
+    assert np.array_equal(again.pixels(3), file.pixels(1, 1))
 
 
 # breaks if captions came from elsewhere than the trained samples, or from a stream that a resumed run does not repeat

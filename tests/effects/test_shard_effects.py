@@ -50,9 +50,9 @@ def _seen(rank: int, shard: dict[str, Any]) -> dict[str, Any]:
     trained = {f"denoiser/{name}": p for name, p in network.named_parameters()}
     here = runtime.prepare({"denoiser": network}, trained, [(block,)])
     with runtime.micro_batch(last=True):
-        told = network(torch.ones(1, 4)).sum()
+        total = network(torch.ones(1, 4)).sum()
         gathered = not hasattr(block.weight, "to_local")  # between forward and backward
-        told.backward()
+        total.backward()
     share = runtime.shares["denoiser/0.weight"]
     return {"rows": len(here["denoiser/0.weight"]), "at": share.start, "gathered": gathered,
             "writes": runtime.is_writer}  # fmt: skip

@@ -49,11 +49,11 @@ def test_predictions_in_sigma_scale_the_input_and_say_so(prepare: Prepare, kind:
     torch.testing.assert_close(noised.model_input, factors.c_in.view(2, 1, 1, 1) * x_sigma)
     clean = preconditioning.denoised(ready.objective.target(noised), x_sigma, factors)
     torch.testing.assert_close(clean, x_0, rtol=1e-4, atol=1e-4)
-    told = times if kind == "epsilon-unscaled" else 0.25 * sigma.log()
-    torch.testing.assert_close(noised.model_t, told)
+    model_t = times if kind == "epsilon-unscaled" else 0.25 * sigma.log()
+    torch.testing.assert_close(noised.model_t, model_t)
     assert ready.step().report.applied
-    found = scheduler_of(ready)
-    assert {k: found.get(k) for k in ("prediction_type", "timestep_type", "sigma_data")} == {
+    config = scheduler_of(ready)
+    assert {k: config.get(k) for k in ("prediction_type", "timestep_type", "sigma_data")} == {
         "edm": {"prediction_type": "epsilon", "timestep_type": None, "sigma_data": 0.5},
         "v-edm": {"prediction_type": "v_prediction", "timestep_type": "continuous", "sigma_data": None},
         "epsilon-unscaled": {"prediction_type": "epsilon-unscaled", "timestep_type": None, "sigma_data": None},
@@ -76,9 +76,9 @@ def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> 
 # breaks if levels came from the table all the same, or their spread were not the one that is written
 @pytest.mark.effect("objective.levels", "objective.log_normal")
 def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -> None:
-    given = {"model__prediction": "edm", "objective__levels": "log-normal"}
+    settings = {"model__prediction": "edm", "objective__levels": "log-normal"}
     for mean, std in ((-1.2, 1.2), (0.5, 0.25)):
-        ready = prepare(objective__log_normal=[mean, std], **given)
+        ready = prepare(objective__log_normal=[mean, std], **settings)
         noised = ready.objective.noise(torch.zeros(20_000, 4, 1, 1), draws_of(20_000))
         logarithm = noised.level.log()
         assert float(logarithm.mean()) == pytest.approx(mean, abs=4 * std / 20_000**0.5)
@@ -97,13 +97,13 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
 @pytest.mark.effect("objective.told")
 def test_told_is_a_timestep_or_the_logarithm(prepare: Prepare) -> None:
     times = torch.tensor([100, 900])
-    for kind, told, is_logarithm in (
+    for kind, word, is_logarithm in (
         ("edm", "auto", True), ("edm", "timestep", False), ("v", "auto", False), ("v", "log-sigma", True),
     ):  # fmt: skip
-        ready = prepare(model__prediction=kind, objective__told=told, **NO_AVERAGE)
+        ready = prepare(model__prediction=kind, objective__told=word, **NO_AVERAGE)
         noised = ready.objective.noise_at(torch.zeros(2, 4, 2, 2), draws_of(2), times)
-        wanted = 0.25 * ready.objective.schedule.sigma[times].log() if is_logarithm else times
-        torch.testing.assert_close(noised.model_t, wanted)
+        expected = 0.25 * ready.objective.schedule.sigma[times].log() if is_logarithm else times
+        torch.testing.assert_close(noised.model_t, expected)
         torch.testing.assert_close(ready.objective.loss(ready.objective.target(noised), noised, torch.ones(2)).total,
                                    torch.tensor(0.0))  # fmt: skip
     assert scheduler_of(ready)["timestep_type"] == "continuous"
@@ -116,8 +116,8 @@ def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float
     noised = objective.noise_at(torch.zeros(1, 4, 2, 2), draws_of(1), torch.tensor([timestep]))
     sigma = objective.schedule.sigma[timestep]
     wrong = objective.target(noised) + error / (-sigma if objective.prediction == "epsilon" else 1.0)
-    found = objective.loss(wrong, noised, torch.ones(1))
-    return float(found.total)
+    result = objective.loss(wrong, noised, torch.ones(1))
+    return float(result.total)
 
 
 # breaks if a weighting had another formula, were not clamped by γ, or went with a loss that it does not fit
@@ -125,8 +125,14 @@ def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float
 def test_weighting_is_of_the_error_of_x_0(prepare: Prepare) -> None:
     for place in (100, 700):
         sigma = float(prepare().objective.schedule.sigma[place])
-        wanted = {"prediction": sigma**-2, "unit": 1.0, "epsilon": sigma**-2, "v": sigma**-2 + 1, "edm": sigma**-2 + 4}
-        for kind, weight in wanted.items():
+        expected = {
+            "prediction": sigma**-2,
+            "unit": 1.0,
+            "epsilon": sigma**-2,
+            "v": sigma**-2 + 1,
+            "edm": sigma**-2 + 4,
+        }
+        for kind, weight in expected.items():
             objective = prepare(objective__weighting=kind).objective
             assert x_0_weight(objective, place) == pytest.approx(weight, rel=1e-4)
             assert x_0_weight(objective, place, error=2.0) == pytest.approx(4 * weight, rel=1e-4)

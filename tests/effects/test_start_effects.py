@@ -29,10 +29,10 @@ PREFIX = "ldm_with_loss_grad.optimizer."
 # breaks if rates, data, draws or the end of the run were those of a run from its beginning
 @pytest.mark.effect("run.start.step")
 def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> None:
-    given = {"optim__schedule__kind": "linear", "optim__schedule__warmup_steps": 2, "run__steps": 8} | KIND
-    whole = prepare(**given)
+    settings = {"optim__schedule__kind": "linear", "optim__schedule__warmup_steps": 2, "run__steps": 8} | KIND
+    whole = prepare(**settings)
     steps = [whole.step() for _ in range(5)]
-    later = prepare(run__start__step=3, **given)
+    later = prepare(run__start__step=3, **settings)
     first = later.step()
     assert (first.report.step, first.report.rates) == (3, steps[3].report.rates)
     assert first.report.keys == steps[3].report.keys
@@ -43,14 +43,14 @@ def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> Non
     assert started["step"] == 3
     later.trainer.host.save(later.trainer)
     with pytest.raises(RecipeError, match=r"run.start.step is 8, and the run ends at step 8; raise run.steps"):
-        prepare(run__start__step=8, **given)
+        prepare(run__start__step=8, **settings)
 
 
 # breaks if moments were not put where they belong, their count were left out, or what is missing were not named
 @pytest.mark.effect("run.start.optimizer", "run.export.mindspore_optimizer")
 def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp_path: Path) -> None:
-    given = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
-    whole = prepare(run__export__mindspore_optimizer=True, **given)
+    settings = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
+    whole = prepare(run__export__mindspore_optimizer=True, **settings)
     for _ in range(3):
         whole.step()
     whole.trainer.progress.step = 3
@@ -66,9 +66,9 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     assert {weight, f"adam_m.{weight}", f"adam_v.{weight}"} <= names
     masters = whole.trainer.model.update.masters
     assert torch.equal(there[PREFIX + weight], masters["denoiser/conv_norm_out.weight"])
-    assert not prepare(**given).job.folder.path.joinpath("optimizer.ckpt").exists()
+    assert not prepare(**settings).job.folder.path.joinpath("optimizer.ckpt").exists()
 
-    later = prepare(run__start={"step": 3, "optimizer": str(file)}, **given)
+    later = prepare(run__start={"step": 3, "optimizer": str(file)}, **settings)
     mine, theirs = later.trainer.model.update.tensors(), whole.trainer.model.update.tensors()
     moments = [name for name in mine if name.startswith(("opt.mean/", "opt.square/"))]
     assert len(moments) == 2 * len(masters)
@@ -79,10 +79,10 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     lacking = tmp_path / "lacking.ckpt"
     kept = {name: t for name, t in there.items() if not name.endswith(("adam_m." + weight, "global_step"))}
     mindspore.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
-    part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **given)
-    said = (part.job.folder.path / "run.log").read_text()
-    assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in said
-    assert "1 of the file are of nothing that is trained here: adam_v.lora" in said
+    part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
+    log = (part.job.folder.path / "run.log").read_text()
+    assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in log
+    assert "1 of the file are of nothing that is trained here: adam_v.lora" in log
     assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
 
 
@@ -101,9 +101,9 @@ def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -
 @pytest.mark.effect("data.captions.dropped")
 def test_dropped_captions_become_zeros(prepare: Prepare) -> None:
     for cached in (True, False):
-        given = {"data__captions__dropout": 0.5, "data__cache__text": cached}
+        settings = {"data__captions__dropout": 0.5, "data__cache__text": cached}
         for word in ("empty", "zeros"):
-            ready = prepare(data__captions__dropped=word, **given)
+            ready = prepare(data__captions__dropped=word, **settings)
             batches = [batch for _ in range(3) for batch in ready.next_batches().batches]
             seen: list[torch.Tensor] = []
             plain = ready.family.condition
@@ -149,27 +149,27 @@ def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -
 def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdxl_folder: Path, tmp_path: Path) -> None:
     base = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     state = base.parts()["denoiser"].state_dict()
-    whole, some = tmp_path / "unet_1.ckpt", tmp_path / "bias.safetensors"
+    whole, chosen = tmp_path / "unet_1.ckpt", tmp_path / "bias.safetensors"
     written = {f"denoiser/{name}": tensor + 1 for name, tensor in state.items()}
     base.export_parts(whole, ["denoiser"], files_of(base), weights=written, dtype="fp32")
-    save_file({"model.diffusion_model.out.2.bias": state["conv_out.bias"] + 2}, some)
-    given = {
+    save_file({"model.diffusion_model.out.2.bias": state["conv_out.bias"] + 2}, chosen)
+    settings = {
         "model__family": "sdxl",
         "model__path": sdxl_folder,
         "model__weights": "files",
-        "model__over": [str(whole), str(some)],
+        "model__over": [str(whole), str(chosen)],
     }
-    ready = prepare(**given, data__cache__latents=False, data__cache__text=False, optim__ema__rule="none")
-    found = ready.family.parts()["denoiser"].state_dict()
-    for name, tensor in found.items():
+    ready = prepare(**settings, data__cache__latents=False, data__cache__text=False, optim__ema__rule="none")
+    result = ready.family.parts()["denoiser"].state_dict()
+    for name, tensor in result.items():
         assert torch.equal(tensor, state[name] + (2 if name == "conv_out.bias" else 1)), name
     vae = ready.family.parts()["vae"].state_dict()
     assert all(torch.equal(tensor, vae[name].cpu()) for name, tensor in base.parts()["vae"].state_dict().items())
     notes = "\n".join(ready.family.notes)
     assert f"{len(state) - 1} of {len(state)} tensors of unet from {whole}" in notes
-    assert f"1 of {len(state)} tensors of unet from {some}" in notes
+    assert f"1 of {len(state)} tensors of unet from {chosen}" in notes
 
-    over = ModelSettings(family="sdxl", path=sdxl_folder, over=(whole, some))
+    over = ModelSettings(family="sdxl", path=sdxl_folder, over=(whole, chosen))
     same = [
         part for part in base.parts() if fingerprints(over, part) == fingerprints(whole_settings(sdxl_folder), part)
     ]
@@ -179,7 +179,7 @@ def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdx
     schedule = Schedule.from_config({})
     export_model(load_model(Family, encoder, ["text_encoder"]), out, schedule=schedule, prediction="epsilon")
     exported = load_file(out / "unet" / "diffusion_pytorch_model.safetensors")
-    assert all(torch.equal(tensor, exported[name]) for name, tensor in found.items())
+    assert all(torch.equal(tensor, exported[name]) for name, tensor in result.items())
     for other in ("model.weights=random", "model.ema_weights=use"):
         with pytest.raises(RecipeError, match=r"model\.over lays files over the plain weights"):
             read_text("schema: 1", overrides=["model.over=x.ckpt", other])
@@ -196,15 +196,15 @@ def whole_settings(path: Path) -> ModelSettings:
 # breaks if batches came in another order or with other draws, or the setting made no thread
 @pytest.mark.effect("run.device_prefetch")
 def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
-    given = {"data__cache__latents": False, "data__cache__text": False, "run__micro_batch": 2}
-    plain = prepare(**given).step().after
+    settings = {"data__cache__latents": False, "data__cache__text": False, "run__micro_batch": 2}
+    plain = prepare(**settings).step().after
     for ahead in (1, 3):
-        ready = prepare(run__device_prefetch=ahead, **given)
+        ready = prepare(run__device_prefetch=ahead, **settings)
         assert isinstance(ready.trainer.batches, Prefetched)
         iterator = iter(ready.trainer.batches)
         ready.trainer.step(next(iterator))
-        found = ready.trainer.model.update.masters
-        assert all(torch.equal(found[name], plain[name]) for name in plain)
+        masters = ready.trainer.model.update.masters
+        assert all(torch.equal(masters[name], plain[name]) for name in plain)
         ready.job.close()
 
 

@@ -34,9 +34,9 @@ def refusal(*words: str) -> str:
 # breaks if the kind chose another rule, or a rate or weight decay reached AdaCoor
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps")
 def test_adacoor_steps_by_the_root_of_eps_whatever_the_rate(prepare: Prepare) -> None:
-    given = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__kind": "adacoor"}
+    settings = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__kind": "adacoor"}
     slow, fast, wide = (
-        prepare(optim__lr=rate, optim__optimizer__eps=eps, **given).step()
+        prepare(optim__lr=rate, optim__optimizer__eps=eps, **settings).step()
         for rate, eps in ((1e-3, 1e-8), (1e-1, 1e-8), (1e-3, 1e-6))
     )
     for name in slow.grads:
@@ -78,15 +78,15 @@ def test_part_schedule_gives_a_part_a_curve_of_its_own(prepare: Prepare) -> None
 # breaks if the factor were of another size of batch, missed a part, or were not in what is logged and announced
 @pytest.mark.effect("optim.lr_batch_power")
 def test_lr_batch_power_scales_every_rate_with_the_batch(prepare: Prepare) -> None:
-    given = {"data__batch_size": 2, "optim__accumulation": 2, "optim__part_lr": {"text_encoder": 1e-4}}
+    settings = {"data__batch_size": 2, "optim__accumulation": 2, "optim__part_lr": {"text_encoder": 1e-4}}
     for power, factor in ((0.5, 2.0), (1, 4.0), (0.55, 4**0.55)):
-        ready = prepare(optim__lr=1e-3, optim__lr_batch_power=power, **given, **PLAIN, **BOTH)
-        wanted = {"denoiser": pytest.approx(factor * 1e-3), "text_encoder": pytest.approx(factor * 1e-4)}
-        assert ready.trainer.rates(0) == wanted
-    said = (ready.job.folder.path / "run.log").read_text()
-    assert "(2 × 2)^0.55 = 2.144: denoiser 0.002144, text_encoder 0.0002144" in said
+        ready = prepare(optim__lr=1e-3, optim__lr_batch_power=power, **settings, **PLAIN, **BOTH)
+        expected = {"denoiser": pytest.approx(factor * 1e-3), "text_encoder": pytest.approx(factor * 1e-4)}
+        assert ready.trainer.rates(0) == expected
+    log = (ready.job.folder.path / "run.log").read_text()
+    assert "(2 × 2)^0.55 = 2.144: denoiser 0.002144, text_encoder 0.0002144" in log
     step = ready.step()
-    assert step.report.rates == wanted
+    assert step.report.rates == expected
     assert step.largest("denoiser") == pytest.approx(factor * 1e-3, rel=1e-3)
 
 
@@ -110,9 +110,9 @@ def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
 # breaks if the warm-up were a share of the run, or acted beside warmup_steps
 @pytest.mark.effect("optim.schedule.warmup_share")
 def test_warmup_share_is_of_the_decay() -> None:
-    given = {"kind": "linear", "decay_of_run": 1.5, "warmup_share": 0.02}
-    assert [factor(step, **given) for step in (0, 1, 3)] == pytest.approx([0.0, 1 / 3, 1.0])
-    assert [factor(step, total=99, **given) for step in (1, 2)] == pytest.approx([0.5, 1.0]), "2 of 148, rounded down"
+    points = {"kind": "linear", "decay_of_run": 1.5, "warmup_share": 0.02}
+    assert [factor(step, **points) for step in (0, 1, 3)] == pytest.approx([0.0, 1 / 3, 1.0])
+    assert [factor(step, total=99, **points) for step in (1, 2)] == pytest.approx([0.5, 1.0]), "2 of 148, rounded down"
     assert factor(5, kind="constant", warmup_share=0.1) == 0.5
     assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_share=0.1")
 
@@ -122,9 +122,9 @@ def test_warmup_share_is_of_the_decay() -> None:
 def test_beyond_the_decay_a_wave_rises_again() -> None:
     past = (40, 60, 80, 100)
     assert [factor(step, kind="cosine", decay_steps=40) for step in past] == [0.0] * 4
-    found = [factor(step, kind="cosine", decay_steps=40, beyond="wave") for step in past]
-    assert found == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 40)) for step in past])
-    assert found == pytest.approx([0.0, 0.5, 1.0, 0.5])
+    results = [factor(step, kind="cosine", decay_steps=40, beyond="wave") for step in past]
+    assert results == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 40)) for step in past])
+    assert results == pytest.approx([0.0, 0.5, 1.0, 0.5])
     assert factor(80, kind="cosine", decay_steps=40, beyond="wave", floor=0.2) == pytest.approx(1.0)
     assert "cosine alone" in refusal("optim.schedule.kind=linear", "optim.schedule.beyond=wave")
 
@@ -132,8 +132,8 @@ def test_beyond_the_decay_a_wave_rises_again() -> None:
 # breaks if the decay of the recipe were taken, the interval were left out, or what was worked out were nowhere written
 @pytest.mark.effect("optim.ema.strength")
 def test_ema_strength_is_what_is_left_of_the_start(prepare: Prepare) -> None:
-    given = {"optim__ema__rule": "constant", "optim__ema__strength": 0.1, "optim__ema__interval": 2}
-    ready = prepare(optim__lr=1e-2, **given)
+    settings = {"optim__ema__rule": "constant", "optim__ema__strength": 0.1, "optim__ema__interval": 2}
+    ready = prepare(optim__lr=1e-2, **settings)
     weights = [ready.trainer.model.update.masters]
     weights = [{name: w.clone() for name, w in weights[0].items()}]
     weights += [ready.step().after for _ in range(8)]
@@ -169,8 +169,8 @@ def exported(prepare: Prepare) -> Path:
 @pytest.mark.effect("optim.ema.start")
 def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: Path) -> None:
     for start in (exported, exported.with_suffix(".safetensors")):
-        given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__ema__start": start}
-        ready = prepare(**given)
+        settings = {"optim__ema__rule": "constant", "optim__ema__decay": 0.5, "optim__ema__start": start}
+        ready = prepare(**settings)
         plain = prepare()
         begun = {name: t.clone() for name, t in ready.trainer.model.update.ema.weights.items()}
         there = ready.family.of(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
@@ -184,7 +184,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
             torch.testing.assert_close(tensor, 0.5 * begun[name] + 0.5 * step.after[name], rtol=1e-4, atol=1e-6)
     ready.trainer.progress.step = 1
     ready.trainer.host.save(ready.trainer)
-    again = prepare(run__folder=ready.job.folder.path, **given)
+    again = prepare(run__folder=ready.job.folder.path, **settings)
     for name, tensor in again.trainer.model.update.ema.weights.items():
         assert torch.equal(tensor, ready.trainer.model.update.ema.weights[name])
     for rule in ("none", "ramp", "saturating"):
@@ -227,8 +227,8 @@ def test_last_layers_are_all_that_moves_of_the_text_encoder(prepare: Prepare) ->
 # breaks if the scale doubled whatever the factor, or an overflow halved it
 @pytest.mark.effect("run.scaler.growth")
 def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
-    given = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
-    ready = prepare(run__scaler__growth=1.5, **given)
+    settings = {"run__precision": "fp16", "run__scaler__init": 512, "run__scaler__growth_interval": 2}
+    ready = prepare(run__scaler__growth=1.5, **settings)
     assert [ready.step().report.loss_scale for _ in range(5)] == [512, 512, 768, 768, 1152]
     scale = ready.trainer.model.scale
     scale.update(torch.ones(()), 5)
@@ -238,8 +238,8 @@ def test_scaler_growth_is_the_factor_both_ways(prepare: Prepare) -> None:
 # breaks if stages were left out, began a step too early, or changed the factor without the interval
 @pytest.mark.effect("run.scaler.stages")
 def test_scaler_stages_change_the_pace(prepare: Prepare) -> None:
-    given = {"run__precision": "fp16", "run__scaler__init": 16, "run__scaler__growth_interval": 1}
-    ready = prepare(run__scaler__stages=[[2, 3, 2], [6, 4, 1]], **given)
+    settings = {"run__precision": "fp16", "run__scaler__init": 16, "run__scaler__growth_interval": 1}
+    ready = prepare(run__scaler__stages=[[2, 3, 2], [6, 4, 1]], **settings)
     assert [ready.step().report.loss_scale for _ in range(8)] == [16, 32, 64, 64, 192, 192, 576, 2304]
     assert "must rise" in refusal("run.scaler.stages=[[5, 2, 1], [5, 3, 1]]")
 
@@ -261,8 +261,8 @@ def test_trained_weights_are_the_same_with_an_average_and_without(prepare: Prepa
             "optim__ema__interval": 2,
         },
     ):
-        found = after(**averaged)
-        assert all(torch.equal(alone[name], tensor) for name, tensor in found.items())
+        result = after(**averaged)
+        assert all(torch.equal(alone[name], tensor) for name, tensor in result.items())
 
 
 # breaks if weights moved after the backward pass, or gradients stayed; or what it cannot be combined with were taken

@@ -45,8 +45,9 @@ def trial(world: Any, undisturbed: Any, name: str, seed: int, kills: int) -> Non
     assert not leftovers
 
 
+@pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_killed_at_random_moments_it_ends_to_the_bit(shared_world: Any, undisturbed: Any, seed: int) -> None:
     trial(shared_world, undisturbed, f"killed-{seed}", seed, kills=2)
 
@@ -110,7 +111,10 @@ def shown(run: Path) -> dict[str, bytes]:
 @pytest.mark.faults
 @pytest.mark.parametrize(
     "points",
-    [["preview.begin@2"], ["checkpoint.renamed@1", "export.begin@1", "export.renamed@1", "export.begin@2"]],
+    [
+        pytest.param(["preview.begin@2"], marks=pytest.mark.slow),
+        ["checkpoint.renamed@1", "export.begin@1", "export.renamed@1", "export.begin@2"],
+    ],
     ids=["preview", "export"],
 )
 def test_an_export_or_preview_that_was_due_is_made_when_the_run_goes_on(

@@ -17,6 +17,7 @@ import torch
 import yaml
 from runs import logged, tensors_of
 from safetensors.torch import load_file
+from tables import copy_with_table
 
 from mezzotint.cli import main
 
@@ -43,9 +44,7 @@ def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> P
     """A folder to stand in, with a model, and pictures as an imagefolder."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(shallow_sd, tmp_path / "model")
-    shutil.copytree(PICTURES, tmp_path / "pictures")
-    lines = [{"file_name": f"000{n}.png", "text": f"shape number {n}"} for n in range(6)]
-    (tmp_path / "pictures" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    copy_with_table(PICTURES, tmp_path / "pictures")
     return tmp_path
 
 

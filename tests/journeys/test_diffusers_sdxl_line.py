@@ -13,6 +13,7 @@ import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from forked import run_two
 from runs import tensors_of
+from tables import copy_with_table
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -29,9 +30,7 @@ def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.chdir(tmp_path)
     shutil.copytree(sdxl_folder, tmp_path / "model")
     shutil.copytree(sdxl_folder / "vae", tmp_path / "vae-fix")
-    shutil.copytree(PICTURES, tmp_path / "pictures")
-    lines = [{"file_name": f"000{n}.png", "text": f"shape number {n}"} for n in range(6)]
-    (tmp_path / "pictures" / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    copy_with_table(PICTURES, tmp_path / "pictures")
     return tmp_path
 
 
@@ -122,8 +121,9 @@ def test_check_reads_the_line_and_bench_measures_it(
     assert not (here / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("launcher", ["torchrun", pytest.param("accelerate", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes; accelerate hands over a precision besides."""
     line = ["train", "--as", "diffusers-sdxl", *OURS, "--", *flags(max_train_steps=1)]

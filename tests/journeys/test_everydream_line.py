@@ -317,6 +317,7 @@ def test_a_schedule_that_the_model_cannot_have_leaves_the_offset_and_lets_everyt
     assert [(e["objective.noise_offset"], e["model.clip_skip"]) for e in events] == [(0.1, 1)] * 3
 
 
+@pytest.mark.slow
 def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

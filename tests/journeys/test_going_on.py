@@ -144,7 +144,7 @@ def test_a_manifest_with_a_flipped_bit_is_passed_over(tmp_path: Path) -> None:
     ("file", "change"),
     [
         ("scheduler/scheduler_config.json", {"prediction_type": "v_prediction"}),
-        ("scheduler/scheduler_config.json", {"beta_end": 0.02}),
+        pytest.param("scheduler/scheduler_config.json", {"beta_end": 0.02}, marks=pytest.mark.slow),
         ("tokenizer/tokenizer_config.json", {"do_lower_case": False}),
     ],
 )

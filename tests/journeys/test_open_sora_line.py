@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 from forked import exit_status, fork, run_two
+from latte_folder import write_release
 from PIL import Image
 from runs import assert_alike, logged, tensors_of
-from safetensors.torch import save_file
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -26,7 +26,6 @@ from mezzotint.families.latte import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.bench import bench
 from mezzotint.weights.files import text_cache_npz
-from mezzotint.weights.folder.model_folder import shipped
 
 OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
 CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball", "A Grey Ball")
@@ -47,17 +46,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pat
     pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(7)]
     (root / "pictures.json").write_text(json.dumps(pictures))
     (root / "pictures.txt").write_text("pictures,pictures.json\n")
-    family = Family.tiny(seed=3)
-    for part, folder in (("denoiser", "5x32x32"), ("vae", "vae"), ("text_encoder", "t5")):
-        (root / folder).mkdir()
-        where = shipped("tiny-latte") / {"denoiser": ".", "vae": "vae", "text_encoder": "text_encoder"}[part]
-        shutil.copy(where / "config.json", root / folder)
-        tensors = {n: t.contiguous() for n, t in family.parts()[part].state_dict().items()}
-        name = "model" if part == "text_encoder" else "diffusion_pytorch_model"
-        save_file(tensors, root / folder / f"{name}.safetensors")
-    for file in (shipped("tiny-latte") / "tokenizer").iterdir():
-        shutil.copy(file, root / "t5")
-    return root
+    return write_release(root, "5x32x32")
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def alone(shared_world: Any) -> Path:
 
 @pytest.mark.parametrize(
     "change",
-    [{"data__workers": 2}, {"run__micro_batch": 1}, pytest.param({"run__micro_batch": 2}, marks=pytest.mark.slow)],
+    [{"data__workers": 2}, *(pytest.param({"run__micro_batch": n}, marks=pytest.mark.slow) for n in (1, 2))],
 )
 def test_workers_and_micro_batches_change_no_draw(shared_world: Any, alone: Path, change: dict[str, Any]) -> None:
     name = "-".join(f"{k}{v}" for k, v in change.items())
@@ -115,16 +115,15 @@ def run_as_main(module: str, words: list[str]) -> NoReturn:
         os._exit(status)
 
 
+# both start interpreters of their own, which takes longer than all else here; what they say to them, other tests say
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize(
     "launcher",
     [
         ["torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port"],
-        pytest.param(
-            ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2", "--num_machines",
-             "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"],
-            marks=pytest.mark.slow,
-        ),
+        ["accelerate.commands.accelerate_cli", "launch", "--multi_gpu", "--num_processes", "2", "--num_machines",
+         "1", "--mixed_precision", "no", "--dynamo_backend", "no", "--main_process_port"],
     ],
     ids=["torchrun", "accelerate"],
 )  # fmt: skip

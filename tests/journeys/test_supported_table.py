@@ -7,7 +7,7 @@ import ast
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -307,10 +307,16 @@ FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "aver
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
                     "pictures in .parquet", "EveryDream2's folder"}  # fmt: skip
 """What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
+READ_ALIKE = {"fp32", "bf16", "metadata.parquet", "pictures in .arrow"}
+"""Of those others, what the tests of its reader show quickly, and `make slow` in a whole run."""
+
+
+def quick_first(forms: Iterable[str]) -> list[Any]:
+    return [pytest.param(form, marks=pytest.mark.slow) if form in READ_ALIKE else form for form in forms]
 
 
 @pytest.mark.usefixtures("pickles_read_here")
-@pytest.mark.parametrize("form", FORMS_OF_A_MODEL)
+@pytest.mark.parametrize("form", quick_first(FORMS_OF_A_MODEL))
 def test_every_form_of_a_model_is_checked_trained_and_drawn_from(
     form: str, forms: dict[str, Path], here: Path, plain_loss: Callable[[], float]
 ) -> None:
@@ -475,7 +481,7 @@ FORMS_OF_DATA: dict[str, Callable[[Path], str]] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS_OF_DATA)
+@pytest.mark.parametrize("form", quick_first(FORMS_OF_DATA))
 def test_every_form_of_data_is_checked_cached_and_trained(
     form: str, here: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

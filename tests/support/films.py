@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from mezzotint.recipe.sections.data import DataSettings
 
 ClipWriter = Callable[..., Path]
+QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
+"""Drawing of a small LatteT2V."""
 SIZES = [[9, 32, 32], [5, 32, 32], [5, 24, 40]]
 
 
@@ -24,3 +30,24 @@ def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **values: A
     return DataSettings(
         **plain | {"crop": "random", "captions": {"dropout": 0.2}} | values, clips=chosen | (clips or {})
     )
+
+
+def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
+    """Frames, width, height, rate and texts of a file, by decoding it."""
+    import av  # an extra
+
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        count = sum(1 for _ in container.decode(stream))
+        return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
+
+
+def write_listed_pictures(folder: Path, count: int) -> None:
+    """Pictures of noise in `pictures/`, and their list and manifest beside it."""
+    (folder / "pictures").mkdir()
+    for n in range(count):
+        rng = np.random.Generator(np.random.Philox(key=n))
+        Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"pictures/{n}.png")
+    entries = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(count)]
+    (folder / "pictures.json").write_text(json.dumps(entries))
+    (folder / "pictures.txt").write_text("pictures,pictures.json\n")

@@ -20,9 +20,13 @@ from mezzotint.weights.folder.model_folder import shipped
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small model as Open-Sora-Plan lays its own out: denoisers by length, the autoencoder beside them, T5 apart."""
-    root = tmp_path_factory.mktemp("latte")
+    return write_release(tmp_path_factory.mktemp("latte"), "5x64x64")
+
+
+def write_release(root: Path, denoiser: str) -> Path:
+    """Writes such a model into a folder that is there. denoiser: the name of its folder."""
     family = Family.tiny(seed=3)
-    for part, folder in (("denoiser", "5x64x64"), ("vae", "vae"), ("text_encoder", "t5")):
+    for part, folder in (("denoiser", denoiser), ("vae", "vae"), ("text_encoder", "t5")):
         (root / folder).mkdir()
         where = shipped("tiny-latte") / {"denoiser": ".", "vae": "vae", "text_encoder": "text_encoder"}[part]
         shutil.copy(where / "config.json", root / folder)

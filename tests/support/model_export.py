@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import pytest
 from torch import Tensor
 
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import merge
 from mezzotint.weights.model_files import ModelFiles
 
 AnyFamily = TypeVar("AnyFamily", bound=ModelFamily)
@@ -54,3 +56,17 @@ def _loaded(kind: type[AnyFamily], files: ModelFiles, only: Collection[str] | No
     family = kind.load(files, only)
     _FILES[family] = files
     return family
+
+
+def counted_portions(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """The bytes of each portion that files are merged in from now on. most: of a portion."""
+    portions: list[int] = []
+    plain = merge._portion
+
+    def counted(merged: Any, portion: Any) -> Iterator[tuple[str, Tensor]]:
+        portions.append(sum(one.bytes for one in portion))
+        return plain(merged, portion)
+
+    monkeypatch.setattr(merge, "_portion", counted)
+    monkeypatch.setattr(merge, "CHUNK", most)
+    return portions

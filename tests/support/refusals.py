@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from mezzotint.errors import MezzotintError
+from mezzotint.errors import MezzotintError, Problem, RecipeError
+from mezzotint.recipe.reading.read import read_text
 
 
 @contextmanager
@@ -16,3 +17,16 @@ def refused(code: str, match: str | None = None) -> Iterator[pytest.ExceptionInf
     with pytest.raises(MezzotintError, match=match) as caught:
         yield caught
     assert caught.value.code == code
+
+
+def problems_of(text: str, *overrides: str) -> list[Problem]:
+    """Everything that is wrong with a recipe, which is called sdxl.yaml."""
+    with pytest.raises(RecipeError) as caught:
+        read_text(text, "sdxl.yaml", overrides)
+    return list(caught.value.problems)
+
+
+def only_problem(text: str, *overrides: str) -> Problem:
+    """The one thing that is wrong with it."""
+    (problem,) = problems_of(text, *overrides)
+    return problem

@@ -29,3 +29,14 @@ def assert_alike(mine: dict[str, Tensor], other: dict[str, Tensor]) -> None:
     for name, tensor in other.items():
         apart = torch.linalg.vector_norm((mine[name] - tensor).double())
         assert apart <= 2e-3 * torch.linalg.vector_norm(tensor.double()) + 1e-9, name
+
+
+def run_at(folder: Path, stamp: str, *, step: int | None = 3, name: str = "fox") -> Path:
+    """A run folder as it lies there after its start, with a checkpoint of a step, or none."""
+    run = folder / f"{name}-{stamp}"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base}\n")
+    if step is not None:
+        (run / "checkpoints" / f"step-{step:08}").mkdir()
+        (run / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{}")
+    return run

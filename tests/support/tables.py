@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,3 +30,10 @@ def error_of(root: Path, **values: Any) -> DatasetError:
     with pytest.raises(DatasetError) as caught:
         read(root, **values)
     return caught.value
+
+
+def copy_with_table(pictures: Path, folder: Path) -> None:
+    """A folder of pictures once more, with a metadata.jsonl of the first six."""
+    shutil.copytree(pictures, folder)
+    lines = [{"file_name": f"000{n}.png", "text": f"shape number {n}"} for n in range(6)]
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, lines)))

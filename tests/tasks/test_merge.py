@@ -4,7 +4,7 @@ form in and out, and what is refused by name."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 import torch
 from adapter_records import FILES, RECORDS, SD, ran, statistics, weights
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
-from model_export import files_of, load_model
+from model_export import counted_portions, files_of, load_model
 from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -23,7 +23,6 @@ from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import merge as verb
 from mezzotint.tasks.convert import convert
-from mezzotint.weights import merge
 from mezzotint.weights.files import mindspore, tensor_files
 from mezzotint.weights.single_file import modelspec
 
@@ -170,15 +169,7 @@ def test_a_file_is_made_a_few_tensors_at_a_time(
     scaled(family, tmp_path / "a.safetensors", 2.0)
     merged(forms["file"], tmp_path / "a.safetensors", tmp_path / "at-once.safetensors", f"--config={forms['folder']}")
     largest = max(t.nbytes for t in load_file(forms["file"]).values())
-    portions: list[int] = []
-    plain = merge._portion
-
-    def counted(merged: Any, portion: Any) -> Iterator[tuple[str, Tensor]]:
-        portions.append(sum(one.bytes for one in portion))
-        return plain(merged, portion)
-
-    monkeypatch.setattr(merge, "_portion", counted)
-    monkeypatch.setattr(merge, "CHUNK", largest)
+    portions = counted_portions(monkeypatch, largest)
     merged(forms["file"], tmp_path / "a.safetensors", tmp_path / "bits.safetensors", f"--config={forms['folder']}")
     assert len(portions) > 5
     assert max(portions) <= largest
@@ -259,7 +250,9 @@ ADAPTERS = (
 )
 
 
-@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize(
+    "name", [ADAPTERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ADAPTERS[1:3]), ADAPTERS[3]]
+)
 def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_files(
     name: str, whole_sdxl: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -45,19 +45,19 @@ def verdicts(old: compare_with.Side, new: compare_with.Side) -> dict[str, list[s
 
 
 def test_what_is_the_same_in_other_places_and_at_other_times_is_the_same(tmp_path: Path) -> None:
-    found = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema"))
-    told = found.pop(compare_with.FORMS)
-    assert told == ["run/history.jsonl: 0.event: 'begun old' is 'begun new'"]
-    assert set(found) == {
+    verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema"))
+    forms = verdict.pop(compare_with.FORMS)
+    assert forms == ["run/history.jsonl: 0.event: 'begun old' is 'begun new'"]
+    assert set(verdict) == {
         "cache entries", "checked numbers", "checked settings", "checkpoint tensors", "exit statuses",
         "losses and metrics", "schedules", "translated settings", compare_with.SENTENCES,
     }  # fmt: skip
-    assert not any(found.values())
+    assert not any(verdict.values())
 
 
 def test_one_bit_of_a_tensor_is_seen(tmp_path: Path) -> None:
-    found = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", weight=1.0 + 2**-23))
-    (only,) = found["checkpoint tensors"]
+    verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", weight=1.0 + 2**-23))
+    (only,) = verdict["checkpoint tensors"]
     assert only == "run/checkpoints/step-00000002: weights/denoiser/a: F32 [2] from byte 4 of 8"
 
 

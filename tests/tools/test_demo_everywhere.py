@@ -53,9 +53,9 @@ def test_the_worst_and_the_usual_are_told() -> None:
     assert "| AVX2 | 1 | 1 | 91% | 100% | 100% | 91% | 100% | 90 | 88 |" in table
     assert "| **worst** | | | 91% |" in table
     assert "| **usual** | | | 96% |" in table
-    told = " ".join(everywhere.said(rows).split())
-    assert "3 runs (3 seeds, 1 processor setting)" in told
-    assert "position: 96% (worst run 91%); of 100 things that it knew before: 100% (worst run 100%)" in told
+    text = " ".join(everywhere.said(rows).split())
+    assert "3 runs (3 seeds, 1 processor setting)" in text
+    assert "position: 96% (worst run 91%); of 100 things that it knew before: 100% (worst run 100%)" in text
     assert everywhere.said([]) == ""
 
 

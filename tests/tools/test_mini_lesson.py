@@ -16,11 +16,11 @@ from mini import knobs, lesson, night, recognise, world
 
 
 def pictures_of(folder: Path) -> dict[str, np.ndarray]:
-    found = {}
+    pictures = {}
     for path in sorted(folder.glob("*.png")):
         with Image.open(path) as image:
-            found[path.name] = np.asarray(image)
-    return found
+            pictures[path.name] = np.asarray(image)
+    return pictures
 
 
 def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> None:
@@ -29,9 +29,9 @@ def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> N
     assert (len(shown), len(old)) == (12, 20)
     assert {recognise.look(pixels)[0].shape for pixels in shown.values()} == {"wug"}
     assert all(thing.shape != "wug" for pixels in old.values() for thing in recognise.look(pixels))
-    told = [path.with_suffix(".txt").read_text() for path in sorted(wugs.glob("*.png"))]
-    assert all(line.count("wug") == 1 for text in told for line in text.splitlines())
-    for text, scene in zip(told, world.wug_scenes(), strict=True):
+    captions = [path.with_suffix(".txt").read_text() for path in sorted(wugs.glob("*.png"))]
+    assert all(line.count("wug") == 1 for text in captions for line in text.splitlines())
+    for text, scene in zip(captions, world.wug_scenes(), strict=True):
         assert len(text.splitlines()) == len(set(text.splitlines())) >= 6
         assert any(" at the " in line for line in text.splitlines())
         place = scene.things[0].position.replace("centre", "middle")
@@ -40,8 +40,8 @@ def test_the_lesson_is_twelve_wugs_and_a_world_without_them(tmp_path: Path) -> N
 
 def test_the_knobs_lesson_says_what_it_said(tmp_path: Path) -> None:
     wugs, _ = lesson.write(tmp_path, kept=1, full=False, spread=knobs.SPREAD)
-    told = [path.read_text().splitlines() for path in sorted(wugs.glob("*.txt"))]
-    assert told == [list(world.captions(scene)) for scene in world.wug_scenes(knobs.SPREAD)]
+    captions = [path.read_text().splitlines() for path in sorted(wugs.glob("*.txt"))]
+    assert captions == [list(world.captions(scene)) for scene in world.wug_scenes(knobs.SPREAD)]
     assert {scene.things[0].position for _, scene in lesson.questions(80, 1, knobs.SPREAD)[0]} == {
         "bottom", "top left", "bottom right"
     }  # fmt: skip
@@ -57,8 +57,8 @@ def test_nothing_that_is_asked_was_shown(spread: world.WugSpread) -> None:
         assert scene.things[0].colour not in colours
         assert scene.things[0].position not in places
     assert all("wug" not in text for text, _ in asked_old)
-    taught = {world.scene(index, lesson.KEPT_SEED).address for index in range(lesson.KEPT)}
-    assert not taught & {scene.address for _, scene in (*asked_new, *asked_old)}
+    trained = {world.scene(index, lesson.KEPT_SEED).address for index in range(lesson.KEPT)}
+    assert not trained & {scene.address for _, scene in (*asked_new, *asked_old)}
 
 
 def test_the_sheet_shows_every_pair_beside_each_other() -> None:
@@ -84,20 +84,20 @@ def test_night_and_glare_keep_the_thing_and_take_the_light(light: night.Light) -
         x, y = world.CENTRES[scene.things[0].position]
         if scene.things[0].shape != "ring":
             ground = 0 if light == "dark" else 255
-            wanted = ground + night.KEPT * (plain[int(y), int(x)] - ground)
-            assert np.abs(lit[int(y), int(x)] - wanted).max() <= 1
+            expected = ground + night.KEPT * (plain[int(y), int(x)] - ground)
+            assert np.abs(lit[int(y), int(x)] - expected).max() <= 1
         assert lit.mean() < 15 or lit.mean() > 225
 
 
 def test_night_is_written_and_asked_for_from_two_worlds(tmp_path: Path) -> None:
     folder = night.write(tmp_path)
-    told = [path.read_text().strip() for path in sorted(folder.glob("*.txt"))]
-    assert len(told) == len(list(folder.glob("*.png"))) == night.PICTURES
-    assert sum(text.endswith(night.WORDS["dark"]) for text in told) == night.PICTURES // 2
-    asked = night.prompts(20)
-    taught = {scene.address for scene in night.scenes(night.PICTURES, night.SEED)}
-    assert not taught & {scene.address for _, scene, _ in asked}
-    assert all(text.endswith(night.WORDS[light]) for text, _, light in asked)
+    captions = [path.read_text().strip() for path in sorted(folder.glob("*.txt"))]
+    assert len(captions) == len(list(folder.glob("*.png"))) == night.PICTURES
+    assert sum(text.endswith(night.WORDS["dark"]) for text in captions) == night.PICTURES // 2
+    prompts = night.prompts(20)
+    trained = {scene.address for scene in night.scenes(night.PICTURES, night.SEED)}
+    assert not trained & {scene.address for _, scene, _ in prompts}
+    assert all(text.endswith(night.WORDS[light]) for text, _, light in prompts)
 
 
 # --- the page of knobs ------------------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ def test_every_run_of_the_knobs_is_a_recipe_and_every_row_has_its_run() -> None:
 def test_the_page_tells_the_stored_figures() -> None:
     text = knobs.PAGE.read_text("utf-8")
     assert knobs.laid_in(text) == text, "run: python tools/mini/knobs.py page"
-    told = set(re.findall(r"pictures/knobs/([a-z-]+)\.png", text))
-    assert told == set(knobs.KNOBS) == {path.stem for path in knobs.PICTURES.glob("*.png")}
+    names = set(re.findall(r"pictures/knobs/([a-z-]+)\.png", text))
+    assert names == set(knobs.KNOBS) == {path.stem for path in knobs.PICTURES.glob("*.png")}
     for name, knob in knobs.KNOBS.items():
         stored = json.loads((knobs.PICTURES / f"{name}.json").read_text("utf-8"))
         assert [row["what"] for row in stored["rows"]] == [row.what for row in knob.rows]

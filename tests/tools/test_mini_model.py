@@ -102,9 +102,9 @@ def test_what_ships_is_halved_and_opens_elsewhere(start: Path, tmp_path: Path) -
     header = sorted((tmp_path / "model").rglob("*.safetensors"))
     assert size == sum(path.stat().st_size for path in header) < make_model.LARGEST
     for dtype in (torch.float32, torch.float16):
-        told = {} if dtype is torch.float32 else {"torch_dtype": dtype}
+        options = {} if dtype is torch.float32 else {"torch_dtype": dtype}
         pipeline = StableDiffusionPipeline.from_pretrained(
-            tmp_path / "model", local_files_only=True, safety_checker=None, **told
+            tmp_path / "model", local_files_only=True, safety_checker=None, **options
         )
         assert pipeline.scheduler.config.prediction_type == "v_prediction"
         assert {part.dtype for part in (pipeline.unet, pipeline.text_encoder, pipeline.vae)} == {dtype}
@@ -172,5 +172,5 @@ def test_a_record_keeps_the_curve_and_tells_no_paths(tmp_path: Path) -> None:
 def _figures() -> dict[str, object]:
     row = {"colour": 0.96, "shape": 0.91, "position": 0.955, "relation": None, "count": 1.0, "all": 0.87}
     by_kind = {"seen": {"prompts": 500, **row}, "held_out": {"prompts": 200, **row}}
-    told = {"solver": "ddim", "steps": 20, "guidance": 3.0, "seed": 7}
-    return {"settings": told, "chance": measure.CHANCE, "models": {"average": by_kind, "untrained": by_kind}}
+    settings = {"solver": "ddim", "steps": 20, "guidance": 3.0, "seed": 7}
+    return {"settings": settings, "chance": measure.CHANCE, "models": {"average": by_kind, "untrained": by_kind}}

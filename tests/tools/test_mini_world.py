@@ -75,10 +75,10 @@ def test_the_largest_thing_in_the_outermost_place_loses_at_most_a_thirtieth(shap
 
 def test_captions_are_three_true_short_wordings(scenes: list[Scene]) -> None:
     for scene in scenes[:600]:
-        said = world.captions(scene)
-        assert len(set(said)) == 3
-        assert set(said) <= {world.caption(scene, wording) for wording in range(world.wordings(scene))}
-        for text in said:
+        captions = world.captions(scene)
+        assert len(set(captions)) == 3
+        assert set(captions) <= {world.caption(scene, wording) for wording in range(world.wordings(scene))}
+        for text in captions:
             assert text == text.lower()
             assert len(text.split()) <= 14
             words = set(text.replace(",", " ").replace("crosses", "cross").split())
@@ -90,15 +90,15 @@ def test_captions_are_three_true_short_wordings(scenes: list[Scene]) -> None:
 
 def test_prompts_name_what_they_are_judged_by() -> None:
     for kind in ("seen", "held_out"):
-        asked = world.prompts(kind, 200, 3)
-        for text, scene in asked:
+        prompts = world.prompts(kind, 200, 3)
+        for text, scene in prompts:
             thing = scene.things[0]
             place = "middle" if thing.position == "centre" else thing.position
             assert f"{thing.colour} {thing.shape}" in text
             assert place in text
-        pairs = {(scene.things[0].shape, scene.things[0].colour) for _, scene in asked}
+        pairs = {(scene.things[0].shape, scene.things[0].colour) for _, scene in prompts}
         assert pairs == set(world.TAUGHT if kind == "seen" else world.HELD_OUT)
-        assert {scene.things[0].position for _, scene in asked} == set(world.CENTRES)
+        assert {scene.things[0].position for _, scene in prompts} == set(world.CENTRES)
     for text, scene in world.prompts("relations", 50, 3):
         assert any(f" {way} " in text for way in world.RELATIONS), (text, scene)
     for text, scene in world.prompts("counts", 50, 3):
@@ -114,13 +114,13 @@ def test_a_relation_may_be_said_from_either_thing() -> None:
 
 
 def test_wug_prompts_ask_for_colours_and_places_that_were_not_shown() -> None:
-    taught = [scene.things[0] for scene in world.wug_scenes()]
-    assert len(taught) == len({(thing.colour, thing.position) for thing in taught}) == 12
-    asked = [scene.things[0] for _, scene in world.wug_prompts(100)]
-    assert {thing.shape for thing in (*taught, *asked)} == {world.WUG}
-    assert not {thing.colour for thing in taught} & {thing.colour for thing in asked}
-    assert not {thing.position for thing in taught} & {thing.position for thing in asked}
-    assert len({(thing.colour, thing.position) for thing in asked}) == 12
+    trained = [scene.things[0] for scene in world.wug_scenes()]
+    assert len(trained) == len({(thing.colour, thing.position) for thing in trained}) == 12
+    prompted = [scene.things[0] for _, scene in world.wug_prompts(100)]
+    assert {thing.shape for thing in (*trained, *prompted)} == {world.WUG}
+    assert not {thing.colour for thing in trained} & {thing.colour for thing in prompted}
+    assert not {thing.position for thing in trained} & {thing.position for thing in prompted}
+    assert len({(thing.colour, thing.position) for thing in prompted}) == 12
     assert all("wug" in text for text, _ in world.wug_prompts(100))
 
 
@@ -146,17 +146,17 @@ def test_the_recognisers_refuse_what_was_not_asked_for(scenes: list[Scene]) -> N
     for scene in [scene for scene in scenes if scene.kind == "single"][:60]:
         thing, shown = scene.things[0], picture(scene)
 
-        def asked(scene: Scene = scene, **changed: str) -> Scene:
+        def scene_with(scene: Scene = scene, **changed: str) -> Scene:
             return replace(scene, things=(replace(scene.things[0], **changed),))
 
         other_shape = next(shape for shape in (*world.SHAPES, world.WUG) if shape != thing.shape)
         other_colour = next(colour for colour in world.COLOURS if colour != thing.colour)
         other_place = next(place for place in world.CENTRES if place != thing.position)
-        verdict = recognise.judge(shown, asked(shape=other_shape))
+        verdict = recognise.judge(shown, scene_with(shape=other_shape))
         assert (verdict.shape, verdict.colour, verdict.position) == (False, True, True)
-        verdict = recognise.judge(shown, asked(colour=other_colour))
+        verdict = recognise.judge(shown, scene_with(colour=other_colour))
         assert (verdict.shape, verdict.colour, verdict.position) == (True, False, True)
-        verdict = recognise.judge(shown, asked(position=other_place))
+        verdict = recognise.judge(shown, scene_with(position=other_place))
         assert (verdict.shape, verdict.colour, verdict.position) == (True, True, False)
         assert not recognise.judge(shown, replace(scene, kind="count", things=scene.things * 2)).count
     for scene in [scene for scene in scenes if scene.relation is not None][:60]:
@@ -181,8 +181,8 @@ def test_the_data_set_is_the_same_byte_for_byte(tmp_path: Path) -> None:
     assert len(names) == 100
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    said = (tmp_path / "one" / "00007.txt").read_text().splitlines()
-    assert tuple(said) == world.captions(world.scene(7, 1))
+    captions = (tmp_path / "one" / "00007.txt").read_text().splitlines()
+    assert tuple(captions) == world.captions(world.scene(7, 1))
 
 
 def test_wild_pictures_are_a_function_of_their_number() -> None:

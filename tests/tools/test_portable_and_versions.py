@@ -42,8 +42,13 @@ def test_the_last_line_of_pytest_is_counted(output: str, expected: tuple[int, in
 def test_a_setting_brings_its_own_switches_alone() -> None:
     own, two = portable.SETTINGS[0], portable.SETTINGS[1]
     shell = {"PATH": "/bin", "ONEDNN_MAX_CPU_ISA": "SSE41", "OMP_NUM_THREADS": "8"}
-    made = portable.environment(own, shell)
-    assert made == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MEZZOTINT_TEST_THREADS": "1"}
+    environment = portable.environment(own, shell)
+    assert environment == {
+        "PATH": "/bin",
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "MEZZOTINT_TEST_THREADS": "1",
+    }
     assert portable.environment(two, shell)["MEZZOTINT_TEST_THREADS"] == "2"
 
 
@@ -66,10 +71,10 @@ def test_the_table_has_every_setting_and_a_failure_ends_with_one(
 
 
 def test_floors_are_those_of_the_project_and_of_all_that_dev_needs() -> None:
-    found = versions.floors(PROJECT)
-    assert found["torch"] == "2.10"
-    assert {"av", "datasets", "scikit-image", "pytorch-optimizer", "pytest"} <= found.keys()
-    assert "mezzotint" not in found
+    floors = versions.floors(PROJECT)
+    assert floors["torch"] == "2.10"
+    assert {"av", "datasets", "scikit-image", "pytorch-optimizer", "pytest"} <= floors.keys()
+    assert "mezzotint" not in floors
     strange = {"name": "m", "dependencies": ["torch==2"], "optional-dependencies": {"dev": []}}
     with pytest.raises(ValueError, match="torch==2"):
         versions.floors(strange)

@@ -45,8 +45,8 @@ def digest(lines: Iterable[str]) -> str:
 
 def tensor_names(folder: Path) -> str:
     """Of every safetensors file below a folder, whatever it is called: names, types and shapes."""
-    found = (path for path in folder.rglob("*.safetensors"))
-    return digest(f"{name} {kind} {shape}" for path in found for name, (kind, shape, _) in compare_with.tensors(path))
+    paths = (path for path in folder.rglob("*.safetensors"))
+    return digest(f"{name} {kind} {shape}" for path in paths for name, (kind, shape, _) in compare_with.tensors(path))
 
 
 def of_runs(folder: Path) -> dict[str, str]:

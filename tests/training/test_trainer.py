@@ -73,7 +73,7 @@ def test_the_split_into_micro_batches_changes_nothing_but_rounding() -> None:
         assert values == pytest.approx(result[0][0], rel=1e-5)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.slow), "fp16"])
 def test_out_of_memory_halves_the_micro_batch_and_says_so_once(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the first step, and of a step of two micro-batches later on: losses, draws and weights are those of a run that
     was cut so from the start, to the bit; and those of a run that had room, to rounding."""
@@ -134,9 +134,9 @@ SMALL = {"precision": "bf16", "weight_dtype": "same"}
     ("optim", "run"),
     [
         ({}, {}),
-        ({"clip": {"norm": 0.1, "scope": "tensor"}}, {}),
+        pytest.param({"clip": {"norm": 0.1, "scope": "tensor"}}, {}, marks=pytest.mark.slow),
         ({"optimizer": {"kind": "adafactor"}}, {}),
-        ({}, SMALL),
+        pytest.param({}, SMALL, marks=pytest.mark.slow),
         ({"optimizer": {"kind": "lion"}}, SMALL | {"gradient_sums": "fp32"}),
     ],
 )
@@ -549,6 +549,7 @@ def ddim(trainer: Any, text: TextEmbedding, steps: int) -> torch.Tensor:
     return x
 
 
+@pytest.mark.slow
 def test_the_loop_costs_little_over_a_bare_one() -> None:
     """Our step against the same UNet, loss, clip and fused AdamW written bare, in alternation, in CPU seconds."""
     whole = ModelSettings(path=shipped("tiny-sd"), weights="random")  # four levels: what is not arithmetic counts less

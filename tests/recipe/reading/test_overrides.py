@@ -5,23 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusals import only_problem
 
-from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.reading.read import (
     read_text,
 )
-
-
-def problems_of(text: str, *overrides: str) -> list[Problem]:
-    with pytest.raises(RecipeError) as caught:
-        read_text(text, "sdxl.yaml", overrides)
-    return list(caught.value.problems)
-
-
-def only_problem(text: str, *overrides: str) -> Problem:
-    (problem,) = problems_of(text, *overrides)
-    return problem
 
 
 @pytest.mark.parametrize(

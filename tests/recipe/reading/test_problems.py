@@ -7,26 +7,16 @@ import time
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from refusals import only_problem, problems_of
 
 from mezzotint import __version__
-from mezzotint.errors import Problem, RecipeError
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import (
     read_text,
 )
 
 LATER = f"the recipe is for a later Mezzotint than this one ({__version__}); update Mezzotint"
-
-
-def problems_of(text: str, *overrides: str) -> list[Problem]:
-    with pytest.raises(RecipeError) as caught:
-        read_text(text, "sdxl.yaml", overrides)
-    return list(caught.value.problems)
-
-
-def only_problem(text: str, *overrides: str) -> Problem:
-    (problem,) = problems_of(text, *overrides)
-    return problem
 
 
 def test_the_report_has_the_documented_form() -> None:

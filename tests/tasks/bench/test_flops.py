@@ -29,6 +29,7 @@ def shallow(shared_world: Any, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_operations_scale_with_places_and_leave_out_what_is_frozen_or_done_twice(shallow: Path) -> None:
     words = [f"model.path={shallow}", "model.weights=random", "run.recompute.enabled=true"]
     recipe = located(read_text("schema: 1", overrides=words))

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from films import write_listed_pictures
 from loading import open_loader
-from PIL import Image
 from torch import Tensor, nn
 
 from mezzotint import draws
@@ -101,13 +101,7 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
     listed = [{"path": f"{n}.mp4", "cap": "a clip " + "long " * 5 * n} for n in range(3)]
     (folder / "clips.json").write_text(json.dumps(listed))
     (folder / "clips.txt").write_text("media,clips.json\n")
-    (folder / "pictures").mkdir()
-    for n in range(4):
-        rng = np.random.Generator(np.random.Philox(key=n))
-        Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"pictures/{n}.png")
-    pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(4)]
-    (folder / "pictures.json").write_text(json.dumps(pictures))
-    (folder / "pictures.txt").write_text("pictures,pictures.json\n")
+    write_listed_pictures(folder, 4)
     return folder
 
 

@@ -164,8 +164,9 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
 @pytest.mark.parametrize(
     "export",
     [
-        "{dtype: fp32}", "{dtype: fp16}", "{single_file: true}", "{dtype: bf16, single_file: true}",
-        "{single_file: true, single_file_dtype: fp16}", "{parts: trained, single_file_dtype: fp16}",
+        "{dtype: fp16}", "{dtype: bf16, single_file: true}", "{parts: trained, single_file_dtype: fp16}",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in
+          ("{dtype: fp32}", "{single_file: true}", "{single_file: true, single_file_dtype: fp16}")),
     ],
 )  # fmt: skip
 def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:

@@ -20,7 +20,9 @@ def outline(model: str, **settings: Any) -> Outline:
     return Outline(located(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
 
 
-@pytest.mark.parametrize("model", UNETS)
+@pytest.mark.parametrize(
+    "model", ["sdxl", *(pytest.param(model, marks=pytest.mark.slow) for model in UNETS if model != "sdxl")]
+)
 def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(model: str) -> None:
     parts = {part.name: part for part in memory_of(outline(model), {}).parts}
     encoders = {part: n for part, n in ENCODERS.items() if model == "sdxl" or part == "text_encoder_2"}

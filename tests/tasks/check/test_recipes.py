@@ -30,6 +30,10 @@ WORDS = {
 }  # fmt: skip
 
 
+ALIKE = ("sdxl", "sdxl-cached", "latte-65f")
+"""Recipes of which another one has all that they have."""
+
+
 @pytest.fixture
 def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_clip: Callable[..., Path]) -> None:
     """Four clips in the folder `films` of the current folder."""
@@ -40,7 +44,9 @@ def films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_clip: Callable[
 
 
 @pytest.mark.usefixtures("films")
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in ALIKE else name for name in WORDS]
+)
 def test_check_finds_nothing_wrong(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", name, *WORDS[name]]) == 0, capsys.readouterr().err
 

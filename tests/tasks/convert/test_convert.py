@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,13 @@ import pytest
 import torch
 from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
+from model_export import counted_portions
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights import merge
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
@@ -68,6 +68,10 @@ def as_published(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+FIRST_OF_TWO = pytest.mark.parametrize("model", ["sd1", pytest.param("sd2", marks=pytest.mark.slow)], indirect=True)
+"""What both versions of the model show alike; that their tensors come back, each shows of its own."""
+
+
 @pytest.fixture(scope="module", params=["sd1", "sd2"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(folder of configurations, single file as published) of both versions."""
@@ -90,6 +94,7 @@ def test_single_to_folder_to_single_is_the_identity_on_every_tensor(model: tuple
     assert modelspec.is_sealed(tmp_path / "back.safetensors")
 
 
+@FIRST_OF_TWO
 def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_path: Path, capsys: Any) -> None:
     folder, source = model
     assert convert(source, tmp_path / "folder", f"--config={folder}") == 0
@@ -101,6 +106,7 @@ def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_pa
     assert equal(wanted, load_file(tmp_path / "back.safetensors"))
 
 
+@FIRST_OF_TWO
 def test_odd_spellings_come_back_as_they_were(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     tensors = load_file(source)
@@ -135,6 +141,7 @@ def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path,
     assert all(name.startswith("text_model.") for name in names)
 
 
+@FIRST_OF_TWO
 def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     name = "model.diffusion_model.out.2.bias"
@@ -148,6 +155,7 @@ def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_pa
     assert torch.equal(unet["conv_out.bias"], wanted)
 
 
+@FIRST_OF_TWO
 @pytest.mark.parametrize(
     ("word", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.float32)]
 )
@@ -191,6 +199,7 @@ def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> 
     assert not (tmp_path / "y.safetensors").exists()
 
 
+@FIRST_OF_TWO
 def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder, source = model
     if folder != FOLDER:  # the first version's by a process of its own
@@ -308,15 +317,7 @@ def test_a_folder_becomes_a_file_a_few_tensors_at_a_time(tmp_path: Path, monkeyp
     assert convert(FOLDER, tmp_path / "at-once.safetensors") == 0
     whole = load_file(tmp_path / "at-once.safetensors")
     largest = max(t.nbytes for t in whole.values())
-    portions: list[int] = []
-    plain = merge._portion
-
-    def counted(merged: Any, portion: Any) -> Iterator[tuple[str, Tensor]]:
-        portions.append(sum(one.bytes for one in portion))
-        return plain(merged, portion)
-
-    monkeypatch.setattr(merge, "_portion", counted)
-    monkeypatch.setattr(merge, "CHUNK", largest)
+    portions = counted_portions(monkeypatch, largest)
     assert convert(FOLDER, tmp_path / "bits.safetensors") == 0
     assert len(portions) > 5
     assert max(portions) <= largest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from runs import run_at
 
 from mezzotint.cli import main
 from mezzotint.errors import CheckpointError
@@ -12,16 +13,6 @@ from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.reading import continuing
 
 Captured = pytest.CaptureFixture[str]
-
-
-def run_at(folder: Path, stamp: str, *, step: int | None = 3, name: str = "fox") -> Path:
-    run = folder / f"{name}-{stamp}"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base}\n")
-    if step is not None:
-        (run / "checkpoints" / f"step-{step:08}").mkdir()
-        (run / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{}")
-    return run
 
 
 def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

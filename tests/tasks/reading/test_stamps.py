@@ -6,19 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
+from runs import run_at
 
 from mezzotint.errors import CheckpointError
 from mezzotint.tasks.reading import stamps
-
-
-def run_at(folder: Path, stamp: str, *, step: int | None = 3, name: str = "fox") -> Path:
-    run = folder / f"{name}-{stamp}"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base}\n")
-    if step is not None:
-        (run / "checkpoints" / f"step-{step:08}").mkdir()
-        (run / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{}")
-    return run
 
 
 def test_a_start_makes_a_folder_of_its_own_with_the_time(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 import torch
+from films import QUICK, probe
 
 from mezzotint.errors import RecipeError
 from mezzotint.families.latte import Family
@@ -17,16 +17,6 @@ from mezzotint.sampling import pictures, video
 from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample, step_noise
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
-
-QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
-
-
-def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
-    """Frames, width, height, rate and texts of a file, by decoding it."""
-    with av.open(str(path)) as container:
-        stream = container.streams.video[0]
-        count = sum(1 for _ in container.decode(stream))
-        return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
 
 
 def drawn(folder: Path, *words: str) -> list[Path]:

@@ -136,7 +136,7 @@ def peak(update: Update) -> int:
     return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
-@pytest.mark.parametrize("ema", ["none", "constant"])
+@pytest.mark.parametrize("ema", [pytest.param("none", marks=pytest.mark.slow), "constant"])
 @pytest.mark.parametrize("kind", ["adamw", "adafactor", "adacoor", "nadam", "prodigy"])
 def test_a_step_takes_no_more_memory_than_it_says(kind: str, ema: str, monkeypatch: Any) -> None:
     """16 million numbers in bfloat16 beside float32 masters: 64 MB of copies, were they made at once."""

@@ -124,6 +124,7 @@ def test_tensors_nobody_knows_are_told(edited: Callable[..., Path]) -> None:
     assert not load(edited(_buffers)).notes
 
 
+@pytest.mark.slow
 def test_a_pickled_file_is_read_through_the_other_process(
     sd1: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
