@@ -48,6 +48,7 @@ from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.files import fingerprint
+from mezzotint.weights.low_bit import WeightForm
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 
@@ -234,7 +235,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
         identity = "files" if only_texts_of_files(recipe) else files.text_identity()
-        text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
+        text = TextCache(folder, recipe.data, identity=identity, compute=precision.low_bit or names[precision.frozen])
         text.expected_shape = files.text_shape()
     return Caches(latents, text)
 
@@ -256,7 +257,7 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
 
     def load(what: Encodes) -> ModelFamily:
         parts = files.spec.text_parts if what == "text" else ("vae",)
-        family = family_class(recipe).load(files, parts)
+        family = family_class(recipe).load(files, parts, {part: precision.form_of(part) for part in parts})
         refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
@@ -340,7 +341,8 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
             "process, or leave it out",
             code="E1830",
         )
-    family = family_class(recipe).load(files, needed_parts(recipe))
+    needed = needed_parts(recipe)
+    family = family_class(recipe).load(files, needed, forms_of_frozen(recipe, needed))
     refuse_unfit(recipe, family.grid)
     trained, adapter = what_is_trained(recipe, files, family)
     precision = Precision.of(recipe.run)
@@ -390,6 +392,14 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         compiled_blocks=compiled,
         adapter=adapter,
     )
+
+
+def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightForm]:
+    """How weights are held of those among the parts that stay as they are. Others are read in float32, as are those
+    that `pissa` takes singular vectors out of."""
+    model, precision = recipe.model, Precision.of(recipe.run)
+    moving = () if model.has_adapter and model.adapter.init != "pissa" else model.train
+    return {part: precision.form_of(part) for part in parts if part not in moving}
 
 
 def what_is_trained(

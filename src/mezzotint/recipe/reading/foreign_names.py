@@ -179,10 +179,13 @@ _PRECISIONS = {"no": "fp32", "float32": "fp32", "float": "fp32", "float16": "fp1
 
 _VALUES: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(
-        ("run.precision", "run.weight_dtype", "run.frozen_dtype", "run.vae_dtype", "run.export.dtype",
+        ("run.precision", "run.weight_dtype", "run.vae_dtype", "run.export.dtype",
          "run.export.single_file_dtype", "data.cache.dtype"),
         _PRECISIONS,
     ),
+    "run.frozen_dtype": _PRECISIONS | {
+        "8bit": "int8", "8-bit": "int8", "4bit": "nf4", "4-bit": "nf4", "int4": "nf4", "fp4": "nf4",
+    },
     "optim.optimizer.kind": {
         "adamw8bit": "adamw-8bit", "adam8bit": "adamw-8bit", "adamw-8-bit": "adamw-8bit", "adam": "adamw",
         "pagedadamw8bit": "adamw-8bit", "adam-w": "adamw", "ada-factor": "adafactor",
