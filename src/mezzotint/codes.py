@@ -297,6 +297,8 @@ CODES: dict[str, str] = {
     "(`FILE:0.8`); parts of models take the place of others, and whole models are summed up by `--weights`.",
     "E1444": "`mezzotint extract` compares two models layer by layer, and these are the same. A copy in another type "
     "is the same model.",
+    "E1445": "With run.frozen_dtype=int8 or nf4 matrices are kept in 8 or 4 bits by the package torchao, which is not "
+    'installed: `pip install "mezzotint[low-bit]"`; or write run.frozen_dtype=same.',
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a "
     "list trained_betas of numbers above 0 and at most 1.",

@@ -22,6 +22,7 @@ OPEN = frozenset(
 
 DYNAMO = "torch._dynamo"
 FOR_LATER = {
+    "diffusers.quantizers.torchao": "diffusers",
     "peft": "diffusers",
     "peft.helpers": "diffusers",
     "peft.tuners": "diffusers",
@@ -29,9 +30,12 @@ FOR_LATER = {
     "scipy.integrate": "diffusers",
     "scipy.optimize": "transformers",
     "scipy.stats": "diffusers",
+    "torchao": "",
+    "torchao.utils": "peft",
     DYNAMO: "",
     f"{DYNAMO}._trace_wrapped_higher_order_op": "transformers",
     "transformers": "diffusers",
+    "transformers.quantizers.quantizer_torchao": "transformers",
     "transformers.utils": "diffusers",
     "transformers.utils.quantization_config": "diffusers",
 }

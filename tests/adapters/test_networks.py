@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 from typing import Any
 
@@ -13,6 +14,9 @@ from mezzotint.adapters import networks, targets
 from mezzotint.adapters.modules import MAGNITUDE, row_lengths
 from mezzotint.adapters.networks import AdapterShape, Method
 from mezzotint.errors import WeightsError
+from mezzotint.recipe.sections.run import LowBit
+from mezzotint.weights import low_bit
+from mezzotint.weights.low_bit import LowBitLinear, WeightForm
 
 METHODS: tuple[Method, ...] = ("lora", "rslora", "dora", "loha", "lokr")
 
@@ -141,3 +145,36 @@ def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
     with pytest.raises(WeightsError, match=r'pip install "mezzotint\[adapters\]"') as caught:
         networks.require_peft()
     assert caught.value.code == "E1438"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
+@pytest.mark.parametrize(("method", "low"), [("lora", "int8"), ("lora", "nf4"), ("dora", "int8"), ("lokr", "nf4")])
+def test_over_a_base_in_few_bits_it_learns_as_over_that_base_unpacked(
+    method: Method, low: LowBit, bases: dict[str, Any], unet: Any
+) -> None:
+    """The same start, steps and end as over a plain network with the matrices that the few bits stand for."""
+    small = low_bit.converted(copy.deepcopy(unet), WeightForm(torch.float32, low))
+    for path, module in small.named_modules():
+        if isinstance(module, LowBitLinear):
+            unet.get_submodule(path).weight.data.copy_(module.weight)
+    paths = [path for path, module in small.named_modules() if isinstance(module, LowBitLinear) and "attn" in path]
+    kept = {name: tensor.clone() for name, tensor in small.named_buffers()}
+    losses = {}
+    for name, network in (("small", small), ("plain", unet)):
+        networks.put_on(network, AdapterShape(method, paths, 4))
+        networks.set_initial(network, "unet", seed=3)
+        moving = torch.optim.Adam([each.parameter for each in networks.trained(network)], lr=1e-2)
+        draw = torch.Generator().manual_seed(0)
+        sample, states = torch.randn(1, 4, 8, 8, generator=draw), torch.randn(1, 5, 32, generator=draw)
+        losses[name] = []
+        for _ in range(5):
+            loss = (network(sample, 400, encoder_hidden_states=states).sample - sample).square().mean()
+            moving.zero_grad()
+            loss.backward()
+            moving.step()
+            losses[name].append(float(loss.detach()))
+    assert losses["small"] == pytest.approx(losses["plain"], rel=1e-3)
+    assert losses["small"][-1] < losses["small"][0]
+    after = {name.replace(".base_layer", ""): tensor for name, tensor in small.named_buffers()}
+    assert kept.keys() == after.keys()
+    assert all(torch.equal(after[name], tensor) for name, tensor in kept.items()), "to the bit"

@@ -13,6 +13,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.train import train
 from mezzotint.training import state
+from mezzotint.weights.low_bit import LowBitLinear
 
 Prepare = Callable[..., Any]
 
@@ -254,6 +256,35 @@ def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
         parts = prepare(run__precision="bf16", **settings).family.parts()
         results = {part: {p.dtype for p in module.parameters()} for part, module in parts.items()}
         assert results == {"denoiser": {torch.float32}, "text_encoder": {expected}, "vae": {expected}}
+
+
+@pytest.mark.skipif(find_spec("torchao") is None, reason="needs the extra low-bit")
+@pytest.mark.parametrize(("kind", "method"), [("int8", "lora"), ("int8", "dora"), ("nf4", "lora")])
+def test_an_adapter_trains_on_a_base_in_few_bits(prepare: Prepare, kind: str, method: str) -> None:
+    ready = prepare(
+        model__adapter__kind=method, run__frozen_dtype=kind, run__precision="bf16", optim__lr=1e-2,
+        data__cache__text=False, run__recompute__enabled=True,
+    )  # fmt: skip
+    parts = ready.family.parts()
+    for part in ("denoiser", "text_encoder"):
+        assert any(isinstance(module, LowBitLinear) for module in parts[part].modules()), part
+    frozen = {
+        f"{part}/{name}": tensor.clone()
+        for part, network in parts.items()
+        for name, tensor in (*network.named_buffers(), *network.named_parameters())
+        if not tensor.requires_grad
+    }
+    losses = [ready.step().report.loss for _ in range(3)]
+    assert all(0 < loss < 10 for loss in losses)
+    moved = ready.trainer.model.update.masters
+    assert all(tensor.dtype == torch.float32 for tensor in moved.values())
+    assert any(name.endswith("lora_up.weight") and tensor.abs().max() > 0 for name, tensor in moved.items())
+    after = {
+        f"{part}/{name}": tensor
+        for part, network in parts.items()
+        for name, tensor in (*network.named_buffers(), *network.named_parameters())
+    }
+    assert all(torch.equal(after[name], tensor) for name, tensor in frozen.items()), "the base stays, to the bit"
 
 
 # breaks if the first scale were another, or the scale did not grow after so many clean steps

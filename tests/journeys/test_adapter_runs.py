@@ -44,10 +44,13 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, whole: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lora", "loha", "lokr", "pissa"])
+@pytest.mark.parametrize("kind", ["lora", "loha", "lokr", "pissa", "int8", "nf4"])
 def test_every_kind_goes_on_with_the_same_bits(shared_world: Any, kind: str) -> None:
-    own = {"kind": "lora", "init": "pissa"} if kind == "pissa" else {"kind": kind}
+    own = {"kind": kind} | ({"kind": "lora", "init": "pissa"} if kind == "pissa" else {})
     settings = {"model__adapter__rank": 2, "run__steps": 4, "run__save__every": 2}
+    if kind in ("int8", "nf4"):
+        pytest.importorskip("torchao")
+        own, settings = {"kind": "lora"}, settings | {"run__frozen_dtype": kind}
     settings |= {f"model__adapter__{name}": value for name, value in own.items()}
     world = shared_world
     assert world.wait(world.fork(f"all-{kind}", **settings)) == 0, world.out(f"all-{kind}")

@@ -100,6 +100,8 @@ def put_on(network: nn.Module, shape: AdapterShape) -> None:
             if isinstance(module, BaseTunerLayer):
                 module.eval()
                 vars(module)["train"] = lambda mode=True, layer=module: layer
+    for _, _, parameter in _parameters(network):  # peft takes the type of the layer, which may be a small one
+        parameter.data = parameter.data.float()
 
 
 def set_dropout(network: nn.Module, chance: float, where: DropoutDraws) -> None:
@@ -123,12 +125,12 @@ def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kai
     and LoKr: normal with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as LyCORIS. The magnitude
     of a DoRA is the length of the weight's rows.
     """
-    bases = _base_weights(network)
+    layers = _base_layers(network)
     for path, leaf, parameter in trained(network):
         key = draws.key(seed, "adapter", f"{component}.{path}", leaf)
         with torch.no_grad():
             parameter.copy_(
-                _initial(leaf, parameter, key, init, bases[path]).to(parameter.dtype).reshape(parameter.shape)
+                _initial(leaf, parameter, key, init, layers[path]).to(parameter.dtype).reshape(parameter.shape)
             )
 
 
@@ -198,9 +200,9 @@ def take_out(network: nn.Module, shape: AdapterShape) -> Factors:
     """Begins with the largest singular vectors of each weight, and takes them out of it: PiSSA (Meng et al.,
     arXiv:2404.02948). The model computes what it did before. Returns the factors, by path and leaf."""
     factors: dict[tuple[str, str], Tensor] = {}
-    bases = _base_weights(network)
     pairs = {(path, leaf): parameter for path, leaf, parameter in trained(network)}
-    for path, weight in bases.items():
+    for path, layer in _base_layers(network).items():
+        weight = layer.weight
         down, up = (pairs[path, leaf] for leaf in ("lora_down.weight", "lora_up.weight"))
         scale = as_module(shape, path, {"lora_down.weight": down, "lora_up.weight": up}).scale
         with torch.no_grad():
@@ -216,7 +218,8 @@ def take_out(network: nn.Module, shape: AdapterShape) -> Factors:
 def exchange(network: nn.Module, shape: AdapterShape, before: Factors, after: Factors) -> None:
     """Puts the products of some factors back into the weights and takes those of others out; equal ones change
     nothing. By path and leaf."""
-    for path, weight in _base_weights(network).items():
+    for path, layer in _base_layers(network).items():
+        weight = layer.weight
         products = [_product_of(shape, path, factors, weight) for factors in (before, after)]
         if not torch.equal(*products):
             with torch.no_grad():
@@ -287,13 +290,12 @@ def _parameters(network: nn.Module) -> Iterator[Trained]:
                 yield Trained(_file_path(".".join(words[:number]), network), _LEAVES[word], parameter)
 
 
-def _base_weights(network: nn.Module) -> dict[str, Tensor]:
-    """The weights of adapted layers, by path in files."""
-    weights = dict(network.named_parameters())
-    ending = ".base_layer.weight"
+def _base_layers(network: nn.Module) -> dict[str, Any]:
+    """Adapted layers as they are without the adapter, by path in files. Of one in few bits `weight` is made anew."""
+    ending = ".base_layer"
     return {
-        _file_path(name.removesuffix(ending), network): weight
-        for name, weight in weights.items()
+        _file_path(name.removesuffix(ending), network): module
+        for name, module in network.named_modules()
         if name.endswith(ending)
     }
 
@@ -301,11 +303,11 @@ def _base_weights(network: nn.Module) -> dict[str, Tensor]:
 # --- initial values -------------------------------------------------------------------------------------------------
 
 
-def _initial(leaf: str, parameter: Tensor, key: int, init: Init, base: Tensor) -> Tensor:
+def _initial(leaf: str, parameter: Tensor, key: int, init: Init, layer: Any) -> Tensor:
     where = torch.from_numpy(np.array([key], dtype=np.uint64).view(np.int64))
     shape = tuple(parameter.shape)
     if leaf == MAGNITUDE:
-        return row_lengths(base.detach().float())
+        return row_lengths(layer.weight.detach().float())
     if leaf in ("lora_up.weight", "hada_w2_a", "lokr_w2", "lokr_w2_b"):
         return torch.zeros(shape)
     if leaf == "lora_down.weight" and init == "kaiming":

@@ -22,13 +22,14 @@ from mezzotint.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.nets.latte import Latte, LatteConfig
 from mezzotint.recipe.families.latte import CLASSES, SPEC, LatteSettings
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights import kinds
+from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint, pickled
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import state, t5
 from mezzotint.weights.folder.model_folder import find_weights, read_json
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.layouts import latte as layout
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles
 
 PIXELS, FRAMES = 8, 4
@@ -158,15 +159,15 @@ class Files(ModelFiles):
         """See ModelFiles."""
         return {key: tuple(tensor.shape) for key, tensor in state.on_meta(self._build(name)).state_dict().items()}
 
-    def network(self, name: str) -> nn.Module:
+    def network(self, name: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         part, build = self.part(name), self._build(name)
         if self.is_drawn(name):
-            return state.drawn(build, self.seed, name)
+            return low_bit.converted(state.drawn(build, self.seed, name), form)
         if part.weights is None:
             raise self._without_weights(part.where.parent)
         module = state.on_meta(build)
-        state.load_into(module, part.stored if name == "text_encoder" else self.renamed(name, module))
+        state.load_into(module, part.stored if name == "text_encoder" else self.renamed(name, module), form)
         return module
 
     def renamed(self, name: str, module: nn.Module) -> layout.Renamed:

@@ -19,6 +19,7 @@ from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles, Prediction
 
 Encodes = Literal["media", "text"]
@@ -70,12 +71,15 @@ class ModelFamily(ABC):
         """What computes, of the parts that were loaded. Nothing is remembered of the files."""
 
     @classmethod
-    def load(cls, files: ModelFiles, only: Collection[str] | None = None) -> Self:
-        """Reads the model's files on the CPU in float32, eval mode; only the parts named, all by default. A part that
-        models of the family may have and this one has not is passed over. Raises WeightsError naming the file, what is
-        in it, and what to do."""
+    def load(
+        cls, files: ModelFiles, only: Collection[str] | None = None, forms: Mapping[str, WeightForm] | None = None
+    ) -> Self:
+        """Reads the model's files on the CPU, eval mode; only the parts named, all by default. forms: in which parts
+        are held, float32 those that are not named. A part that models of the family may have and this one has not is
+        passed over. Raises WeightsError naming the file, what is in it, and what to do."""
         assert only is None or set(only) <= set(cls.spec.parts), only
-        return cls(files, {part: files.network(part) for part in files.parts if only is None or part in only})
+        parts = [part for part in files.parts if only is None or part in only]
+        return cls(files, {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts})
 
     @classmethod
     def of(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:

@@ -109,6 +109,12 @@ class Recipe(Section):
         }
         for name in (name for name, is_set in whole.items() if is_set):
             yield f"{name} is about a whole model's weights, and model.adapter trains an adapter; leave one of them out"
+        if self.run.low_bit and self.model.adapter.init == "pissa":
+            yield (
+                "model.adapter.init=pissa takes vectors out of the weights, and what is left does not fit in as few "
+                f"bits as run.frozen_dtype={self.run.frozen_dtype} has; take another model.adapter.init, or "
+                "run.frozen_dtype=same"
+            )
         if self.model.adapter.max_norm is not None and self.optim.in_backward:
             yield "model.adapter.max_norm measures layers after a step, optim.in_backward has none; leave one out"
         if self.model.adapter.max_norm is not None and self.run.runtime == "fsdp":
@@ -141,6 +147,11 @@ class Recipe(Section):
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""
         if self.run.runtime != "fsdp":
             return
+        if self.run.low_bit:
+            yield (
+                f"run.frozen_dtype={self.run.frozen_dtype} keeps whole matrices, and run.runtime=fsdp shares out rows "
+                "of weights; take run.runtime=ddp, or run.frozen_dtype=same"
+            )
         if self.run.export.mindspore_optimizer or self.run.start.optimizer is not None:
             yield (
                 "run.export.mindspore_optimizer and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "

@@ -30,7 +30,7 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import family_spec, specs
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
@@ -39,6 +39,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
+from mezzotint.tasks.new_words import add_to
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
@@ -50,6 +51,7 @@ from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.files import fingerprint, new_words
+from mezzotint.weights.low_bit import WeightForm
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 
@@ -238,7 +240,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
         identity = "files" if only_texts_of_files(recipe) else files.text_identity()
-        text = TextCache(folder, recipe.data, identity=identity, compute=names[precision.frozen])
+        text = TextCache(folder, recipe.data, identity=identity, compute=precision.low_bit or names[precision.frozen])
         text.expected_shape = files.text_shape()
     return Caches(latents, text)
 
@@ -260,7 +262,7 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
 
     def load(what: Encodes) -> ModelFamily:
         parts = files.spec.text_parts if what == "text" else ("vae",)
-        family = family_class(recipe).load(files, parts)
+        family = family_class(recipe).load(files, parts, {part: precision.form_of(part) for part in parts})
         refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
@@ -344,7 +346,8 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
             "process, or leave it out",
             code="E1830",
         )
-    family = family_class(recipe).load(files, needed_parts(recipe))
+    needed = needed_parts(recipe)
+    family = family_class(recipe).load(files, needed, forms_of_frozen(recipe, needed))
     refuse_unfit(recipe, family.grid)
     trained, adapter = what_is_trained(recipe, files, family)
     precision = Precision.of(recipe.run)
@@ -396,12 +399,20 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     )
 
 
+def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightForm]:
+    """How weights are held of those among the parts that stay as they are. Others are read in float32, as are those
+    that `pissa` takes singular vectors out of."""
+    model, precision = recipe.model, Precision.of(recipe.run)
+    moving = () if model.has_adapter and model.adapter.init != "pissa" else model.train
+    return {part: precision.form_of(part) for part in parts if part not in moving}
+
+
 def what_is_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
     by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
-    add_new_words(recipe, files, family)
+    add_to(recipe, files, family)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:
@@ -409,22 +420,6 @@ def what_is_trained(
     adapter, of_words = TrainedAdapter.of(recipe.model, files), f"{PART}/"
     words = {name: parameter for name, parameter in trained.items() if name.startswith(of_words)}
     return adapter.put_on(family.parts(), recipe.run.seed, values=values) | words, adapter
-
-
-def add_new_words(recipe: Recipe, files: ModelFiles, family: ModelFamily) -> None:
-    """Makes the loaded text encoders know the words of `model.tokens`. Raises RecipeError E1473 for a family that takes
-    none, WeightsError E1470 to E1472 and what reading files raises."""
-    settings = recipe.model.tokens
-    if not settings.are_there:
-        return
-    if not files.spec.has_new_words:
-        taking = " and ".join(spec.name for spec in specs() if spec.has_new_words)
-        raise RecipeError(
-            f"model.tokens: model.family={recipe.model.family} takes no new words, {taking} do; leave it out",
-            code="E1473",
-        )
-    rows = {word: new_words.read(path, family.text_parts) for word, path in settings.files.items()}
-    family.add_words(settings.words, settings.vectors, rows)
 
 
 def _cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:

@@ -19,6 +19,7 @@ from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import scheduler_file
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.keymap import Shape
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.single_file.modelspec import Description
 
 Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
@@ -109,8 +110,9 @@ class ModelFiles(ABC):
         return {self.spec.folders[part]: self.shapes(part) for part in self.spec.trainable if part in self.parts}
 
     @abstractmethod
-    def network(self, part: str) -> nn.Module:
-        """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError."""
+    def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
+        """A part with its weights: in `form`, on the CPU, eval mode. Stored weights are read straight into it. Raises
+        WeightsError."""
 
     @abstractmethod
     def fingerprint(self, part: str) -> str:

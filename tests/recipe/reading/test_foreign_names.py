@@ -62,6 +62,15 @@ def test_no_name_is_one_of_our_paths_and_means_another() -> None:
         ("v_parameterization", "model.prediction"),
         ("xformers", "model.attention"),
         ("sdpa", "model.attention"),
+        ("network_module", "model.adapter.kind"),
+        ("network_dim", "model.adapter.rank"),
+        ("lora_rank", "model.adapter.rank"),
+        ("network_alpha", "model.adapter.alpha"),
+        ("lora_alpha", "model.adapter.alpha"),
+        ("network_dropout", "model.adapter.dropout"),
+        ("network_train_unet_only", "model.train"),
+        ("network_weights", "model.adapter.path"),
+        ("scale_weight_norms", "model.adapter.max_norm"),
     ],
 )
 def test_explain_shows_the_setting_at_once_with_where_the_name_is_from(
@@ -76,7 +85,7 @@ def test_explain_shows_the_setting_at_once_with_where_the_name_is_from(
     assert nearest(written) == nearest(f"run.{written}") == meant
 
 
-@pytest.mark.parametrize("word", ["masked_loss", "network_dim"])
+@pytest.mark.parametrize("word", ["masked_loss", "masked_training"])
 def test_what_has_no_counterpart_says_what_to_do(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
     assert "has no counterpart here: " in capsys.readouterr().out

@@ -8,13 +8,14 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from model_export import export_model, tiny_model
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from trainers import batch_of, step_batches
 
@@ -237,7 +238,7 @@ def test_new_words_are_all_that_has_gradients_and_the_encoders_pass_counts(tiny:
     assert beside.activations[SQUARE].kept > plain.activations[SQUARE].kept
 
 
-def test_parts_are_read_whole_before_they_are_made_smaller(tiny: Path) -> None:
+def test_trained_parts_are_read_in_float32_and_frozen_ones_in_their_own_type(tiny: Path) -> None:
     """Of a text encoder in bf16 that is frozen, beside a denoiser of which next to nothing is trained."""
     small = {
         "run__precision": "bf16",
@@ -245,8 +246,31 @@ def test_parts_are_read_whole_before_they_are_made_smaller(tiny: Path) -> None:
         "model__freeze": ["denoiser/*", "!denoiser/conv_in.*"],
     }
     counted = memory_of(Outline(recipe(tiny, **small)), {Size(16, 16): 1})
-    numbers = sum(part.parameters for part in counted.parts if part.loaded)
-    assert counted.loading == 4 * numbers > counted.steady - counted.gradients
+    parts = {part.name: part for part in counted.parts if part.loaded}
+    others = sum(part.bytes for name, part in parts.items() if name != "denoiser")
+    in_bf16 = 2 * sum(part.parameters for name, part in parts.items() if name != "denoiser")
+    assert in_bf16 <= others < 1.01 * in_bf16, "and a table of positions"
+    whole = 4 * sum(part.parameters for part in parts.values())
+    assert 4 * parts["denoiser"].parameters + others <= counted.loading < whole
+
+
+@pytest.mark.skipif(find_spec("torchao") is None, reason="needs the extra low-bit")
+def test_a_base_in_few_bits_is_counted_so(tiny: Path) -> None:
+    lora = {"model__adapter__kind": "lora", "run__precision": "bf16"}
+    counted = {
+        kind: memory_of(Outline(recipe(tiny, run__frozen_dtype=kind, **lora)), {SQUARE: 2})
+        for kind in ("same", "int8", "nf4")
+    }
+    parts = {kind: memory.parts[0] for kind, memory in counted.items()}
+    assert len({(part.parameters, part.trained) for part in parts.values()}) == 1
+    unet = Outline(recipe(tiny)).family.parts()["denoiser"]
+    linear = [m.weight for m in unet.modules() if isinstance(m, nn.Linear)]
+    scales = sum(len(weight) for weight in linear)
+    assert parts["same"].bytes - parts["int8"].bytes == sum(w.numel() for w in linear) - 4 * scales
+    assert parts["nf4"].bytes < parts["int8"].bytes
+    assert counted["int8"].peak < counted["same"].peak
+    assert counted["int8"].activations[SQUARE].kept <= counted["same"].activations[SQUARE].kept
+    assert counted["int8"].gradients == counted["same"].gradients
 
 
 SIZES = {

@@ -25,7 +25,7 @@ LATTE = (*TINY, "model.path=tiny-latte", "model.text_encoder=null", "data.resolu
          "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
 WORDS = {
     "sdxl": (*SDXL, *SMALL), "sdxl-cached": (*SDXL, *SMALL), "sdxl-24gb": (*SDXL, *SMALL),
-    "sdxl-lora": (*SDXL, *SMALL),
+    "sdxl-lora": (*SDXL, *SMALL), "sdxl-lora-8gb": (*SDXL, *SMALL),
     "sdxl-multi-aspect": (*SDXL, "data.buckets.sizes=[[64, 64], [48, 80]]"), "latte-17f": LATTE, "latte-65f": LATTE,
 }  # fmt: skip
 
@@ -89,6 +89,8 @@ def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> Non
         assert memory.gradients == 2 * sum(part.trained for part in memory.parts)
         assert 0 < memory.update <= CHUNK
         assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
+    if name == "sdxl-lora-8gb":
+        assert memory.peak < 0.95 * 8 * 2**30
 
 
 @pytest.mark.slow

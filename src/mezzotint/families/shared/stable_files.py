@@ -18,7 +18,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights import kinds
+from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.folder import components, plain_vae
 from mezzotint.weights.folder.export import Replaced
@@ -32,6 +32,7 @@ from mezzotint.weights.folder.model_folder import (
 )
 from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import KeyMap, Shape
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.match_tensors import ComponentInFile
 from mezzotint.weights.single_file.modelspec import Description
@@ -145,14 +146,14 @@ class StableFiles(ModelFiles):
         """See ModelFiles."""
         return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
 
-    def network(self, part: str) -> nn.Module:
-        """A part with its weights: float32, on the CPU, eval mode. Raises WeightsError E1402 to E1409."""
+    def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
+        """See ModelFiles. Raises WeightsError E1402 to E1409."""
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
         if self.is_drawn(part):
-            return components.draw(network, config, self.seed, part, where=where)
+            return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
         left_out = self._left_out() if part == "denoiser" and self.whole_depth else ()
         stored = self.vae.stored if part == "vae" and self.vae is not None else self._stored(part)
-        return components.load(network, config, stored, where=where, left_out=left_out)
+        return components.load(network, config, stored, form, where=where, left_out=left_out)
 
     def _left_out(self) -> list[str]:
         """The file's names of the transformer layers that `model.depth` leaves out."""

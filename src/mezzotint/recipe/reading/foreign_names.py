@@ -43,7 +43,6 @@ def value_of(setting: str, value: object) -> str | None:
 
 
 _MASKS = "masks are not read, the loss is of whole pictures"
-_ADAPTER = "adapters such as LoRA are not trained, the weights themselves are"
 _TORCHS = "torch's own attention is the default, and spares as much memory"
 
 _NAMES = {
@@ -55,12 +54,30 @@ _NAMES = {
         "O force_v_prediction: force_v_prediction is prediction=v", "DS prediction_type: v_prediction is v"),
     "model.clip_skip": ("KE clip_skip: clip_skip=N there is N−1 here",),
     "model.train": ("DS train_text_encoder: write model.train=[denoiser, text_encoder]",
+        "K network_train_unet_only: write model.train=denoiser",
+        "K network_train_text_encoder_only: write model.train=text_encoder",
         "E disable_textenc_training: write model.train=denoiser"),
     "model.attention": (f"K xformers mem_eff_attn: {_TORCHS}",
         f"D enable_xformers_memory_efficient_attention: {_TORCHS}",
         "K sdpa: sdpa is torch's own attention, which is the default", "E attn_type: sdp is auto, which is the default",
         "OS attention_mechanism"),
-    "": (f"K network_dim network_module: {_ADAPTER}", f"K masked_loss: {_MASKS}", f"O masked_training: {_MASKS}"),
+    "model.adapter.kind": ("K network_module: networks.lora is kind=lora",
+        "K network_args: algo is kind; conv_dim is targets=all with rank_pattern",
+        "DS use_dora: use_dora is kind=dora", "S lora_type: standard is kind=lora, lycoris is loha or lokr",
+        "O peft_type"),
+    "model.adapter.rank": ("K network_dim: network_dim is 4 there when nothing is written", "D rank",
+        "OS lora_rank", "K conv_dim: conv_dim is targets=all, with rank_pattern where it differs"),
+    "model.adapter.alpha": ("K network_alpha: 1 there when nothing is written, here the rank",
+        "KDOS lora_alpha: here it is the rank when nothing is written",
+        "K conv_alpha: convolutions of another alpha are in alpha_pattern"),
+    "model.adapter.dropout": ("K network_dropout: there it is behind the first factor, here before it",
+        "DOS lora_dropout"),
+    "model.adapter.path": ("K network_weights", "K dim_from_weights: ranks are always those of the file",
+        "S init_lora"),
+    "model.adapter.max_norm": ("K scale_weight_norms",),
+    "model.adapter.init": ("S lora_init_type", "D init_lora_weights"),
+    "model.adapter.targets": ("DS lora_layers", "D lora_target_modules"),
+    "": (f"K masked_loss: {_MASKS}", f"O masked_training: {_MASKS}"),
     "data.path": ("KD train_data_dir", "DS instance_data_dir", "E data_root",
         "D dataset_name: with data.format=metadata"),
     "data.repeats": ("K num_repeats dataset_repeats",),
@@ -164,10 +181,13 @@ _PRECISIONS = {"no": "fp32", "float32": "fp32", "float": "fp32", "float16": "fp1
 
 _VALUES: Mapping[str, Mapping[str, str]] = {
     **dict.fromkeys(
-        ("run.precision", "run.weight_dtype", "run.frozen_dtype", "run.vae_dtype", "run.export.dtype",
+        ("run.precision", "run.weight_dtype", "run.vae_dtype", "run.export.dtype",
          "run.export.single_file_dtype", "data.cache.dtype"),
         _PRECISIONS,
     ),
+    "run.frozen_dtype": _PRECISIONS | {
+        "8bit": "int8", "8-bit": "int8", "4bit": "nf4", "4-bit": "nf4", "int4": "nf4", "fp4": "nf4",
+    },
     "optim.optimizer.kind": {
         "adamw8bit": "adamw-8bit", "adam8bit": "adamw-8bit", "adamw-8-bit": "adamw-8bit", "adam": "adamw",
         "pagedadamw8bit": "adamw-8bit", "adam-w": "adamw", "ada-factor": "adafactor",

@@ -286,6 +286,7 @@ class LiveFileSettings(Section):
 
 
 FrozenType = Literal["fp32", "same", "bf16", "fp16"]
+LowBit = Literal["int8", "nf4"]
 
 
 class RunSettings(Section):
@@ -338,8 +339,11 @@ class RunSettings(Section):
     settles it when a run starts: float32 where memory has room by the count of `check`, with 5 % to spare. A run that
     goes on keeps its own."""
 
-    frozen_dtype: Annotated[FrozenType, RECORDED] = "fp32"
-    """The type of frozen parts (VAE, text encoder): `fp32`, the `same` as `run.precision`, or one that is named."""
+    frozen_dtype: Annotated[Literal[FrozenType, LowBit], RECORDED] = "fp32"
+    """The type of frozen parts (VAE, text encoder, the model beneath an adapter): `fp32`, the `same` as
+    `run.precision`, or one that is named. `int8` and `nf4` keep the matrices of linear layers in 8 or 4 bits (one scale
+    a row; QLoRA's NormalFloat, arXiv:2305.14314) and the rest, the VAE too, in that of `run.precision`: less memory,
+    and each use makes the matrix again. They need the extra `low-bit`. Weights are read straight into their type."""
 
     vae_dtype: Annotated[FrozenType | None, RECORDED] = None
     """The type of the VAE alone, in the same words; null takes `run.frozen_dtype`. SDXL's own
@@ -451,6 +455,15 @@ class RunSettings(Section):
 
     validation: ValidationSettings = ValidationSettings()
     """Held-out loss."""
+
+    @property
+    def low_bit(self) -> LowBit | None:
+        """How matrices of frozen parts are kept, where not in the type of the rest."""
+        match self.frozen_dtype:
+            case "int8" | "nf4":
+                return self.frozen_dtype
+            case _:
+                return None
 
     def contradictions(self) -> Iterator[str]:
         known = registry.names("training/callbacks") if self.callbacks else ()

@@ -30,12 +30,19 @@ from mezzotint.runtimes.base import bytes_of as bytes_of_text
 from mezzotint.runtimes.base import free_memory, not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
-from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, what_is_trained
+from mezzotint.tasks.assemble import (
+    family_class,
+    forms_of_frozen,
+    needed_parts,
+    only_texts_of_files,
+    what_is_trained,
+)
 from mezzotint.training.background_save import is_behind
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters
 from mezzotint.training.update import Update
+from mezzotint.weights import low_bit
 from mezzotint.weights.model_files import ModelFiles
 
 
@@ -140,8 +147,11 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
     )
-    # parts are read in float32 and cast in the host's memory; states that come with the first step are not there yet
-    read = 4 * sum(part.parameters for part in parts if part.loaded) if outline.device == "cpu" else 0
+    # parts are read in the type they are kept in, or in float32 and cast; states that come with the first step are not
+    # there yet
+    kept = forms_of_frozen(recipe, [part.name for part in parts])
+    sizes = [part.bytes if part.name in kept else 4 * part.parameters for part in parts if part.loaded]
+    read = sum(sizes) if outline.device == "cpu" else 0
     optimizer_bytes = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
     before = memory.steady - memory.gradients - memory.optimizer + optimizer_bytes
     return replace(memory, loading=max(read, before))
@@ -197,6 +207,8 @@ class Outline:
         self.files, self.family = described(family_class(recipe), recipe.model)
         if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
             self.files.network(self.files.spec.text_parts[0])  # says which is nowhere, and where to get it
+        for name, form in forms_of_frozen(recipe, self.family.parts()).items():
+            low_bit.converted(self.family.parts()[name], form)
         self.trained, self.adapter = what_is_trained(recipe, self.files, self.family, values=False)
         own = [] if self.adapter is None else list(self.trained.values())
         for name, module in self.family.parts().items():
@@ -379,7 +391,7 @@ def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> PartMemory
     module = outline.family.parts()[name]
     return PartMemory(
         name,
-        parameters=sum(p.numel() for p in module.parameters()),
+        parameters=low_bit.numbers_of(module),
         trained=sum(count for full, count in trained.items() if full.split("/")[0] == name),
         bytes=sum(map(_bytes, (*module.parameters(), *module.buffers()))),
         loaded=name in needed_parts(outline.recipe),

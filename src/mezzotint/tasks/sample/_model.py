@@ -25,8 +25,9 @@ from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks.assemble import add_new_words, family_class, open_files
+from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
+from mezzotint.tasks.new_words import add_to
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
 from mezzotint.tasks.train import resume
@@ -135,7 +136,7 @@ def open_model(
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = family_class(recipe).load(files)
-    add_new_words(recipe, files, family)
+    add_to(recipe, files, family)
     parts = family.parts()
     identity: dict[str, str] = {part: files.fingerprint(part) for part in parts if part != PART}
     for word, path in recipe.model.tokens.files.items():

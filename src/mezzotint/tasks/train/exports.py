@@ -138,8 +138,8 @@ def _adapter(
     weights: Mapping[str, Tensor], facts: Mapping[str, object], say: Callable[[str], None],
 ) -> Path:  # fmt: skip
     """An adapter's files in a folder, each whole or not there."""
-    own = {n: tensor.detach().cpu() for n, tensor in weights.items() if not n.startswith(f"{PART}/")}
-    adapter = trained.as_file(own)
+    on_cpu = {n: tensor.detach().cpu() for n, tensor in weights.items() if not n.startswith(f"{PART}/")}
+    adapter = trained.as_file(on_cpu)
     base = {part: model.files.fingerprint(part) for part in trained.folders}
     description = model.files.description(recipe.run.name)
     own = recipe.model.adapter

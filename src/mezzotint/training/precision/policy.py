@@ -4,7 +4,8 @@
 |---|---|---|
 | trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
 | their forward and backward | float32 | by `run.half`: see `mixed.py` |
-| frozen text encoders | float32 | float32, the type itself, or another (`run.frozen_dtype`) |
+| frozen text encoders, the base of an adapter | float32 | float32, the type itself, another (`run.frozen_dtype`) |
+| their matrices | as the rest | as the rest, or 8 or 4 bits |
 | VAE | float32 | as frozen parts, or by `run.vae_dtype` |
 | noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
 """
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
+from mezzotint.recipe.sections.run import LowBit, RunSettings, ScalerSettings
+from mezzotint.weights.low_bit import WeightForm
 
 DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -36,6 +38,8 @@ class Precision:
     """Of the sums of trained weights' gradients."""
     has_no_masters: bool = False
     """Whether the weights of the forward pass are all there is: no float32 masters."""
+    low_bit: LowBit | None = None
+    """How matrices of frozen parts but the VAE are kept, where not in `frozen`."""
 
     @staticmethod
     def of(settings: RunSettings) -> Precision:
@@ -49,11 +53,16 @@ class Precision:
             DTYPES.get(settings.vae_dtype or settings.frozen_dtype, compute),
             torch.float32 if settings.gradient_sums == "fp32" else weights,
             has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
+            low_bit=settings.low_bit,
         )
 
     def of_frozen(self, part: str) -> torch.dtype:
         """The type of a frozen part."""
         return self.vae if part == "vae" else self.frozen
+
+    def form_of(self, part: str) -> WeightForm:
+        """How the weights of a frozen part are held."""
+        return WeightForm(self.of_frozen(part), None if part == "vae" else self.low_bit)
 
     @property
     def separate_masters(self) -> bool:
@@ -78,7 +87,9 @@ class Precision:
         )
         return (
             f"{name[self.compute]} arithmetic, trained weights {name[self.weights]} ({masters}), "
-            f"frozen {name[self.frozen]}" + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
+            f"frozen {name[self.frozen]}"
+            + (f", their matrices {self.low_bit}" if self.low_bit else "")
+            + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
         )
 
 

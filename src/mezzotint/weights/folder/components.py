@@ -22,6 +22,7 @@ from mezzotint.weights.files.tensor_files import Stored
 from mezzotint.weights.folder import plain_vae, state
 from mezzotint.weights.folder.model_folder import write_json
 from mezzotint.weights.kinds import of_tensors
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Network = str
 """What a component is: one of the libraries' networks, which this module builds, or a family's own."""
@@ -42,9 +43,15 @@ _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": 
 
 
 def load(
-    network: Network, config: Mapping[str, Any], stored: Stored | Path, *, where: Path, left_out: Sequence[str] = ()
+    network: Network,
+    config: Mapping[str, Any],
+    stored: Stored | Path,
+    form: WeightForm = FLOAT32,
+    *,
+    where: Path,
+    left_out: Sequence[str] = (),
 ) -> nn.Module:
-    """A network with stored weights: float32, on the CPU, eval mode.
+    """A network with stored weights: in `form`, on the CPU, eval mode.
 
     stored: a file, or tensors elsewhere under a file's names; of these `left_out` are not read. where: the
     configuration's file, for messages. Raises WeightsError E1409 for a configuration that makes no network, E1402,
@@ -54,7 +61,9 @@ def load(
     module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
-    state.load_into(module, stored, rename=_file_names(network), ignorable=("position_ids", *left_out), kind=guess)
+    state.load_into(
+        module, stored, form, rename=_file_names(network), ignorable=("position_ids", *left_out), kind=guess
+    )
     if network in _TEXT:  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)

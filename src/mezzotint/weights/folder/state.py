@@ -4,7 +4,8 @@ nothing is to be loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,10 +14,14 @@ from torch import nn
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files.tensor_files import Stored, listed
+from mezzotint.weights import low_bit
+from mezzotint.weights.files.tensor_files import SIZES, Stored, TensorInfo, listed
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Module = TypeVar("Module", bound=nn.Module)
 Rename = Callable[[str], str]
+AT_ONCE = 256 << 20
+"""Bytes of a file's tensors that are read at once; a tensor that is larger is read alone."""
 
 
 def on_meta(build: Callable[[], Module]) -> Module:
@@ -26,20 +31,51 @@ def on_meta(build: Callable[[], Module]) -> Module:
 
 
 def load_into(
-    module: nn.Module, stored: Stored, *, rename: Rename = str, ignorable: Collection[str] = (), kind: str = ""
+    module: nn.Module,
+    stored: Stored,
+    form: WeightForm = FLOAT32,
+    *,
+    rename: Rename = str,
+    ignorable: Collection[str] = (),
+    kind: str = "",
 ) -> None:
-    """Fills a network on the meta device from stored weights, in float32, on the CPU, and leaves it in eval mode.
+    """Fills a network on the meta device from stored weights, on the CPU, and leaves it in eval mode.
 
-    rename: the network's name of a file's tensor. ignorable: endings of names that a file may have in excess.
-    kind: what the file seems to be, for the message, when it does not fit.
+    form: in which weights are kept; a few tensors at a time are read and brought into it. rename: the network's name of
+    a file's tensor. ignorable: endings of names that a file may have in excess. kind: what the file seems to be, for
+    the message, when it does not fit.
     Raises WeightsError E1405 with counts and first names of missing, unexpected and misshapen tensors, before reading
-    any; E1402 and E1403 as `files.read`.
+    any; E1402 and E1403 as `files.read`; E1445 for a form that needs torchao.
     """
     taken = require_fit(module, stored, rename=rename, ignorable=ignorable, kind=kind)
-    state = stored.read(tuple(taken.values()))
-    module.load_state_dict({name: state[source].float() for name, source in taken.items()}, strict=True, assign=True)
+    layers = low_bit.prepare(module, form)
+    for names in _a_few(taken, stored.header()):
+        tensors = stored.read([taken[name] for name in names])
+        values = {}
+        for name in names:
+            tensor = tensors.pop(taken[name]).float()
+            if name in layers:
+                layers[name].pack(tensor)
+            else:
+                values[name] = tensor.to(form.dtype)
+        module.load_state_dict(values, strict=False, assign=True)  # what there must be was looked at before
     module.requires_grad_(True)
     module.eval()
+
+
+def _a_few(taken: Mapping[str, str], header: Mapping[str, TensorInfo]) -> Iterator[list[str]]:
+    """Names of a network's tensors, so many at a time as may be read at once."""
+    names: list[str] = []
+    room = AT_ONCE
+    for name, source in taken.items():
+        size = math.prod(header[source].shape) * SIZES[header[source].dtype]
+        if names and size > room:
+            yield names
+            names, room = [], AT_ONCE
+        names.append(name)
+        room -= size
+    if names:
+        yield names
 
 
 def require_fit(

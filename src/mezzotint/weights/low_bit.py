@@ -1,0 +1,179 @@
+"""Frozen weights in 8 or 4 bits, with torchao: linear layers that keep a small form and make the matrix at each use.
+
+`int8` has one scale for each row (symmetric); `nf4` the 16 values of QLoRA's NormalFloat (Dettmers et al. 2023,
+arXiv:2305.14314), scaled by blocks of 64 numbers whose scales are kept in 8 bits. Both are functions of the weight
+alone, so that a run that goes on computes with the same bits. Needs the extra `low-bit`, imported at use.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mezzotint.errors import WeightsError
+from mezzotint.recipe.sections.run import LowBit
+
+_BLOCK = 64
+"""Numbers that share a scale in nf4, as in QLoRA."""
+_SCALES = 256
+"""Most scales that share one of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightForm:
+    """How the weights of a network are held. dtype: of all that is floating. low_bit: of its linear layers' matrices
+    instead."""
+
+    dtype: torch.dtype
+    low_bit: LowBit | None = None
+
+
+FLOAT32 = WeightForm(torch.float32)
+
+
+def require_torchao() -> None:
+    """Raises WeightsError E1445 where torchao is not installed."""
+    if importlib.util.find_spec("torchao") is None:
+        raise WeightsError(
+            'weights in 8 or 4 bits need the package torchao; install it with `pip install "mezzotint[low-bit]"`',
+            code="E1445",
+        )
+
+
+class LowBitLinear(nn.Linear):
+    """A linear layer whose matrix is frozen and lies in its buffers in few bits. `weight` is made anew each time."""
+
+    def __init__(self, linear: nn.Linear, low_bit: LowBit) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.low_bit = low_bit
+        self.register_parameter("bias", linear.bias)
+        self.train(linear.training)
+
+    def pack(self, weight: Tensor) -> None:
+        """Takes a matrix. weight: (out, in), of any floating type; its values are looked at in float32."""
+        for name, tensor in _packed(weight.detach().float(), self.low_bit).items():
+            self.register_buffer(name, tensor, persistent=False)
+
+    @property
+    def weight(self) -> Tensor:  # type: ignore[override]  # nn.Linear's is a parameter; readers of it want a matrix
+        """(out, in) float32, of no gradient."""
+        return self.matrix(torch.float32)
+
+    def matrix(self, dtype: torch.dtype) -> Tensor:
+        """(out, in): the matrix in a type."""
+        return _unpacked(self._buffers, (self.out_features, self.in_features), self.low_bit).to(dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """See nn.Linear."""
+        kind = input.device.type
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else input.dtype
+        bias = None if self.bias is None else self.bias.to(dtype)
+        return cast(Tensor, _Product.apply(input.to(dtype), bias, self))  # type: ignore[no-untyped-call]
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> LowBitLinear:
+        """Moves what belongs to the small form, and leaves its types: a scale in bf16 is another matrix."""
+        before = dict(self._buffers)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, tensor in before.items():
+            assert tensor is not None
+            self._buffers[name] = tensor.to(cast(Tensor, self._buffers[name]).device)
+        return self
+
+
+class _Product(torch.autograd.Function):
+    """x Wᵀ + b. The backward pass makes the matrix again instead of keeping it; frozen weights have no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, layer: LowBitLinear) -> Tensor:
+        ctx.layer = layer
+        with torch.autocast(x.device.type, enabled=False):
+            return functional.linear(x, layer.matrix(x.dtype), bias)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        (gradient,) = gradients
+        with torch.autocast(gradient.device.type, enabled=False):
+            return gradient @ ctx.layer.matrix(gradient.dtype), None, None
+
+
+def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
+    """Puts a low-bit layer in the place of each linear one whose matrix fits the form; returns them by the names of the
+    matrices, which they have not taken yet: `pack`. Raises WeightsError E1445."""
+    if form.low_bit is None:
+        return {}
+    require_torchao()
+    layers: dict[str, LowBitLinear] = {}
+    for path, module in list(network.named_modules()):
+        if type(module) is nn.Linear and (form.low_bit == "int8" or module.weight.numel() % _BLOCK == 0):
+            layers[f"{path}.weight"] = LowBitLinear(module, form.low_bit)
+            network.set_submodule(path, layers[f"{path}.weight"])
+    return layers
+
+
+def converted(network: nn.Module, form: WeightForm) -> nn.Module:
+    """A float32 network in another form, the same object; it may lie on the meta device. Raises WeightsError E1445."""
+    if form == FLOAT32:
+        return network
+    matrices = {f"{path}.weight": m.weight for path, m in network.named_modules() if type(m) is nn.Linear}
+    for name, layer in prepare(network, form).items():
+        layer.pack(matrices[name])
+    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() else t)
+    return network
+
+
+def numbers_of(network: nn.Module) -> int:
+    """How many numbers a network has, those in few bits among them."""
+    layers = (module for module in network.modules() if isinstance(module, LowBitLinear))
+    return sum(p.numel() for p in network.parameters()) + sum(m.in_features * m.out_features for m in layers)
+
+
+def _packed(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
+    """What is kept of a matrix. weight: (out, in) float32."""
+    torchao = _torchao()
+    match low_bit:
+        case "int8":
+            small = torchao.Int8Tensor.from_hp(weight, granularity=torchao.PerRow())
+            return {name: getattr(small, name) for name in ("qdata", "scale")}
+        case "nf4":
+            small = torchao.to_nf4(weight.contiguous(), _BLOCK, math.gcd(weight.numel() // _BLOCK, _SCALES))
+            return {name: getattr(small, name) for name in small.__tensor_flatten__()[0]}
+
+
+def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) -> Tensor:
+    """The matrix: (out, in) float32."""
+    torchao = _torchao()
+    match low_bit:
+        case "int8":
+            small = torchao.Int8Tensor(kept["qdata"], kept["scale"], [1, shape[1]], torch.float32)
+            return cast(Tensor, small.dequantize())
+        case "nf4":
+            own, blocks = sys.modules[torchao.to_nf4.__module__], math.prod(shape) // _BLOCK
+            device = kept["quantized_data"].device
+            like = own.SubclassTensorArgs(torch.Size(shape), (shape[1], 1), 0, torch.float32, device, False)
+            small = own.NF4Tensor(like, _BLOCK, blocks, math.gcd(blocks, _SCALES), **kept)
+            return cast(Tensor, small.get_original_weight())
+
+
+def _torchao() -> Any:
+    """torchao.quantization, imported without what it logs of kernels that this machine has not."""
+    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        import torchao.quantization
+
+        return torchao.quantization
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
