@@ -17,8 +17,8 @@ def loaded(monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
     def watch(family: Any) -> None:
         plain = family.load.__func__
 
-        def watched(cls: Any, files: Any, only: Any = None) -> Any:
-            model = plain(cls, files, only)
+        def watched(cls: Any, files: Any, only: Any = None, *forms: Any) -> Any:
+            model = plain(cls, files, only, *forms)
             calls.extend([set(model.parts())] if model.parts() else [])
             return model
 

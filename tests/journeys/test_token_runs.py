@@ -77,8 +77,8 @@ def test_diffusers_reads_the_word_and_says_the_same(base: Path, whole: Path) -> 
 
 def test_a_run_and_its_file_draw_the_same_pictures(shared_world: Any, base: Path, whole: Path, tmp_path: Path) -> None:
     line = ["--prompt=a <toy>", "--seed=1", "--steps=2", "--size=32x32"]
-    files = {"embeddings": whole / "exports" / "step-00000004" / "embeddings" / "toy.safetensors",
-             "diffusers": whole / "exports" / "step-00000004"}  # fmt: skip
+    average = whole / "exports" / "step-00000004-ema"
+    files = {"embeddings": average / "embeddings" / "toy.safetensors", "diffusers": average}
     assert main(["sample", str(whole), *line, "--weights=ema", f"--out={tmp_path / 'run'}"]) == 0
     for name, file in files.items():
         assert main(["sample", str(base), *line, f"--embedding=<toy>={file}", f"--out={tmp_path / name}"]) == 0
@@ -107,7 +107,7 @@ def test_a_word_is_trained_further_and_beside_an_adapter(shared_world: Any, base
     export = world.root / "further" / "exports" / "step-00000001"
     names = {file.name for file in export.rglob("*.safetensors")}
     assert names == {
-        "pytorch_lora_weights.safetensors", "further.safetensors", "learned_embeds.safetensors", "toy.safetensors",
+        "pytorch_lora_weights.safetensors", "run.safetensors", "learned_embeds.safetensors", "toy.safetensors",
     }  # fmt: skip
     begun = load_file(whole / "exports" / "step-00000004" / "learned_embeds.safetensors")["<toy>"]
     ended = load_file(export / "learned_embeds.safetensors")["<toy>"]

@@ -151,7 +151,7 @@ class Latte(nn.Module):
         biases = self._patch_biases(latent_mask, x.dtype)
         in_plane, in_time = self._rotations(grid, frames, x.device)
         for layer, (spatial, moving) in enumerate(self.pairs()):
-            bias = biases[self.config.compresses(layer)]
+            bias = biases[int(self.config.compresses(layer))]  # torch 2.10 compiles no index that is a truth value
             x = spatial(x, modulation, text, text_bias, bias, in_plane, grid)
             if temporal:
                 x = x + self._time_table(x, frames) if layer == 0 else x

@@ -239,12 +239,12 @@ def _going_on(value: str | None, words: Sequence[str], verb: str) -> str:
 
 def _dialect_of(words: Sequence[str]) -> str | None:
     """The dialect of a line without a recipe that names its model as that dialect does; of several the one that knows
-    most of its switches."""
+    most of its switches, and of those the one with the shortest name, the plainest of its project's scripts."""
     if not words or not words[0].startswith("--") or "--" in words:
         return None
     flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
     best, most = None, 0
-    for name in registry.names("dialects", at_hand=True):
+    for name in sorted(registry.names("dialects", at_hand=True), key=len):
         dialect: Dialect = registry.find("dialects", name).DIALECT
         names_model = any("model.path" in row.to and row.flag in flags for row in dialect.rows)
         count = sum(row.flag in flags for row in dialect.rows)
