@@ -113,9 +113,9 @@ def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
     asked: list[frozenset[str] | None] = []
     plain = Family.load.__func__  # type: ignore[attr-defined]
 
-    def watched(cls: Any, files: Any, only: Any = None) -> Any:
+    def watched(cls: Any, files: Any, only: Any = None, *forms: Any) -> Any:
         asked.append(None if only is None else frozenset(only))
-        return plain(cls, files, only)
+        return plain(cls, files, only, *forms)
 
     monkeypatch.setattr(Family, "load", classmethod(watched))
     assert world.train("run", **settings) == 0
