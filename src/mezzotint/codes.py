@@ -339,6 +339,8 @@ CODES: dict[str, str] = {
     "kind of model. 768 is SD 1.x, 1024 SD 2.x, 768 and 1280 together SDXL.",
     "E1473": "`model.tokens` brings new words, and this family of models reads captions in another way than CLIP, with "
     "no table of words to add to. Families sd and sdxl take new words.",
+    "E1474": "A new word of `model.tokens` is to be trained, and no caption of the data set has it, so that no picture "
+    "would teach it. `data.captions.trigger` and `data.captions.template` put a word into captions.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

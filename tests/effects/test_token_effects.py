@@ -82,6 +82,12 @@ def test_what_does_not_fit_together(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)
 
 
+def test_a_word_that_no_caption_has_ends_the_run_at_its_start(prepare: Prepare) -> None:
+    with pytest.raises(RecipeError, match="no caption has <toy>") as caught:
+        prepare(**WORDS | {"data__captions__prefix": ""})
+    assert caught.value.code == "E1474"
+
+
 def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
     text = f'schema: 1\nmodel:\n  family: latte\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
     recipe = read_text(text).recipe

@@ -39,7 +39,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks.new_words import add_to
+from mezzotint.tasks import new_words as new_words_of_recipe
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
@@ -106,7 +106,8 @@ def open_files(recipe: Recipe) -> ModelFiles:
 def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
     """Lists, checks and indexes the pictures; the first process does the work, the others find it done.
 
-    Raises RecipeError E1020 without data.path; DatasetError for what is wrong with the data, E1110 where it is a cache.
+    Raises RecipeError E1020 without data.path, E1474 for a new word that no caption has; DatasetError for what is wrong
+    with the data, E1110 where it is a cache.
     """
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
@@ -116,6 +117,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
         refuse_cache(recipe, error)
         raise
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
+    new_words_of_recipe.require_in_captions(recipe, catalogue, rows)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
@@ -412,7 +414,7 @@ def what_is_trained(
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
     by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
-    add_to(recipe, files, family)
+    new_words_of_recipe.add_to(recipe, files, family)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.tokens import PART
 from mezzotint.weights.files import new_words
 from mezzotint.weights.model_files import ModelFiles
 
@@ -24,3 +28,17 @@ def add_to(recipe: Recipe, files: ModelFiles, family: ModelFamily) -> None:
         )
     rows = {word: new_words.read(path, family.text_parts) for word, path in settings.files.items()}
     family.add_words(settings.words, settings.vectors, rows)
+
+
+def require_in_captions(recipe: Recipe, catalogue: Catalogue, rows: Iterable[int]) -> None:
+    """Raises RecipeError E1474 for a word that is trained and stands in no caption of these rows. The first caption
+    that has it ends the search."""
+    settings = recipe.model.tokens
+    for word in (*settings.words, *settings.files) if PART in recipe.model.train else ():
+        small = word.lower()
+        if not any(small in text.lower() for row in rows for text in catalogue.captions(int(row))):
+            raise RecipeError(
+                f"model.tokens: no caption has {word}, so that nothing would teach it; write it into captions, or let "
+                f"data.captions.trigger={word} and a data.captions.template do so",
+                code="E1474",
+            )
