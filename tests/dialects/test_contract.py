@@ -33,9 +33,19 @@ def flags(kind: Callable[[Row], Any]) -> list[Any]:
     ]
 
 
+PLAIN = next(one for one in ALL if one.name == "diffusers-sd")
+"""Of which others have rows and cases; what they only repeat is for `make slow`."""
 acting = pytest.mark.parametrize(
-    ("lines", "flag"), [pytest.param(one, flag, id=f"{one.name}-{flag}") for one in ALL for flag in one.acts]
-)
+    ("lines", "flag"),
+    [
+        pytest.param(
+            one, flag, id=f"{one.name}-{flag}",
+            marks=pytest.mark.slow if one is not PLAIN and case is PLAIN.acts.get(flag) else (),
+        )
+        for one in ALL
+        for flag, case in one.acts.items()
+    ],
+)  # fmt: skip
 
 
 @every_dialect

@@ -23,6 +23,7 @@ from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.sd import Family
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch, recompute_blocks
 from mezzotint.runtimes.single import Runtime
@@ -318,9 +319,11 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     torch.set_num_threads(1)
     wanted = Recipe.model_validate(tree)
     torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # what libraries take for themselves
+    runtime, resolved = Runtime(torch.device("cpu"), Launch(), wanted.run), assemble.resolve(wanted, 2)
+    small = with_values(wanted, {"model.path": shipped("tiny-sd")})  # what opening any model imports
+    assemble.open_model(small, assemble.open_files(small), runtime, resolved)
     before = memory_of_this_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    runtime, resolved = Runtime(torch.device("cpu"), Launch(), wanted.run), assemble.resolve(wanted, 2)
     model = assemble.open_model(wanted, assemble.open_files(wanted), runtime, resolved)
     real = {"opened": memory_of_this_process("VmHWM") - before}
     batch = batch_of(torch.zeros(samples, 4, side // 8, side // 8), None)
