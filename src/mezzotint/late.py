@@ -89,8 +89,9 @@ class _Finder:
         present = sys.modules.get(name)  # the package may have imported it itself
         if present is None:
             return None
-        present.__spec__ = ModuleSpec(name, _Present(present))  # type: ignore[arg-type]  # it loads; abc takes 15 ms
-        return present.__spec__
+        spec = ModuleSpec(name, _Present(present))  # type: ignore[arg-type]  # it loads; abc takes 15 ms
+        vars(present)["__spec__"] = spec  # torch's modules of settings take no other attributes by setting
+        return spec
 
 
 class _Present:
@@ -103,7 +104,7 @@ class _Present:
         return self._module
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
+        vars(module)["__spec__"] = self._spec
 
 
 class _Later(SourceFileLoader):
