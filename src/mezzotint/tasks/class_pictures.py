@@ -28,6 +28,7 @@ from mezzotint.sampling import pictures
 from mezzotint.sampling.sample import Request, Sampling, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit
+from mezzotint.tasks.new_words import add_to
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 
@@ -98,7 +99,9 @@ def draw(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> None:
 
 def _drawn(recipe: Recipe, device: torch.device, blocks: Sequence[int]) -> Iterator[tuple[int, bytes]]:
     """The numbers of some blocks with their PNG files."""
-    family = family_class(recipe).load(open_files(recipe))
+    files = open_files(recipe)
+    family = family_class(recipe).load(files)
+    add_to(recipe, files, family)
     refuse_unfit(recipe, family.grid)
     precision, settings = Precision.of(recipe.run), recipe.sample
     for part, module in family.parts().items():

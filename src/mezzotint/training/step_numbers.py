@@ -75,8 +75,8 @@ class StepSums:
         """Adds what each group has of a micro-batch's loss."""
         if batch.is_class is None:
             return
-        weight = batch.weight.to(loss.weight.device)
-        is_class = batch.is_class.to(weight.device)
+        weight = batch.weight.to(loss.weight.device, non_blocking=True)
+        is_class = batch.is_class.to(weight.device, non_blocking=True)
         both = torch.stack([(loss.per_sample * loss.weight).detach(), weight])
         self.groups += torch.stack([both * ~is_class, both * is_class]).sum(dim=2).flatten()
 

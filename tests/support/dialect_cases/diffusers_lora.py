@@ -6,7 +6,7 @@ from typing import Any
 
 from foreign_lines import Lines, without
 
-from dialect_cases import diffusers_sd
+from dialect_cases import diffusers_sd, diffusers_sdxl
 
 BAREST = diffusers_sd.BAREST
 _GONE = ("non_ema_revision", "validation_prompts", "input_perturbation", "tracker_project_name", "use_ema")
@@ -26,17 +26,7 @@ EXPECTED: dict[str, Any] = without(diffusers_sd.EXPECTED, *_EMA) | {
 
 ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "rank": (["--rank=16"], {"model.adapter.rank": 16}),
-    "validation_prompt": (
-        ["--validation_prompt=a cat"], {"sample.prompts": ["a cat"] * 4, "run.preview.every": "1 epochs"},
-    ),
-    "num_validation_images": (
-        ["--validation_prompt=a cat", "--num_validation_images=2"],
-        {"sample.prompts": ["a cat"] * 2, "run.preview.every": "1 epochs"},
-    ),
-    "validation_epochs": (
-        ["--validation_prompt=a cat", "--validation_epochs=3", "--num_validation_images=1"],
-        {"sample.prompts": ["a cat"], "run.preview.every": "3 epochs"},
-    ),
+    **{flag: diffusers_sdxl.ACTS[flag] for flag in ("validation_prompt", "num_validation_images", "validation_epochs")},
 }  # fmt: skip
 
 IMPOSSIBLE = (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
@@ -54,7 +55,7 @@ class LatentLayout:
 Layout = TypeVar("Layout", LatentLayout, TextLayout)
 
 
-class _Entries(Generic[Layout]):
+class _Entries(ABC, Generic[Layout]):
     """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: what the
     numbers depend on besides sample and settings of a visit."""
 
@@ -66,9 +67,9 @@ class _Entries(Generic[Layout]):
         self._layout_type: type[Layout] = layout_type
 
     @property
+    @abstractmethod
     def stores(self) -> tuple[Store, ...]:
         """The stores that were opened so far."""
-        raise NotImplementedError
 
     def refresh(self) -> None:
         """Looks for what other processes have made since."""

@@ -60,7 +60,7 @@ class StableFamily(ModelFamily):
         encoders = [part for part in self.text_parts if part in self._parts]
         known = {part: self._part(part).get_input_embeddings().weight.detach() for part in encoders}
         for word, own in rows.items():
-            require_fitting(word, {part: tuple(one.shape) for part, one in own.items()}, known)
+            _require_fitting(word, {part: tuple(one.shape) for part, one in own.items()}, known)
         counts = dict.fromkeys(words, vectors) | {word: len(next(iter(own.values()))) for word, own in rows.items()}
         begun: dict[str, list[Tensor]] = {part: [] for part in encoders}
         for part, table in known.items():
@@ -201,7 +201,7 @@ class StableFamily(ModelFamily):
         return Replaced(files.spec.networks[part], state, files.configs[part])
 
 
-def require_fitting(word: str, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Tensor]) -> None:
+def _require_fitting(word: str, shapes: Mapping[str, tuple[int, ...]], known: Mapping[str, Tensor]) -> None:
     """Raises WeightsError E1472 where a word's rows are for other text encoders than these. known: token tables by
     encoder."""
     if shapes.keys() != known.keys() or any(shapes[part][1] != table.shape[1] for part, table in known.items()):
