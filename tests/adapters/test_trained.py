@@ -1,0 +1,107 @@
+"""The adapter that a run trains: its layers and ranks, its names, and what is written of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from mezzotint.adapters.trained import START, TrainedAdapter
+from mezzotint.errors import WeightsError
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.folder.model_folder import shipped
+from mezzotint.weights.model_files import ModelFiles
+
+BOTH = ("denoiser", "text_encoder")
+
+
+@pytest.fixture(autouse=True)
+def _with_peft() -> None:
+    pytest.importorskip("peft")
+
+
+@pytest.fixture(scope="module")
+def model_files() -> ModelFiles:
+    return Family.files.of(ModelSettings(path=shipped("tiny-sd"), weights="random"))
+
+
+def adapter(model_files: ModelFiles, train: tuple[str, ...] = ("denoiser",), **settings: Any) -> TrainedAdapter:
+    words = {"kind": "lora", "rank": 2} | settings
+    return TrainedAdapter.of(ModelSettings(path=shipped("tiny-sd"), train=train, adapter=words), model_files)  # type: ignore[arg-type]
+
+
+def parts_of(model_files: ModelFiles) -> dict[str, nn.Module]:
+    return {part: module.requires_grad_(False) for part, module in Family.load(model_files).parts().items()}
+
+
+def test_a_word_with_a_part_before_a_slash_is_about_that_part_alone(model_files: ModelFiles) -> None:
+    made = adapter(model_files, BOTH, targets=["denoiser/*.to_q", "text_encoder/*.q_proj"])
+    assert {path.rpartition(".")[2] for path in made.shapes["denoiser"].layers} == {"to_q"}
+    assert {path.rpartition(".")[2] for path in made.shapes["text_encoder"].layers} == {"q_proj"}
+    wider = adapter(model_files, targets=["*.to_q", "*.conv1"])
+    assert {path.rpartition(".")[2] for path in wider.shapes["denoiser"].layers} == {"to_q", "conv1"}
+
+
+@pytest.mark.parametrize(
+    ("targets", "sentence"), [(["*nowhere*"], "nowhere"), (["denoiser/attention"], "takes no layer of text_encoder")]
+)
+def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: list[str], sentence: str) -> None:
+    with pytest.raises(WeightsError, match=sentence) as caught:
+        adapter(model_files, BOTH, targets=targets)
+    assert caught.value.code == "E1437"
+
+
+def test_the_last_pattern_that_fits_decides_rank_and_alpha(model_files: ModelFiles) -> None:
+    patterns = {"*attn1*": 8, "denoiser/mid_block*": 3}
+    made = adapter(model_files, rank_pattern=patterns, alpha_pattern={"*attn2*": 0.5})
+    ranks, alphas = made.shapes["denoiser"].ranks, made.shapes["denoiser"].alphas
+    for path in made.shapes["denoiser"].layers:
+        rank = 3 if path.startswith("mid_block") else 8 if "attn1" in path else None
+        assert (ranks.get(path), alphas.get(path)) == (rank, 0.5 if "attn2" in path else None)
+    assert str(made) == "lora of ranks 2 to 8"
+    assert str(adapter(model_files)) == "lora of rank 2"
+
+
+def test_parameters_are_called_as_in_checkpoints_and_counted(model_files: ModelFiles) -> None:
+    made = adapter(model_files, BOTH)
+    parameters = made.put_on(parts_of(model_files))
+    assert {name.partition("/")[0] for name in parameters} == set(BOTH)
+    assert all(name.endswith(("lora_down.weight", "lora_up.weight")) for name in parameters)
+    assert sum(made.numbers.values()) == sum(p.numel() for p in parameters.values())
+    written = made.as_file({name: p.detach() for name, p in parameters.items()})
+    assert set(written.components) == {"unet", "text_encoder"}
+    assert len(parameters) == 2 * len(written.modules)
+
+
+def test_a_change_that_is_too_long_is_scaled_back_and_others_stay(model_files: ModelFiles) -> None:
+    made = adapter(model_files, targets=["*mid_block*.to_q", "*mid_block*.to_k"], max_norm=1.5)
+    weights = {name: p.detach() for name, p in made.put_on(parts_of(model_files)).items()}
+    draw = torch.Generator().manual_seed(0)
+    for name, tensor in weights.items():
+        tensor.normal_(std=5.0 if "to_q" in name else 0.01, generator=draw)
+    before = {name: tensor.clone() for name, tensor in weights.items()}
+    made.shorten(weights)
+    for layer, module in made.modules(weights).items():
+        norm = float(module.difference(made.names.weights[layer]).norm())
+        assert norm == pytest.approx(1.5, rel=1e-5) if "to_q" in layer.path else norm < 1.5
+    assert all(torch.equal(weights[name], before[name]) for name in weights if "to_k" in name)
+
+
+def test_pissa_begins_without_effect_and_is_written_as_a_change_of_the_models_own_weights(
+    model_files: ModelFiles,
+) -> None:
+    made, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files)
+    own = {name.removesuffix(".weight"): t.clone() for name, t in parts["denoiser"].state_dict().items()}
+    weights = {name: p.detach().clone() for name, p in made.put_on(parts).items()}
+    kept = made.tensors()
+    assert {name.removeprefix(START) for name in kept} == weights.keys()
+    for layer, module in made.as_file(weights).modules.items():
+        change = module.difference(made.names.weights[layer])
+        assert module.rank == 4, "twice the rank: after and before"
+        assert float(change.abs().max()) < 1e-6 * float(own[layer.path].abs().max())
+        weights[f"denoiser/{layer.path}.lora_up.weight"] *= 2
+    moved = next(iter(made.as_file(weights).modules.values()))
+    assert float(moved.difference(tuple(own[layer.path].shape)).norm()) > 0.1

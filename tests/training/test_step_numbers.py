@@ -1,0 +1,66 @@
+"""A step's sums on the device, and its report."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.stages import StepBatches, StepReport
+from mezzotint.training.step_numbers import Pending, StepSums, not_made
+
+CPU = torch.device("cpu")
+
+
+def test_numbers_are_told_apart_by_their_places() -> None:
+    numbers = torch.tensor([0.5, 2.0, 0.0, 1.0, 8.0, 3.0, 2.0, 1.0, 4.0, 10.0, 20.0, 0.25, 0.75])
+    report = Pending(StepReport(step=3, keys=("a", "b")), numbers).resolve(99)
+    assert (report.loss, report.norm, report.applied, report.overflow) == (0.5, 2.0, True, False)
+    assert report.group_losses == {"instance": 1.5, "class": 0.25}
+    assert (report.timesteps, report.losses) == ((10.0, 20.0), (0.25, 0.75))
+    assert (report.memory_bytes, report.loss_scale, report.step) == (99, 8.0, 3)
+
+
+@pytest.mark.parametrize(
+    ("found_inf", "finite", "scale", "applied", "overflow"),
+    [
+        (0.0, 1.0, 8.0, True, False),
+        (1.0, 1.0, 8.0, False, True),
+        (1.0, 0.0, 8.0, False, False),
+        (1.0, 1.0, 1.0, False, False),
+    ],
+    ids=["moved", "too large for fp16", "a loss that is no number", "nothing left to scale down"],
+)
+def test_an_overflow_is_told_from_a_spoilt_step(
+    found_inf: float, finite: float, scale: float, applied: bool, overflow: bool
+) -> None:
+    report = Pending(StepReport(step=0), torch.tensor([1.0, 1.0, found_inf, finite, scale])).resolve(0)
+    assert (report.applied, report.overflow, report.group_losses) == (applied, overflow, {})
+
+
+def test_a_group_that_no_sample_is_of_has_no_loss() -> None:
+    numbers = torch.tensor([0.5, 2.0, 0.0, 1.0, 8.0, 3.0, 2.0, 0.0, 0.0])
+    assert Pending(StepReport(step=0), numbers).resolve(0).group_losses == {"instance": 1.5}
+
+
+def test_each_group_has_its_share_of_the_loss_and_its_samples_weights() -> None:
+    sums = StepSums.of(StepBatches(0, 0, 4, [], has_classes=True), CPU)
+    per_sample, weight = torch.tensor([1.0, 2.0, 4.0, 8.0]), torch.tensor([1.0, 1.0, 0.5, 0.5])
+    batch: Any = SimpleNamespace(weight=weight, is_class=torch.tensor([False, True, False, True]))
+    loss: Any = SimpleNamespace(per_sample=per_sample, weight=weight)
+    for _ in range(2):
+        sums.add_groups(loss, batch)
+    assert sums.groups.tolist() == [6.0, 3.0, 12.0, 3.0]
+    sums.add_groups(loss, SimpleNamespace(weight=weight, is_class=None))  # type: ignore[arg-type]
+    assert sums.groups.tolist() == [6.0, 3.0, 12.0, 3.0]
+
+
+@pytest.mark.parametrize("has_classes", [False, True])
+def test_a_step_given_up_is_as_long_and_no_number(has_classes: bool) -> None:
+    batches = StepBatches(0, 0, 4, [], has_classes=has_classes)
+    sums, given_up = StepSums.of(batches, CPU), not_made(batches, CPU)
+    assert len(given_up) == len(sums.total) + len(sums.groups) == (5 if has_classes else 1)
+    assert all(math.isnan(x) for x in given_up.tolist())
