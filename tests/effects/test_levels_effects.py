@@ -164,8 +164,8 @@ def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., D
         "none": draw(),
         "cut": draw("sample.thresholding.ratio=0.9"),
         "tighter": draw("sample.thresholding.ratio=0.1"),
-        "wide": draw("sample.thresholding.ratio=0.9", "sample.thresholding.max=3"),
-        "wide, tighter": draw("sample.thresholding.ratio=0.1", "sample.thresholding.max=3"),
+        "wide": draw("sample.thresholding.ratio=0.99", "sample.thresholding.max=3"),
+        "wide, tighter": draw("sample.thresholding.ratio=0.9", "sample.thresholding.max=3"),
     }
     pixels = {name: drawn.pixels.tobytes() for name, drawn in ways.items()}
     assert pixels["cut"] == pixels["tighter"], "with a largest bound of 1 the share does not matter"
