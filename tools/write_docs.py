@@ -14,7 +14,7 @@ from pathlib import Path
 from mezzotint import errors
 from mezzotint.dialects import everydream2, mindone_sdxl, open_sora_plan
 from mezzotint.dialects.base import Dialect, Row
-from mezzotint.dialects.diffusers import dreambooth, dreambooth_lora, lora, lora_sdxl, sd, sdxl
+from mezzotint.dialects.diffusers import dreambooth, dreambooth_lora, dreambooth_lora_sdxl, lora, lora_sdxl, sd, sdxl
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
@@ -134,6 +134,7 @@ def option_pages() -> dict[Path, str]:
     dialects = {
         "diffusers-dreambooth": dreambooth.DIALECT,
         "diffusers-dreambooth-lora": dreambooth_lora.DIALECT,
+        "diffusers-dreambooth-lora-sdxl": dreambooth_lora_sdxl.DIALECT,
         "diffusers-lora": lora.DIALECT,
         "diffusers-lora-sdxl": lora_sdxl.DIALECT,
         "diffusers-sd": sd.DIALECT,

@@ -15,7 +15,7 @@ from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
 _UNSUPPORTED = {
-    "SDXL by DreamBooth, which is not supported yet": "dreambooth_lora_sdxl dreambooth_sdxl",
+    "SDXL by DreamBooth in whole, which is not supported; train_dreambooth_lora_sdxl.py is": "dreambooth_sdxl",
     "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
     "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
     "without captions, which is not supported": "unconditional",
@@ -35,6 +35,7 @@ _DIALECTS = {
     "train_text_to_image_lora_sdxl.py": ("LoRA of SDXL", "diffusers-lora-sdxl"),
     "train_dreambooth.py": ("a subject by DreamBooth", "diffusers-dreambooth"),
     "train_dreambooth_lora.py": ("a subject by DreamBooth, as a LoRA", "diffusers-dreambooth-lora"),
+    "train_dreambooth_lora_sdxl.py": ("a subject by DreamBooth, as a LoRA of SDXL", "diffusers-dreambooth-lora-sdxl"),
 }
 """Scripts that a dialect speaks for: what they train, and its name."""
 
