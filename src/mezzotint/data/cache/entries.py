@@ -131,7 +131,7 @@ class LatentCache(_Entries[LatentLayout]):
         self.content = settings.cache.content
         chosen = format_of(settings.format)
         self.is_imported = chosen.is_encoded
-        self.is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
+        self.is_drawn = chosen.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
         self.is_drawn |= settings.has_clips and settings.clips.begin != "first"
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported

@@ -29,6 +29,7 @@ from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.tags import prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
+from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.clips import ClipsSettings
@@ -142,6 +143,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         depends_on += ("template", captions.trigger, captions.template)
     if settings.mask.source == "files":
         depends_on += ("masks", *(source.masks.listing.digest().hex() for source in sources if source.masks))
+    if captions.wildcards:
+        depends_on += ("wildcards",)  # of which one is counted
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if settings.verify != "start":
@@ -314,7 +317,7 @@ def _assembled(
     if settings.mask.source == "files":
         sizes = np.stack([table["width"], table["height"]], axis=1)
         table |= _masking.looked_at(gathered.overrides.masks(rows), sizes, settings.max_pixels, workers)
-    is_empty, is_long = _caption_lengths(captions)
+    is_empty, is_long = _caption_lengths(captions, Changes.of(settings.captions))
     about = {
         "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
@@ -361,8 +364,9 @@ def _is_small(gathered: _Gathered, facts: NDArray[Any], settings: DataSettings) 
     return np.asarray((facts["width"] < width) | (facts["height"] < height))
 
 
-def _caption_lengths(captions: Texts) -> tuple[int, int]:
-    words = np.fromiter((len(captions[i].split()) for i in range(len(captions))), np.int64, len(captions))
+def _caption_lengths(captions: Texts, changes: Changes) -> tuple[int, int]:
+    texts = (unchanged(captions[i], changes) for i in range(len(captions)))
+    words = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 
 

@@ -250,9 +250,11 @@ class DataSettings(Section):
     buckets: BucketSettings = BucketSettings()
     """Which sizes batches may have."""
 
-    crop: Annotated[Literal["center", "random", "triangular"], ALLOW] = "center"
+    crop: Annotated[Literal["center", "random", "triangular", "stretch"], ALLOW] = "center"
     """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit, `random` anywhere,
-    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does."""
+    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does.
+    `stretch` cuts nothing and squeezes the whole picture into its bucket, whatever its shape, as diffusers' scripts of
+    textual inversion do."""
 
     jitter: Annotated[Share, ALLOW] = 0.02
     """With `crop=triangular`, at most this share of a picture's shorter side is cut from each of its four edges, drawn
