@@ -14,7 +14,17 @@ from pathlib import Path
 from mezzotint import errors
 from mezzotint.dialects import everydream2, mindone_sdxl, open_sora_plan
 from mezzotint.dialects.base import Dialect, Row
-from mezzotint.dialects.diffusers import dreambooth, dreambooth_lora, lora, lora_sdxl, sd, sdxl
+from mezzotint.dialects.diffusers import (
+    dreambooth,
+    dreambooth_lora,
+    dreambooth_lora_sdxl,
+    lora,
+    lora_sdxl,
+    sd,
+    sdxl,
+    textual_inversion,
+    textual_inversion_sdxl,
+)
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
@@ -134,10 +144,13 @@ def option_pages() -> dict[Path, str]:
     dialects = {
         "diffusers-dreambooth": dreambooth.DIALECT,
         "diffusers-dreambooth-lora": dreambooth_lora.DIALECT,
+        "diffusers-dreambooth-lora-sdxl": dreambooth_lora_sdxl.DIALECT,
         "diffusers-lora": lora.DIALECT,
         "diffusers-lora-sdxl": lora_sdxl.DIALECT,
         "diffusers-sd": sd.DIALECT,
         "diffusers-sdxl": sdxl.DIALECT,
+        "diffusers-textual-inversion": textual_inversion.DIALECT,
+        "diffusers-textual-inversion-sdxl": textual_inversion_sdxl.DIALECT,
         "everydream2": everydream2.DIALECT,
         "mindone-sdxl": mindone_sdxl.DIALECT,
         "open-sora-plan": open_sora_plan.DIALECT,

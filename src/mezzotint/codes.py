@@ -341,6 +341,11 @@ CODES: dict[str, str] = {
     "no table of words to add to. Families sd and sdxl take new words.",
     "E1474": "A new word of `model.tokens` is to be trained, and no caption of the data set has it, so that no picture "
     "would teach it. `data.captions.trigger` and `data.captions.template` put a word into captions.",
+    "E1475": "`data.mask` asks for masks, and no picture has one: with `source=alpha` none is transparent anywhere, "
+    "with `source=files` none has NAME-masklabel.png beside it, or a file of its name in `data.mask.path`.",
+    "E1476": "A mask is not as large as its picture is shown, after its EXIF entry has turned it. A mask of another "
+    "size could be stretched only by guessing where it belongs.",
+    "E1477": "A mask file cannot be read, or a picture has two of them. Taken away, its picture counts whole.",
     "E1500": "The run folder or a checkpoint in it cannot be continued. Nothing was changed.",
     "E1501": "A file of the checkpoint is missing, has another size, or its SHA-256 is not the manifest's. Nothing "
     "was loaded from it. `run.resume=auto` takes the newest checkpoint that is whole.",

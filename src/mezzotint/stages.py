@@ -118,7 +118,8 @@ class Batch:
     (B, C, …; scaled) is present. posterior_keys: (B,) int64, address of the posterior's draw. text: cached embeddings,
     or None. original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. weight: (B,) float32.
     dropped: (B,) bool, samples whose text embedding is to be zeros; None is none. is_class: (B,) bool, class pictures
-    (`data.prior`); None where the run has none.
+    (`data.prior`); None where the run has none. mask: which parts count (`data.mask`), uint8 (B, H, W) of pixels, or
+    float32 (B, h, w) in [0, 1] as a cache keeps them; None where the run has no masks.
     is_filler: one sample of weight 0 that is another process's, for a process that has none where all have to compute
     together; it counts nowhere.
 
@@ -143,6 +144,7 @@ class Batch:
     is_filler: bool = False
     dropped: Tensor | None = None
     is_class: Tensor | None = None
+    mask: Tensor | None = None
 
     @property
     def size(self) -> int:

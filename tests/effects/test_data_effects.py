@@ -164,6 +164,10 @@ def test_crop_is_the_middle_or_drawn_at_each_visit(feed: Make, noisy: Make, tmp_
     assert len(seen) > 5
     for left, pixels in seen.items():
         torch.testing.assert_close(pixels, whole[:, :, left : left + 32])
+    [squeezed] = feed(folder, crop="stretch", buckets__shape="square").batches()
+    resized = np.asarray(Image.open(folder / "000.png").resize((32, 32), Image.Resampling.LANCZOS))
+    torch.testing.assert_close(squeezed.pixels[0], torch.from_numpy(resized.transpose(2, 0, 1).copy()) / 127.5 - 1)
+    assert squeezed.crop_top_left.tolist() == [[0, 0]]
 
 
 # breaks if the share were another one, or a flipped picture not mirrored

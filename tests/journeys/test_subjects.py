@@ -1,10 +1,11 @@
-"""Runs with class pictures: killed and gone on, and in two processes."""
+"""Runs with class pictures and masks: killed and gone on, and in two processes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from PIL import Image
 from runs import assert_alike, logged, tensors_of
 
 from mezzotint import outside
@@ -13,15 +14,22 @@ TAGS = ("loss", "loss/instance", "loss/class")
 
 
 def settings_of(world: Any) -> dict[str, Any]:
+    masks = world.root / "masks"
+    masks.mkdir()
+    for path in sorted(world.pictures.glob("*.png"))[::2]:
+        mask = Image.new("L", Image.open(path).size, 30)
+        mask.paste(240, (0, 0, mask.width // 2, mask.height))
+        mask.save(masks / path.name)
     return {
         "data__prior__path": world.pictures, "data__prior__weight": 0.5, "run__steps": 6, "run__save__every": 2,
+        "data__mask__source": "files", "data__mask__path": masks, "data__mask__background": 0.1,
         "data__batch_size": 4, "optim__accumulation": 2, "data__cache__latents": True, "data__cache__text": True,
     }  # fmt: skip
 
 
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_class_pictures_in_two_processes_and_after_a_kill(shared_world: Any) -> None:
+def test_class_pictures_and_masks_in_two_processes_and_after_a_kill(shared_world: Any) -> None:
     world, settings = shared_world, settings_of(shared_world)
     assert world.wait(world.fork("prior", **settings)) == 0, world.out("prior")
     whole = world.root / "prior"

@@ -26,6 +26,7 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline, plan_columns
+from mezzotint.diffusion.masking import LossMask
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
@@ -39,7 +40,8 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks import new_words as new_words_of_recipe
+from mezzotint.tasks import masks
+from mezzotint.tasks import new_words as words_of_recipe
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
@@ -107,7 +109,7 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     """Lists, checks and indexes the pictures; the first process does the work, the others find it done.
 
     Raises RecipeError E1020 without data.path, E1474 for a new word that no caption has; DatasetError for what is wrong
-    with the data, E1110 where it is a cache.
+    with the data, E1110 where it is a cache, E1475 without masks.
     """
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
@@ -116,8 +118,9 @@ def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int]
     except DatasetError as error:
         refuse_cache(recipe, error)
         raise
+    masks.require(catalogue, recipe.data)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
-    new_words_of_recipe.require_in_captions(recipe, catalogue, rows)
+    words_of_recipe.require_in_captions(recipe, catalogue, rows)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
@@ -153,7 +156,7 @@ def _indexed(
 def _held_set(
     recipe: Recipe, name: str, path: Path, runtime: Runtime, progress: Callable[[int, int], None] | None
 ) -> HeldSet:
-    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,), "prior": PriorSettings()})
+    settings = with_values(recipe.data, {"path": (path,), "repeats": (1.0,), "prior": PriorSettings(), "mask.path": ()})
     try:
         catalogue = _indexed(recipe, settings, runtime, progress)
     except DatasetError as error:
@@ -222,12 +225,11 @@ def _within(recipe: Recipe, timeline: Timeline) -> int:
 def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dict[str, str]:
     """The fingerprints of the parts that stay as they are, in whole, as beside an adapter, or, with `model.freeze` and
     `model.last_layers`, perhaps in part; and of the file that an adapter begins with."""
-    words = recipe.model.tokens.files
     in_part = recipe.model.freeze or recipe.model.last_layers is not None or recipe.model.has_adapter
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
     begun = recipe.model.adapter.path
     own = {} if begun is None else {"adapter": fingerprint.of_file(adapter_files.file_at(begun))}
-    own |= {f"word {word}": new_words.fingerprint_of(path) for word, path in words.items()}
+    own |= {f"word {word}": new_words.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()}
     return {part: files.fingerprint(part) for part in sorted(frozen)} | own
 
 
@@ -398,6 +400,7 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         recomputed_blocks=recomputed,
         compiled_blocks=compiled,
         adapter=adapter,
+        loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
     )
 
 
@@ -414,7 +417,7 @@ def what_is_trained(
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
     by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
-    new_words_of_recipe.add_to(recipe, files, family)
+    words_of_recipe.add_to(recipe, files, family)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:

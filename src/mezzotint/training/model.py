@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from mezzotint.adapters.trained import TrainedAdapter
+from mezzotint.diffusion.masking import LossMask
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.optim import OptimSettings
@@ -38,6 +39,7 @@ class TrainableModel:
     recomputed_blocks: int = 0
     compiled_blocks: int = 0
     adapter: TrainedAdapter | None = None
+    loss_mask: LossMask = field(default_factory=LossMask)
 
     @property
     def trains_text(self) -> bool:

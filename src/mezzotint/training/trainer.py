@@ -247,7 +247,9 @@ class Trainer:
             noised = self.model.objective.noise(x_0, drawn)
             predicted = self.model.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)
-        loss = self.model.objective.loss(predicted, noised, weight, condition.masks.get("latents"))
+        counting = self.model.loss_mask.weights(batch.mask, x_0)
+        counting = condition.masks.get("latents") if counting is None else counting
+        loss = self.model.objective.loss(predicted, noised, weight, counting)
         return loss, self.model.objective.timestep(noised)
 
     def _frozen_text(self, batch: Batch) -> TextEmbedding | None:

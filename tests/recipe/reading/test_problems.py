@@ -90,7 +90,7 @@ def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
             "data: {crop: centre}",
             "data.crop",
             "E1007",
-            "one of center, random, triangular, got 'centre'",
+            "one of center, random, triangular, stretch, got 'centre'",
             "did you mean center?",
         ),
         ("schema: 2", "schema", "E1007", "must be 1, got 2", LATER),

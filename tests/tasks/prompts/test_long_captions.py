@@ -11,6 +11,7 @@ from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.recipe.reading.read import read
+from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.tasks.prompts import long_captions
 
 
@@ -32,7 +33,7 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
         (root / f"{number:02d}.txt").write_text("word " * (100 if number % 2 else 20 if number % 4 else 5))
     recipe = read("mini", [f"data.path={root}"]).recipe
     catalogue = build(recipe.data, tmp_path / "index", workers=1)
-    lost = long_captions.lost_words(cast(Any, Family()), catalogue)
+    lost = long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings())
     assert lost is not None
     assert seen == [2, 10], "one look for the room, and no caption that is sure to fit"
     assert lost.long == 45

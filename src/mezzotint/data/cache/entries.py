@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -28,6 +29,7 @@ from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.media import clip_files
+from mezzotint.data.media.colour import Conversion
 from mezzotint.data.media.decoding import PREPROCESSING
 from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import Changes, DrawnCaptions
@@ -129,7 +131,7 @@ class LatentCache(_Entries[LatentLayout]):
         self.content = settings.cache.content
         chosen = format_of(settings.format)
         self.is_imported = chosen.is_encoded
-        self.is_drawn = chosen.own_flips or settings.crop != "center" or 0.0 < settings.flip < 1.0
+        self.is_drawn = chosen.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
         self.is_drawn |= settings.has_clips and settings.clips.begin != "first"
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
@@ -137,11 +139,12 @@ class LatentCache(_Entries[LatentLayout]):
         self._settings = settings
         self._seed = seed
         self._stores: dict[tuple[Size, bool], Store] = {}
+        self._masks: dict[Size, Store] = {}
         self.refresh()
 
     @property
     def stores(self) -> tuple[Store, ...]:
-        return tuple(self._stores.values())
+        return (*self._stores.values(), *self._masks.values())
 
     def cached_view(self, visit: Visit) -> int:
         """The view that a visit takes, in [0, views)."""
@@ -233,13 +236,61 @@ class LatentCache(_Entries[LatentLayout]):
         store = self.store(bucket, is_still=is_still)
         if store is None:
             raise lost(names, self.folder)
+        return _fetched(store, addresses, names, self.folder)
+
+    def mask_store(self, bucket: Size) -> Store | None:
+        """Masks of a bucket's size as float32 in [0, 1], (1, h, w); None before `define`."""
+        if self.layout is None:
+            return None
+        if bucket not in self._masks:
+            latent = latent_size(bucket, self.layout.pixels, 1)
+            self._masks[bucket] = Store(self.folder / "masks", shape=(1, latent.height, latent.width), dtype="fp32")
+        return self._masks[bucket]
+
+    def mask_address(self, catalogue: Catalogue, row: int, placed: Placement) -> bytes:
+        """The address of a row's mask in a placement; of a row that `has_mask`."""
+        digests = catalogue.overrides.mask_digest
+        own = catalogue.overrides.mask_of(row) is not None
+        digest = digests[row] if own and digests is not None else catalogue.digest[row]
+        numbers = (
+            placed.bucket.width, placed.bucket.height, placed.resized.width, placed.resized.height,
+            *placed.crop_top_left, int(placed.flipped),
+        )  # fmt: skip
+        kind = "file" if own else "alpha"
+        text = f"mask {PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{','.join(map(str, numbers))}"
+        return hashlib.sha256(text.encode("ascii")).digest()
+
+    def read_masks(
+        self, catalogue: Catalogue, rows: Sequence[int], placed: Sequence[Placement], names: Sequence[str]
+    ) -> Tensor:  # fmt: skip
+        """Masks (B, h, w) of some rows in placements of one bucket, ones where a row has none. Raises as `read`."""
+        store = self.mask_store(placed[0].bucket)
+        if store is None:
+            raise lost(names, self.folder)
+        masks = torch.ones((len(rows), *store.shape[1:]))
+        own = [i for i, row in enumerate(rows) if has_mask(catalogue, row, self._settings)]
+        if own:
+            addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in own]
+            masks[own] = _fetched(store, addresses, [names[i] for i in own], self.folder)[:, 0]
+        return masks
+
+
+def has_mask(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
+    """Whether a row's picture has a mask, by `data.mask.source`: a file, or pixels that are not opaque."""
+    if settings.mask.source == "alpha":
+        return bool(int(catalogue.conversions[row]) & Conversion.ALPHA)
+    return settings.mask.is_on and catalogue.overrides.mask_of(row) is not None
+
+
+def _fetched(store: Store, addresses: Sequence[bytes], names: Sequence[str], folder: Path) -> Tensor:
+    """Rows of a store. Raises CacheError E1303 for an entry that is absent or damaged."""
+    rows = store.fetch(addresses)
+    if isinstance(rows, np.ndarray):
+        store.refresh()  # another process may have made it since
         rows = store.fetch(addresses)
-        if isinstance(rows, np.ndarray):
-            store.refresh()  # another process may have made it since
-            rows = store.fetch(addresses)
-        if isinstance(rows, np.ndarray):
-            raise lost([names[i] for i in rows.tolist()], self.folder)
-        return rows
+    if isinstance(rows, np.ndarray):
+        raise lost([names[i] for i in rows.tolist()], folder)
+    return rows
 
 
 def as_still(placed: Placement) -> Placement:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets, clip_buckets
-from mezzotint.data.catalogue import _probing
-from mezzotint.data.files import caption_cleaning, columns, overrides
+from mezzotint.data.catalogue import _masking, _probing
+from mezzotint.data.files import caption_cleaning, columns, masks, overrides
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
 from mezzotint.data.files.overrides import OverridesBuilder
@@ -29,6 +29,7 @@ from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.tags import prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
+from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.clips import ClipsSettings
@@ -66,6 +67,14 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
         listings += [chosen.files_at(path, settings) for path in settings.prior.path]
     except DatasetError as error:
         raise DatasetError(f"data.prior.path: {error.message}", code=error.code) from error
+    of_masks: list[masks.Masks | None] = [None] * len(listings)
+    if settings.mask.source == "files":
+        folders = [*_each(settings.mask.path, own), *[None] * (len(paths) - own)]
+        split = [
+            masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES)
+            for listing, folder in zip(listings, folders, strict=True)
+        ]
+        listings, of_masks = [listing for listing, _ in split], [its_masks for _, its_masks in split]
     return tuple(
         Source(
             listing.root,
@@ -76,9 +85,15 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
             is_prior=number >= own,
             template=_template(settings, number),
             trigger=_of_folder(settings.captions.trigger, settings, number),
+            masks=its_masks,
         )
-        for number, (listing, times) in enumerate(zip(listings, repeats, strict=True))
+        for number, (listing, times, its_masks) in enumerate(zip(listings, repeats, of_masks, strict=True))
     )
+
+
+def _each(folders: Sequence[Path], num: int) -> list[Path | None]:
+    """One folder for each of `data.path`, of one for all, one for each, or none."""
+    return [*folders] if len(folders) > 1 else [folders[0] if folders else None] * num
 
 
 def _of_folder(texts: Sequence[str], settings: DataSettings, number: int) -> str:
@@ -126,6 +141,10 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         depends_on += (f"class pictures behind {len(settings.path)} folders", settings.prior.class_prompt)
     if captions.trigger or captions.template:
         depends_on += ("template", captions.trigger, captions.template)
+    if settings.mask.source == "files":
+        depends_on += ("masks", *(source.masks.listing.digest().hex() for source in sources if source.masks))
+    if captions.wildcards:
+        depends_on += ("wildcards",)  # of which one is counted
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
     if settings.verify != "start":
@@ -165,7 +184,8 @@ def make(
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures, texts=texts)):
-            gathered.add(_as_shown(item, source), source.root, number)
+            gathered.add(_masked(_as_shown(item, source), source), source.root, number)
+    gathered.notes += _masking.without_pictures(sources)
     pictures.sync()
     texts.write()
     looked = _probing.Looked.at(gathered.path.texts())
@@ -179,7 +199,7 @@ def make(
         progress=progress,
         look_at=decoding.probe if settings.verify == "start" else decoding.glance,
     )
-    table, about = _assembled(gathered, looked, settings)
+    table, about = _assembled(gathered, looked, settings, workers)
     if settings.verify != "start":
         about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
@@ -208,6 +228,14 @@ def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skippe
     elif settings.prefix:
         item = prefixed(item, settings.prefix)
     return caption_cleaning.cleaned(item) if settings.clean else item
+
+
+def _masked(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
+    """A sample with its mask, where it has one."""
+    if not isinstance(item, Sample) or source.masks is None:
+        return item
+    mask = source.masks.of(os.path.relpath(item.media, source.root))
+    return item if mask is None else replace(item, overrides=(*item.overrides, ("mask", os.fspath(mask))))
 
 
 @dataclass(slots=True)
@@ -253,7 +281,7 @@ class _Gathered:
 
 
 def _assembled(
-    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings
+    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings, workers: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the samples that can be used, and what the report says of all."""
     keys = gathered.key.texts()
@@ -286,7 +314,10 @@ def _assembled(
         "stats": looked.stats[rows],
         **{name: facts[name][rows] for name in facts.dtype.names or () if name != "is_known"},
     }
-    is_empty, is_long = _caption_lengths(captions)
+    if settings.mask.source == "files":
+        sizes = np.stack([table["width"], table["height"]], axis=1)
+        table |= _masking.looked_at(gathered.overrides.masks(rows), sizes, settings.max_pixels, workers)
+    is_empty, is_long = _caption_lengths(captions, Changes.of(settings.captions))
     about = {
         "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
@@ -333,8 +364,9 @@ def _is_small(gathered: _Gathered, facts: NDArray[Any], settings: DataSettings) 
     return np.asarray((facts["width"] < width) | (facts["height"] < height))
 
 
-def _caption_lengths(captions: Texts) -> tuple[int, int]:
-    words = np.fromiter((len(captions[i].split()) for i in range(len(captions))), np.int64, len(captions))
+def _caption_lengths(captions: Texts, changes: Changes) -> tuple[int, int]:
+    texts = (unchanged(captions[i], changes) for i in range(len(captions)))
+    words = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 
 

@@ -22,11 +22,11 @@ from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.stages import Sample
 
-NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes", "prior")
+NAMES = ("flip", "caption_dropout", "shuffle_tags", "rating", "tags", "start", "embedding", "sizes", "prior", "mask")
 """What `Sample.overrides` may hold: a chance 0 to 1, a chance, "true", a number above 0, `tags.Tags.encoded`, the
 first frame of a clip that is seen, a file of text embeddings with its size and time (`Marked`), six
 numbers: original height and width, crop top and left, target height and width, where they are not those of the
-placement, "true" for a class picture."""
+placement, "true" for a class picture, the path of a mask file."""
 
 _USUAL: Mapping[str, np.number[Any]] = {
     "flip": np.float32(math.nan),
@@ -48,7 +48,8 @@ class SampleOverrides:
     """Columns of n rows. flip, caption_dropout: float32, NaN for the recipe's. shuffle_tags: uint8, 1 where tags are
     shuffled whatever the recipe says. rating: float32. group: int32, 0 for none, else a number of `group_name`. start:
     int32, the frame that the clip's entry begins at, −1 without one. prior: uint8, 1 of a class picture; an index that
-    was made before there were any has none."""
+    was made before there were any has none. mask_digest: (n, 32) uint8, SHA-256 of the mask file, zeros without one;
+    None where no sample has one."""
 
     flip: NDArray[np.float32]
     caption_dropout: NDArray[np.float32]
@@ -61,12 +62,16 @@ class SampleOverrides:
     _tags: Texts
     _embedding: Texts
     _sizes: Texts
+    mask_digest: NDArray[np.uint8] | None = None
+    _mask: Texts | None = None
 
     @classmethod
     def of(cls, table: Mapping[str, NDArray[Any]]) -> Self:
         texts: dict[str, Any] = {f"_{name}": Texts.in_table(table, name) for name in ("group_name", *_TEXTS)}
         num = len(table["start"])
         numbers: dict[str, Any] = {n: table[n] if n in table else np.full(num, usual) for n, usual in _USUAL.items()}
+        if "mask" in table:
+            texts |= {"_mask": Texts.in_table(table, "mask"), "mask_digest": table["mask_digest"]}
         return cls(**numbers, **texts)
 
     def flip_of(self, row: int) -> float | None:
@@ -96,6 +101,11 @@ class SampleOverrides:
         line = self._sizes[row]
         return [int(number) for number in line.split(",")] if line else None
 
+    def mask_of(self, row: int) -> Path | None:
+        """A row's mask file, None without one."""
+        path = self._mask[row] if self._mask is not None else ""
+        return Path(path) if path else None
+
     def group_name(self, number: int) -> str:
         return self._group_name[number]
 
@@ -108,7 +118,7 @@ def _chance(value: np.float32) -> float | None:
 class OverridesBuilder:
     def __init__(self) -> None:
         self._numbers: dict[str, array[Any]] = {name: array(usual.dtype.char) for name, usual in _USUAL.items()}
-        self._texts = {name: TextBuilder() for name in _TEXTS}
+        self._texts = {name: TextBuilder() for name in (*_TEXTS, "mask")}
         self._groups = {"": 0}
 
     def add(self, sample: Sample) -> None:
@@ -136,9 +146,13 @@ class OverridesBuilder:
             groups.append(name)
         table = {name: np.frombuffer(self._numbers[name], usual.dtype)[rows] for name, usual in _USUAL.items()}
         table |= groups.texts().columns("group_name")
-        for name, texts in self._texts.items():
-            table |= columns.pick(texts.texts(), rows).columns(name)
+        for name in _TEXTS:
+            table |= columns.pick(self._texts[name].texts(), rows).columns(name)
         return table
+
+    def masks(self, rows: NDArray[np.int64]) -> Texts:
+        """The mask files of some rows, empty for none."""
+        return columns.pick(self._texts["mask"].texts(), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +188,7 @@ def used(table: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     names = [name for name, usual in _USUAL.items() if not _is_all(table[name], usual)]
     for name in ("group_name", "tags", "sizes"):
         names += [name, f"{name}_offsets"] if len(table[name]) else []
-    return tuple(names)
+    return (*names, "mask_digest") if "mask_digest" in table else tuple(names)
 
 
 def _is_all(column: NDArray[Any], usual: np.number[Any]) -> bool:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from mezzotint import registry
 from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.masks import Masks
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
@@ -30,7 +31,8 @@ class Source:
     samples. listing: what `Format.files_at` gives. prefix: put before each key, so that keys of several folders differ
     ("0/", "1/", …; empty for a single folder). is_prior: it is one of `data.prior.path`. template, trigger: those of
     `data.captions`. pictures: where a format puts pictures that it finds inside other files; there whenever samples are
-    read. texts: what caption files held when they were last read."""
+    read. texts: what caption files held when they were last read. masks: those of its pictures,
+    which `listing` does not have."""
 
     root: Path
     settings: DataSettings
@@ -42,6 +44,7 @@ class Source:
     trigger: str = ""
     pictures: PictureStore | None = None
     texts: RememberedTexts | None = None
+    masks: Masks | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from mezzotint import fault_injection
 from mezzotint.data.buckets import buckets
-from mezzotint.data.cache.entries import Caches
+from mezzotint.data.cache.entries import Caches, has_mask
 from mezzotint.data.media import clip_files, clip_transforms, decoding
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, placement, plan
@@ -57,7 +57,7 @@ class BatchRequest:
 class HostBatch:
     """The answer to a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped,
-    is_class: see `Batch`."""
+    is_class, mask: see `Batch`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -72,6 +72,7 @@ class HostBatch:
     stills: HostBatch | None = None
     dropped: Tensor | None = None
     is_class: Tensor | None = None
+    mask: Tensor | None = None
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
@@ -133,6 +134,7 @@ class BatchWorker(Dataset[Any]):
             text=self._embedded([visit.row for visit in visits], chosen),
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._settings.prior.path else None,
+            mask=self._masks(visits, placed, bucket, keys) if self._settings.mask.is_on else None,
         )
         return replace(batch, stills=self._stills(batch, visits, placed))
 
@@ -192,6 +194,18 @@ class BatchWorker(Dataset[Any]):
             pixels[i] = self._read(visit, place)
         return pixels
 
+    def _masks(
+        self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, keys: Sequence[str]
+    ) -> Tensor:  # fmt: skip
+        """uint8 (B, H, W), or as the cache keeps them; white where a picture has none."""
+        if self._latents is not None:
+            return self._latents.read_masks(self._catalogue, [visit.row for visit in visits], placed, keys)
+        masks = torch.full((len(visits), bucket.height, bucket.width), 255, dtype=torch.uint8)
+        for i, (visit, place) in enumerate(zip(visits, placed, strict=True)):
+            if has_mask(self._catalogue, visit.row, self._settings):
+                masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, place, self._settings))
+        return masks
+
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
         return torch.from_numpy(read_picture(self._catalogue, visit.row, placed, self._settings))
 
@@ -250,6 +264,7 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
         stills=None if moved.stills is None else to_batch(moved.stills, device),
         dropped=moved.dropped,
         is_class=moved.is_class,
+        mask=moved.mask,
     )
 
 
@@ -281,6 +296,14 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
             background=settings.background,
             max_pixels=settings.max_pixels,
         )
+
+
+def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
+    """Which parts of the placed picture of a row count, (H, W); of a row that `has_mask`. Raises as `read_picture`."""
+    own = catalogue.overrides.mask_of(row)
+    with _still_readable(catalogue, row, settings):
+        path = own or catalogue.path(row)
+        return decoding.mask(path, placed, is_alpha=own is None, max_pixels=settings.max_pixels)
 
 
 def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:

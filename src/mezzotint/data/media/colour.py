@@ -70,7 +70,7 @@ def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]
     Unusable for float pixels, whose range nobody knows.
     """
     flags = Conversion.DEEP if image.mode.startswith("I") else Conversion(0)
-    alpha = _alpha(image)
+    alpha = opacity(image)
     solid = _eight_bits(image)
     if solid.mode == "CMYK":
         flags |= Conversion.CMYK
@@ -92,7 +92,7 @@ def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]
     return solid, flags
 
 
-def _alpha(image: Image.Image) -> Image.Image | None:
+def opacity(image: Image.Image) -> Image.Image | None:
     """The opacity of each pixel, 8 bits, or None when the picture has none."""
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         return image.getchannel("A")

@@ -141,13 +141,24 @@ def placed(image: Image.Image, placement: Placement, *, resize: str, antialias: 
     crop: the order of torchvision's transforms on pictures, with identical pixels. "area", and any without antialias,
     is that of `_opencv_resize.py`.
     """
+    kind = resize if antialias else f"plain {resize}"
+    return np.ascontiguousarray(np.asarray(_cut(image, placement, kind), dtype=np.uint8).transpose(2, 0, 1))
+
+
+def mask(path: Path, placement: Placement, *, is_alpha: bool, max_pixels: int) -> NDArray[np.uint8]:
+    """Which parts of a placed picture count, (H, W) uint8: of a mask file its brightness, what is transparent being
+    black, or, where `is_alpha`, how opaque a picture is. Bilinear, antialiased. Raises DatasetError E1206."""
+    with readable_file(path) as file:
+        image = _opacity(file, max_pixels) if is_alpha else _decoded(file, max_pixels, "#000000")[0].convert("L")
+        return np.array(_cut(image, placement, "bilinear"), dtype=np.uint8)
+
+
+def _cut(image: Image.Image, placement: Placement, resize: str) -> Image.Image:
     target, (top, left) = placement.resized, placement.crop_top_left
     if image.size != (target.width, target.height):
-        image = _resized(image, target, resize if antialias else f"plain {resize}")
+        image = _resized(image, target, resize)
     image = image.crop((left, top, left + placement.bucket.width, top + placement.bucket.height))
-    if placement.flipped:
-        image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    return np.ascontiguousarray(np.asarray(image, dtype=np.uint8).transpose(2, 0, 1))
+    return image.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if placement.flipped else image
 
 
 def _resized(image: Image.Image, target: Size, kind: str) -> Image.Image:
@@ -209,7 +220,23 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 
+def _opacity(file: BufferedReader, max_pixels: int) -> Image.Image:
+    image, _ = _loaded(file, max_pixels)
+    orientation = _orientation(image)
+    opacity = colour.opacity(image) or Image.new("L", image.size, 255)
+    return opacity.transpose(_TURNS[orientation]) if orientation in _TURNS else opacity
+
+
 def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Image.Image, Conversion]:
+    image, flags = _loaded(file, max_pixels)
+    orientation = _orientation(image)
+    converted, changes = colour.to_srgb(image, background)
+    if orientation in _TURNS:
+        return converted.transpose(_TURNS[orientation]), flags | changes | _turned(orientation)
+    return converted, flags | changes
+
+
+def _loaded(file: BufferedReader, max_pixels: int) -> tuple[ImageFile, Conversion]:
     image = _opened(file)
     if image.width * image.height > max_pixels:
         raise Unusable(f"{image.width} × {image.height} pixels are more than data.max_pixels ({max_pixels:,})")
@@ -224,11 +251,7 @@ def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Im
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
     image.load()
-    orientation = _orientation(image)
-    converted, changes = colour.to_srgb(image, background)
-    if orientation in _TURNS:
-        return converted.transpose(_TURNS[orientation]), flags | changes | _turned(orientation)
-    return converted, flags | changes
+    return image, flags
 
 
 def _opened(file: BufferedReader) -> ImageFile:

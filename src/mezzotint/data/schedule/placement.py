@@ -19,13 +19,16 @@ if TYPE_CHECKING:
 def place(
     size: Size, bucket: Size, *, crop: str, jitter: float, flip: float, crop_key: int, flip_key: int
 ) -> Placement:
-    """Where a picture of `size` lies in `bucket`: resized to the smallest size that covers it, cropped, then mirrored.
+    """Where a picture of `size` lies in `bucket`: resized to the smallest size that covers it, cropped, then mirrored;
+    with `stretch` resized to it.
 
     crop, jitter: as in the recipe. flip: the chance that it is mirrored. crop_key, flip_key: addresses of the two draws
     (`draws.key`). A centre crop begins at half of what is too much, halves rounded to even, as torchvision's CenterCrop
     does.
     """
     flipped = draws.uniform(flip_key) < flip
+    if crop == "stretch":
+        return Placement(bucket, bucket, (0, 0), flipped)
     if crop == "triangular":
         return _triangular(size, bucket, jitter, crop_key, flipped)
     resized = cover(size, bucket)

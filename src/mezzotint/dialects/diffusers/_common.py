@@ -15,15 +15,13 @@ from mezzotint.dialects.shared.reading import Value, shown
 
 SD, XL = "train_text_to_image.py", "train_text_to_image_sdxl.py"
 _UNSUPPORTED = {
-    "SDXL by DreamBooth, which is not supported yet": "dreambooth_lora_sdxl dreambooth_sdxl",
+    "SDXL by DreamBooth in whole, which is not supported; train_dreambooth_lora_sdxl.py is": "dreambooth_sdxl",
     "ControlNet, which is not supported yet": "controlnet controlnet_sdxl",
     "Kandinsky, which is not supported": "text_to_image_prior text_to_image_decoder",
     "without captions, which is not supported": "unconditional",
 }  # fmt: skip
-_INVERSION = "trains textual inversion, which is not supported yet"
 OTHERS = {
     **{f"train_{name}.py": f"trains {what}" for what, names in _UNSUPPORTED.items() for name in names.split()},
-    **dict.fromkeys(("textual_inversion.py", "textual_inversion_sdxl.py"), _INVERSION),
     "train_text_to_image_flax.py": "is the script for Flax; take the flags of train_text_to_image.py",
 }
 """Scripts of the project that no dialect speaks for."""
@@ -35,6 +33,9 @@ _DIALECTS = {
     "train_text_to_image_lora_sdxl.py": ("LoRA of SDXL", "diffusers-lora-sdxl"),
     "train_dreambooth.py": ("a subject by DreamBooth", "diffusers-dreambooth"),
     "train_dreambooth_lora.py": ("a subject by DreamBooth, as a LoRA", "diffusers-dreambooth-lora"),
+    "textual_inversion.py": ("a new word", "diffusers-textual-inversion"),
+    "textual_inversion_sdxl.py": ("a new word of SDXL", "diffusers-textual-inversion-sdxl"),
+    "train_dreambooth_lora_sdxl.py": ("a subject by DreamBooth, as a LoRA of SDXL", "diffusers-dreambooth-lora-sdxl"),
 }
 """Scripts that a dialect speaks for: what they train, and its name."""
 

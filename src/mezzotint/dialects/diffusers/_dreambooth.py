@@ -1,5 +1,5 @@
-"""What the DreamBooth scripts of diffusers for Stable Diffusion have in common: `train_dreambooth.py` and
-`train_dreambooth_lora.py`, of the head of August 2026."""
+"""What the DreamBooth scripts of diffusers have in common: `train_dreambooth.py`, `train_dreambooth_lora.py` and
+`train_dreambooth_lora_sdxl.py`, of the head of August 2026."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from mezzotint.dialects.diffusers import _common
 from mezzotint.dialects.diffusers._common import rows, with_default
 
 DREAMBOOTH, DREAMBOOTH_LORA = "train_dreambooth.py", "train_dreambooth_lora.py"
+DREAMBOOTH_LORA_XL = "train_dreambooth_lora_sdxl.py"
 _IF = "it is for the upscaler of DeepFloyd IF, which is not supported; leave it out"
 _TOKENS = "Stable Diffusion's text encoder reads 77 tokens without a mask; leave it out"
 
@@ -15,10 +16,12 @@ MODEL = (
     *rows("pretrained_model_name_or_path", "revision", "variant"),
     refused("tokenizer_name", str, "another tokenizer than the model's; put it into the model's folder"),
 )  # fmt: skip
-DATA = (
+INSTANCE = (
     row("instance_data_dir", str, "data.path data.format", "the folder of the subject's pictures", required=True),
     row("instance_prompt", str, "data.captions.trigger data.captions.template", "the caption of each of them",
         required=True),
+)  # fmt: skip
+CLASS = (
     row("class_data_dir", str, "data.prior.path", "the folder of class pictures"),
     row("class_prompt", str, "data.prior.class_prompt", "the caption of each of them, and what missing ones are of"),
     row("with_prior_preservation", False, "data.prior.balance data.batch_size",
@@ -28,6 +31,10 @@ DATA = (
         above=0),
     row("sample_batch_size", 4, "sample.batch_size", "drawn at once", above=0),
     idle("prior_generation_precision", str, "class pictures are drawn in the types in which the run computes"),
+)  # fmt: skip
+DATA = (
+    *INSTANCE,
+    *CLASS,
     with_default("resolution", 512),
     *rows("center_crop"),
     with_default("train_batch_size", 4),
@@ -45,9 +52,12 @@ TEXT = (
     refused("tokenizer_max_length", int, _TOKENS),
     refused("text_encoder_use_attention_mask", False, _TOKENS),
 )  # fmt: skip
+PLAIN_RUN = rows(
+    "seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention", "checkpointing_steps",
+    "checkpoints_total_limit", "resume_from_checkpoint", "local_rank",
+)  # fmt: skip
 RUN = (
-    *rows("seed", "mixed_precision", "allow_tf32", "enable_xformers_memory_efficient_attention", "checkpointing_steps",
-          "checkpoints_total_limit", "resume_from_checkpoint", "local_rank"),
+    *PLAIN_RUN,
     refused("validation_images", list, _IF),
     refused("class_labels_conditioning", str, _IF),
 )  # fmt: skip
@@ -63,34 +73,52 @@ def drawn(*when: Row) -> tuple[Row, ...]:
     )
 
 
-def compute(draft: Draft, project: str) -> None:
-    """What both scripts decide by more than one flag. project: the script's name for itself at its trackers."""
-    _common.model(draft, "sd")
-    parts = ["denoiser", "text_encoder"] if draft.values["train_text_encoder"] else ["denoiser"]
-    draft.set("model.train", parts, "train_text_encoder")
-    _pictures(draft)
+def compute(draft: Draft, project: str, family: str = "sd", texts: tuple[str, ...] = ("text_encoder",)) -> None:
+    """What all scripts decide by more than one flag, but for the subject's pictures. project: the script's name for
+    itself at its trackers. texts: the family's text encoders."""
+    _common.model(draft, family)
+    draft.set("model.train", ["denoiser", *(texts if draft.values["train_text_encoder"] else ())], "train_text_encoder")
+    _common.placed(draft)
+    draft.lay("center_crop")
     _class_pictures(draft)
     _batches(draft)
     _common.rate(draft)
     draft.lay("lr_num_cycles", "lr_power")
     _common.update(draft)
     draft.set("optim.ema.rule", "none", "output_dir")
-    if draft.values["pre_compute_text_embeddings"] and draft.values["train_text_encoder"]:
-        draft.refuse("train_text_encoder", "what is encoded once cannot be trained", "leave one of the two out")
-    draft.lay("pre_compute_text_embeddings")
     _common.precision(draft)
     _common.saving(draft)
     _common.tracking(draft, project)
     _common.quirks(draft)
 
 
-def _pictures(draft: Draft) -> None:
-    folder, prompt = draft.text("instance_data_dir"), draft.text("instance_prompt")
+def stable(draft: Draft, project: str) -> None:
+    """What the scripts of Stable Diffusion decide by more than one flag."""
+    folder = draft.text("instance_data_dir")
     draft.put({"data.path": [folder], "data.format": "image-folder"}, "instance_data_dir")
-    draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
-    _common.placed(draft)
-    draft.lay("center_crop")
+    one_prompt(draft)
+    compute(draft, project)
     draft.set("data.flip", 0.0, "center_crop")
+    if draft.values["pre_compute_text_embeddings"] and draft.values["train_text_encoder"]:
+        draft.refuse("train_text_encoder", "what is encoded once cannot be trained", "leave one of the two out")
+    draft.lay("pre_compute_text_embeddings")
+
+
+def one_prompt(draft: Draft) -> None:
+    """Every picture of the subject has the same caption."""
+    prompt = draft.text("instance_prompt")
+    draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+
+
+def min_snr(draft: Draft) -> None:
+    """The weight of timesteps, where there are no class pictures."""
+    draft.lay("snr_gamma")
+    if draft.values["snr_gamma"] is not None and draft.values["with_prior_preservation"]:
+        what = "weighs the subject's pictures alone there, not those of its class; here it would weigh both"
+        draft.refuse("snr_gamma", what, "leave one of the two out")
+    elif draft.values["snr_gamma"] is not None:
+        what = "of a v-prediction model min(γ, snr) / (snr + 1), as the paper has it; there, min(γ, snr) / snr + 1"
+        draft.note("snr_gamma", what)
 
 
 def _class_pictures(draft: Draft) -> None:
@@ -121,7 +149,7 @@ def _batches(draft: Draft) -> None:
         draft.note("train_batch_size", f"and as many class pictures: a batch of {both}")
 
 
-def previews(draft: Draft, every: str, flag: str) -> None:
+def previews(draft: Draft, every: str, flag: str, guidance: float = 7.5) -> None:
     """every: `100 steps`. flag: that says it."""
     prompt, count = draft.text("validation_prompt"), draft.whole("num_validation_images")
     if prompt and draft.fits("num_validation_images") and draft.fits(flag):
@@ -132,4 +160,4 @@ def previews(draft: Draft, every: str, flag: str) -> None:
         for one in (flag, "num_validation_images"):
             if one in draft.named and not prompt:
                 draft.note(one, "without --validation_prompt nothing is drawn")
-    draft.put({"sample.steps": 25, "sample.guidance": 7.5}, "validation_prompt")
+    draft.put({"sample.steps": 25, "sample.guidance": guidance}, "validation_prompt")

@@ -17,6 +17,7 @@ INTERPOLATION = replace(
 )
 RANK = row("rank", 4, "model.adapter.rank model.adapter.kind model.adapter.targets model.adapter.init",
     "LoRA of the attention's projections; alpha is the rank, so that the change is not scaled", above=0)  # fmt: skip
+DROPOUT = mapped("lora_dropout", 0.0, "model.adapter.dropout", "of the adapter's input, at addresses of its own")
 UPDATE = rows(
     "learning_rate", "scale_lr", "lr_scheduler", "lr_warmup_steps", "use_8bit_adam", "adam_beta1", "adam_beta2",
     "adam_weight_decay", "adam_epsilon", "max_grad_norm",

@@ -26,15 +26,10 @@ _WHEN = (
 
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
-    _dreambooth.compute(draft, "dreambooth")
+    _dreambooth.stable(draft, "dreambooth")
     draft.set("data.resize", "bilinear", "resolution")
-    draft.lay("offset_noise", "snr_gamma", "validation_scheduler")
-    if draft.values["snr_gamma"] is not None and draft.values["with_prior_preservation"]:
-        what = "weighs the subject's pictures alone there, not those of its class; here it would weigh both"
-        draft.refuse("snr_gamma", what, "leave one of the two out")
-    elif draft.values["snr_gamma"] is not None:
-        what = "of a v-prediction model min(γ, snr) / (snr + 1), as the paper has it; there, min(γ, snr) / snr + 1"
-        draft.note("snr_gamma", what)
+    draft.lay("offset_noise", "validation_scheduler")
+    _dreambooth.min_snr(draft)
     steps = draft.whole("validation_steps")
     _dreambooth.previews(draft, f"{steps} steps", "validation_steps")
 

@@ -3,19 +3,14 @@ August 2026, into our recipe: a subject from a few pictures, as a LoRA, for Stab
 
 from __future__ import annotations
 
-from mezzotint.dialects.base import Dialect, Draft, mapped
+from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.diffusers import _common, _dreambooth, _lora
 from mezzotint.dialects.diffusers._common import rows, with_default
-
-_LORA = (
-    _lora.RANK,
-    mapped("lora_dropout", 0.0, "model.adapter.dropout", "of the adapter's input, at addresses of its own"),
-)
 
 
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
-    _dreambooth.compute(draft, "dreambooth-lora")
+    _dreambooth.stable(draft, "dreambooth-lora")
     parts = ("denoiser", "text_encoder") if draft.values["train_text_encoder"] else ("denoiser",)
     _lora.adapter(draft, parts, "train_text_encoder")
     epochs = draft.whole("validation_epochs")
@@ -34,7 +29,8 @@ DIALECT = Dialect(
         *rows("max_train_steps", "gradient_accumulation_steps", "gradient_checkpointing"),
         with_default("learning_rate", 5e-4),
         *_dreambooth.UPDATE[1:],
-        *_LORA,
+        _lora.RANK,
+        _lora.DROPOUT,
         *_dreambooth.TEXT,
         with_default("output_dir", "lora-dreambooth-model"),
         *_dreambooth.RUN,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
 
 SPEC = FormatSpec(
+    reads_masks=True,
     usual={"captions": {"lines": "first"}},
     fixed=(
         NO_TABLES,

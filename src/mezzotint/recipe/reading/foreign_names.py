@@ -42,7 +42,6 @@ def value_of(setting: str, value: object) -> str | None:
     return _VALUES.get(setting, {}).get(word)
 
 
-_MASKS = "masks are not read, the loss is of whole pictures"
 _TORCHS = "torch's own attention is the default, and spares as much memory"
 
 _NAMES = {
@@ -77,7 +76,7 @@ _NAMES = {
     "model.adapter.max_norm": ("K scale_weight_norms",),
     "model.adapter.init": ("S lora_init_type", "D init_lora_weights"),
     "model.adapter.targets": ("DS lora_layers", "D lora_target_modules"),
-    "": (f"K masked_loss: {_MASKS}", f"O masked_training: {_MASKS}"),
+    "": ("K adaptive_noise_scale: the strength of offset noise does not follow the picture's mean",),
     "data.path": ("KD train_data_dir", "DS instance_data_dir", "E data_root",
         "D dataset_name: with data.format=metadata"),
     "data.repeats": ("K num_repeats dataset_repeats",),
@@ -85,6 +84,10 @@ _NAMES = {
     "data.prior.weight": ("KD prior_loss_weight",),
     "data.prior.balance": ("D with_prior_preservation: data.prior.balance=pairs makes batches as diffusers does",),
     "data.prior.class_prompt": ("D class_prompt",),
+    "data.mask.source": ("K masked_loss conditioning_data_dir: data.mask.source=files with data.mask.path=FOLDER",
+        "K alpha_mask: data.mask.source=alpha", "O masked_training: data.mask.source=files"),
+    "data.mask.background": ("O unmasked_weight",),
+    "data.mask.mean": ("O normalize_masked_area_loss: data.mask.mean=mask, the default here",),
     "data.prior.num_class_images": ("D num_class_images",),
     "data.captions.trigger": ("D instance_prompt: with data.captions.template='{trigger}'", "K class_tokens"),
     "data.batch_size": ("KDS train_batch_size: there it is of each device, here of all devices together",

@@ -23,7 +23,7 @@ from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.subjects import Paths, PriorSettings
+from mezzotint.recipe.sections.subjects import MaskSettings, Paths, PriorSettings
 
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
@@ -202,6 +202,9 @@ class DataSettings(Section):
     prior: PriorSettings = PriorSettings()
     """Class pictures beside those of a subject."""
 
+    mask: MaskSettings = MaskSettings()
+    """Which parts of pictures are learnt."""
+
     clips: ClipsSettings = ClipsSettings()
     """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
 
@@ -247,9 +250,11 @@ class DataSettings(Section):
     buckets: BucketSettings = BucketSettings()
     """Which sizes batches may have."""
 
-    crop: Annotated[Literal["center", "random", "triangular"], ALLOW] = "center"
+    crop: Annotated[Literal["center", "random", "triangular", "stretch"], ALLOW] = "center"
     """Where a resized picture is cut to its bucket: the middle, or a place drawn at each visit, `random` anywhere,
-    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does."""
+    `triangular` likelier near the middle and after cutting a little from each edge (`jitter`), as EveryDream2 does.
+    `stretch` cuts nothing and squeezes the whole picture into its bucket, whatever its shape, as diffusers' scripts of
+    textual inversion do."""
 
     jitter: Annotated[Share, ALLOW] = 0.02
     """With `crop=triangular`, at most this share of a picture's shorter side is cut from each of its four edges, drawn
@@ -428,6 +433,18 @@ class DataSettings(Section):
             yield (
                 f"data.prior.num_class_images draws pictures into a folder of data.format=image-folder, and it is "
                 f"{self.format}; draw them before (mezzotint sample), and leave it out"
+            )
+        if self.mask.is_on and (self.has_clips or self.format == "mindone-cache"):
+            yield f"data.mask is for pictures that are decoded, and data.format={self.format} gives none; leave it out"
+        elif self.mask.source == "files" and not format_spec(self.format).reads_masks:
+            yield (
+                f"data.mask.source=files reads masks beside the pictures of a folder, and data.format={self.format} "
+                "lists them otherwise; write data.mask.source=alpha, or take data.format=image-folder or kohya"
+            )
+        if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
+            yield (
+                f"data.mask.path has {len(self.mask.path)} folders for {len(self.path)} of data.path; give one for all "
+                "or one for each"
             )
         if self.prior.path and self.rating.share is not None:
             yield "data.rating.share chooses among all pictures, class pictures too; leave out it or data.prior"

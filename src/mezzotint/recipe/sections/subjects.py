@@ -1,4 +1,4 @@
-"""What is learnt besides the pictures of a subject, so that its class is not forgotten: class pictures."""
+"""What is learnt of a subject's pictures, and beside them so that its class is not forgotten: masks, class pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt
 
-from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, as_list
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, Share, as_list
 
 Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 
@@ -48,3 +48,35 @@ class PriorSettings(Section):
             )
         if not self.path and (self.weight != 1.0 or self.balance != "visits" or self.class_prompt):
             yield "data.prior has no effect without class pictures; write data.prior.path=FOLDER, or leave it out"
+
+
+class MaskSettings(Section):
+    """Which parts of a picture are learnt: the loss is weighted latent by latent. A picture without a mask counts
+    whole."""
+
+    source: Annotated[Literal["none", "alpha", "files"], ALLOW] = "none"
+    """Where masks are: `alpha` takes each picture's own opacity; `files` takes `NAME-masklabel.png` beside NAME, or the
+    folders of `data.mask.path`. White counts, black is background, grey lies between. Files that are masks are not
+    trained as pictures."""
+
+    path: Annotated[Paths, FREE] = ()
+    """With `files`, the folder in which masks lie under the names of their pictures, with any ending; or one folder for
+    each of `data.path`. Looked up as `data.path`. Empty takes files beside the pictures."""
+
+    background: Annotated[Share, ALLOW] = 0.0
+    """The weight of what a mask leaves out, 0 to 1: 0 learns nothing of it (`unmasked_weight` elsewhere)."""
+
+    mean: Annotated[Literal["mask", "picture"], ALLOW] = "mask"
+    """What the weighted error of a picture is divided by: `mask`, the sum of its weights, so that a small mask counts
+    as much as a large one; `picture`, the number of its latents, as kohya's scripts do, so that a small mask counts
+    little."""
+
+    @property
+    def is_on(self) -> bool:
+        return self.source != "none"
+
+    def contradictions(self) -> Iterator[str]:
+        if not self.is_on and (self.path or self.background or self.mean != "mask"):
+            yield "data.mask has no effect without masks; write data.mask.source=alpha or files, or leave it out"
+        if self.source == "alpha" and self.path:
+            yield "data.mask.path is a folder of mask files; write data.mask.source=files, or leave it out"

@@ -125,7 +125,7 @@ def _arms(recipe: Recipe, options: Options, device: torch.device) -> list[tuple[
 def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]]:
     """The recipe with everything switched on that keeps its mathematics: caches of what is frozen, frozen parts in the
     run's own type, and on GPUs compiled blocks. Also the settings that changed, as `key=value`."""
-    varied = recipe.data.crop != "center" or recipe.data.flip > 0
+    varied = recipe.data.crop not in ("center", "stretch") or recipe.data.flip > 0
     cache: dict[str, Any] = {"latents": True, "text": not recipe.model.trained_encoders}
     if varied:
         cache["crops"] = max(4, recipe.data.cache.crops)

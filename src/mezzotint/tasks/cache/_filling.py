@@ -32,7 +32,7 @@ from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
-from mezzotint.tasks.cache import import_cache, inventory
+from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
 from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, TextEntries
 from mezzotint.weights.files import text_cache_npz
@@ -123,6 +123,8 @@ def fill(
     needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
     try:
         count = _fill_latents(worker, latents, pictures) if latents else 0
+        if latents:
+            _fill_masks(worker, latents, rows)
         count += _fill_text(worker, text, captions) if text and captions else 0
     finally:
         for store in (store for cache in open_caches for store in cache.stores):
@@ -259,6 +261,12 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Look
             for store in latents.stores:  # what waits to be synced is that of one bucket at most
                 store.close_writer()
     return encoded
+
+
+def _fill_masks(worker: Worker, latents: LatentCache, rows: NDArray[np.int32]) -> None:
+    mine = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
+    if count := _mask_filling.fill(worker.catalogue, worker.settings, latents, mine):
+        worker.say(f"cache: {counted(count, 'mask')} kept beside the latents")
 
 
 def _decoded(

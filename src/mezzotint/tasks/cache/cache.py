@@ -69,8 +69,9 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
             tokenizers = assemble.family_class(recipe).load(files, only=[])
         except WeightsError:  # what is missing is said where it is needed
             tokenizers = None
-        for line in long_captions.notes(tokenizers, dataset.catalogue) if tokenizers is not None else ():
-            say(f"note: {line}")
+        if tokenizers is not None:
+            for line in long_captions.notes(tokenizers, dataset.catalogue, recipe.data.captions):
+                say(f"note: {line}")
     fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
 
 

@@ -195,7 +195,8 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
         checked.notes += of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.gathering():
-            checked.notes += long_captions.notes(outline.family, checked.dataset.catalogue)
+            catalogue, of_captions = checked.dataset.catalogue, checked.recipe.data.captions
+            checked.notes += long_captions.notes(outline.family, catalogue, of_captions)
 
 
 def _with_sums(checked: Checked, outline: Outline | None) -> Outline | None:

@@ -16,6 +16,7 @@ from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports import batch_report
+from mezzotint.tasks import masks
 from mezzotint.tasks.assemble import effective
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._estimates import BucketRow, Disk
@@ -178,6 +179,7 @@ def _data(checked: Checked) -> Iterator[str]:
     counts = {
         "held out": len(checked.dataset.held),
         **{f"of val/{name}": len(one.rows) for name, one in checked.dataset.sets.items()},
+        "with a mask": masks.count(checked.dataset.catalogue, checked.dataset.rows, checked.recipe.data),
         "skipped": len(report.skipped),
         "left out as the recipe asks": len(report.left_out),
         "smaller than their bucket": report.upscaled,

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.sections.captions import CaptionSettings
 
 _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
@@ -32,15 +34,17 @@ class LostWords:
     all: int
 
 
-def lost_words(family: ModelFamily, catalogue: Catalogue) -> LostWords | None:
-    """Counts over all samples. None where the model's tokenizer is not there: embeddings come from elsewhere then."""
+def lost_words(family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings) -> LostWords | None:
+    """Counts over all samples, the first of each wildcard. None where the model's tokenizer is not there:
+    embeddings come from elsewhere then."""
     try:
         rows, numbers = catalogue.long_captions(_room(family))
         chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
         tokens: dict[int, int] = {}
+        changes = Changes.of(settings)
         cut = 0
         for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
-            lost = family.lost_tokens([catalogue.caption(number) for number in numbers[chunk].tolist()])
+            lost = family.lost_tokens([unchanged(catalogue.caption(i), changes) for i in numbers[chunk].tolist()])
             for row, count in zip(rows[chunk].tolist(), lost, strict=True):
                 if count:
                     cut += 1
@@ -50,9 +54,9 @@ def lost_words(family: ModelFamily, catalogue: Catalogue) -> LostWords | None:
     return LostWords(tokens, cut, len(chosen), len(numbers), catalogue.num_captions)
 
 
-def notes(family: ModelFamily, catalogue: Catalogue) -> list[str]:
+def notes(family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings) -> list[str]:
     """What `note` says of a model and a data set."""
-    return note(lost_words(family, catalogue), catalogue)
+    return note(lost_words(family, catalogue, settings), catalogue)
 
 
 def note(lost: LostWords | None, catalogue: Catalogue) -> list[str]:

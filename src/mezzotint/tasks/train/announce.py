@@ -19,6 +19,7 @@ from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks import masks
 from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.prompts.long_captions import LostWords
@@ -128,6 +129,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     counts = (
         (len(dataset.held), "held out"),
         *((len(one.rows), f"of data.holdout.path {name} measured alone") for name, one in dataset.sets.items()),
+        (masks.count(dataset.catalogue, dataset.rows, recipe.data), "with a mask"),
         (report.empty_captions, "with an empty caption"),
         (report.upscaled, "enlarged to their bucket"),
         (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),

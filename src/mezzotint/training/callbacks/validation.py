@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
-from mezzotint.diffusion import pyramid
+from mezzotint.diffusion import learned_variance, pyramid
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import latents_of
 from mezzotint.recipe.base import Every
@@ -46,10 +46,10 @@ class Validation(Callback):
     sets: samples by name, made once and kept in the host's memory (pixels, moments or latents; text, or captions to be
     encoded); "loss" are those held out of the data set, "train" are trained as well, others come from elsewhere.
     timesteps: how many, evenly spread over the schedule.
-    The loss is the mean squared error of the prediction, unweighted, whatever the objective weighs; noise offset and
-    pyramid noise count as the objective's. sink: gets `val/NAME`, `val/NAME_at/T` and, with an average,
-    `val/NAME_shadow`, `val/NAME_shadow_at/T`; and `val/all`, the mean over sets that are not trained, of several. say:
-    gets a line for each measurement; warn: when one of the trained weights' curves rises again.
+    The loss is the mean squared error of the prediction, unweighted but for masks, whatever the objective weighs;
+    noise offset and pyramid noise count as the objective's. sink: gets `val/NAME`, `val/NAME_at/T` and, with an
+    average, `val/NAME_shadow`, `val/NAME_shadow_at/T`; and `val/all`, the mean over sets that are not trained, of
+    several. say: gets a line for each measurement; warn: when one of the trained weights' curves rises again.
     """
 
     sets: Mapping[str, Sequence[Batch]]
@@ -139,7 +139,8 @@ class Validation(Callback):
         # a learnt variance is not measured
         predicted = self.model.family.predict(noised, condition)[:, : x_0.shape[1]]
         with torch.autocast(self.device.type, enabled=False):
-            return (predicted.float() - self.model.objective.target(noised)).square().flatten(1).mean(1)
+            squares = (predicted.float() - self.model.objective.target(noised)).square()
+            return learned_variance.mean(squares, self.model.loss_mask.weights(batch.mask, x_0))
 
     def _draws(self, keys: Sequence[str], timestep: int) -> StepDraws:
         addresses = [

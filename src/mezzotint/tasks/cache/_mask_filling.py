@@ -1,0 +1,55 @@
+"""Masks in the cache of latents: pooled once for each placement, so that a cached run opens no mask file."""
+
+from __future__ import annotations
+
+from itertools import islice, product
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mezzotint.data.buckets import buckets
+from mezzotint.data.cache.entries import LatentCache, has_mask
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.loading.worker import read_mask
+from mezzotint.data.media import decoding
+from mezzotint.diffusion.masking import pooled
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.stages import Placement
+
+_AT_ONCE = 64
+
+
+def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, rows: NDArray[np.int32]) -> int:
+    """Keeps what is absent of the masks of these rows, whose latents are there. Returns how many. Raises DatasetError
+    E1251 for a mask file that has changed under its size and times, and as reading does."""
+    if not settings.mask.is_on:
+        return 0
+    table, done = buckets.table(settings), 0
+    of_bucket = catalogue.buckets_of(rows, settings)
+    for number in np.unique(of_bucket).tolist():
+        store = latents.mask_store(table[number])
+        assert store is not None, "latents were filled before"
+        placed = {}
+        for row, view in product(rows[of_bucket == number].tolist(), range(latents.views)):
+            if has_mask(catalogue, row, settings):
+                at = latents.placement(catalogue, row, view, table[number])
+                placed[latents.mask_address(catalogue, row, at)] = row, at
+        is_there = store.has(list(placed), checks=True) if placed else ()
+        absent = iter([address for address, has in zip(placed, is_there, strict=True) if not has])
+        while batch := list(islice(absent, _AT_ONCE)):
+            masks = [_read(catalogue, *placed[address], settings) for address in batch]
+            done += store.append(batch, pooled(torch.stack(masks), *store.shape[1:])[:, None], at_once=False)
+    return done
+
+
+def _read(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> torch.Tensor:
+    path, digests = catalogue.overrides.mask_of(row), catalogue.overrides.mask_digest
+    if path is not None and digests is not None and decoding.digest_of(path) != bytes(digests[row]):
+        raise DatasetError(
+            f"{path}: its content is not what the index says, although size and times are; `touch` the file and start "
+            "again",
+            code="E1251",
+        )
+    return torch.from_numpy(read_mask(catalogue, row, placed, settings))

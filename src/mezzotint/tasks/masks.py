@@ -1,0 +1,40 @@
+"""Masks of a data set (`data.mask`): that there are any, and how many."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.files.masks import ENDING
+from mezzotint.data.media.colour import Conversion
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.sections.data import DataSettings
+
+
+def count(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> int:
+    """How many of some rows have a mask (`entries.has_mask`)."""
+    chosen = np.asarray(rows, dtype=np.int64)
+    if settings.mask.source == "alpha":
+        return int(np.count_nonzero(catalogue.conversions[chosen] & np.uint16(Conversion.ALPHA)))
+    digests = catalogue.overrides.mask_digest
+    return 0 if digests is None or not settings.mask.is_on else int(digests[chosen].any(axis=1).sum())
+
+
+def require(catalogue: Catalogue, settings: DataSettings) -> None:
+    """Raises DatasetError E1475 where masks are asked for and no picture has one."""
+    if not settings.mask.is_on or count(catalogue, np.arange(len(catalogue)), settings):
+        return
+    where = ", ".join(map(str, settings.mask.path or catalogue.roots))
+    if settings.mask.source == "alpha":
+        what, remedy = "no picture has a transparent place", "save pictures with their opacity (PNG, WebP)"
+    elif settings.mask.path:
+        what, remedy = "no file there has the name of a picture", "name each mask as its picture, with any ending"
+    else:
+        what, remedy = (
+            f"no picture NAME has a mask NAME{ENDING}.png beside it",
+            "put masks there, or set data.mask.path",
+        )
+    raise DatasetError(
+        f"{where}: data.mask.source={settings.mask.source}, and {what}; {remedy}, or leave data.mask out", code="E1475"
+    )

@@ -1,0 +1,165 @@
+"""Rows of `data.mask`: which parts of pictures are learnt."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from contradictions import contradiction
+from PIL import Image
+from runs import logged
+
+from mezzotint.diffusion.masking import pooled
+from mezzotint.errors import DatasetError
+
+Make = Callable[..., Any]
+
+
+def grey(path: Path, size: tuple[int, int], shade: int) -> None:
+    path.parent.mkdir(exist_ok=True)
+    Image.new("L", size, shade).save(path)
+
+
+def masks_of(pictures: Path, folder: Path, shade: int) -> Path:
+    """A plain mask for each picture, in a folder of their own."""
+    for path in pictures.glob("*.png"):
+        grey(folder / path.name, Image.open(path).size, shade)
+    return folder
+
+
+def red(batch: Any) -> torch.Tensor:
+    return ((batch.pixels[:, 0] + 1) * 127.5).round().to(torch.uint8)
+
+
+# breaks if a mask were not cut and mirrored as its picture is, were trained as one, or were not asked for
+@pytest.mark.effect("data.mask.source")
+def test_mask_source_files_are_cut_and_mirrored_as_their_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "own", [(40, 32), (32, 48), (32, 32)])
+    for name in ("000", "001"):
+        Image.open(folder / f"{name}.png").getchannel("R").save(folder / f"{name}-masklabel.png")
+    fed = feed(folder, mask__source="files", crop="random", flip=0.5, buckets__shape="square", steps=6)
+    masks = {}
+    for batch in fed.batches():
+        for key, mask, channel in zip(batch.keys, batch.mask, red(batch), strict=True):
+            assert torch.equal(mask, channel if key != "002.png" else torch.full_like(mask, 255)), key
+            masks.setdefault(key, set()).add(mask.numpy().tobytes())
+    assert set(masks) == {"000.png", "001.png", "002.png"}
+    assert len(masks["000.png"]) > 1 < len(masks["001.png"]), "another cut from visit to visit"
+    without = feed(noisy(tmp_path / "plain", [(32, 32)]))
+    assert without.batches()[0].mask is None
+
+
+# breaks if opacity were turned another way than the picture, or whole pictures were taken for masked ones
+def test_mask_source_alpha_is_what_is_opaque(feed: Make, tmp_path: Path) -> None:
+    rng = np.random.Generator(np.random.Philox(key=3))
+    pixels = rng.integers(0, 200, (48, 32, 4), dtype=np.uint8)
+    pixels[..., 3] = np.where(rng.random((48, 32)) < 0.5, 0, 255)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    folder = tmp_path / "own"
+    folder.mkdir()
+    Image.fromarray(pixels, "RGBA").save(folder / "a.png", exif=exif)
+    Image.fromarray(pixels[:32, :, :3]).save(folder / "b.png")
+    [batch] = feed(folder, mask__source="alpha", captions__missing="empty", buckets__shape="square", flip=1.0).batches()
+    of = dict(zip(batch.keys, zip(batch.mask, red(batch), strict=True), strict=True))
+    assert torch.equal(of["a.png"][0] == 0, of["a.png"][1] == 255)
+    assert (of["b.png"][0] == 255).all()
+
+
+# breaks if another folder's masks were taken, or a folder of masks inside the pictures' were trained
+@pytest.mark.effect("data.mask.path")
+def test_mask_path_is_a_folder_of_masks_for_all_or_one_for_each(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folders = [noisy(tmp_path / name, [(32, 32)] * 2) for name in "ab"]
+    masks = [masks_of(folder, folder / "masks", shade) for folder, shade in zip(folders, (10, 20), strict=True)]
+    grey(masks[1] / "stranger.png", (8, 8), 0)
+    fed = feed(*folders, mask__source="files", mask__path=list(map(str, masks)))
+    shades = {key: int(mask.max()) for b in fed.batches() for key, mask in zip(b.keys, b.mask, strict=True)}
+    assert shades == {"0/000.png": 10, "0/001.png": 10, "1/000.png": 20, "1/001.png": 20}
+    assert [reason for path, reason in fed.report.notes if "stranger" in path] == ["a mask of no picture"]
+    shutil.rmtree(masks[1])
+    both = feed(*folders, mask__source="files", mask__path=str(masks[0]))
+    assert {int(mask.max()) for b in both.batches() for mask in b.mask} == {10}
+    assert "write data.mask.source=files" in contradiction("data.mask.source=alpha", "data.mask.path=x")
+    assert "one for all or one for each" in contradiction(
+        "data.path=[a, b, c]", "data.mask.source=files", "data.mask.path=[a, b]"
+    )
+
+
+# breaks if the number did not reach the loss of training or of held-out pictures
+@pytest.mark.effect("data.mask.background")
+@pytest.mark.effect("data.mask.mean")
+def test_mask_background_and_mean_weigh_the_loss(shared_world: Any) -> None:
+    """Masks that are black everywhere leave the background's weight alone: of the sum, or, over the sum of weights,
+    nothing."""
+    world = shared_world
+    black = masks_of(world.pictures, world.root / "black", 0)
+    cached = {"run__steps": 1, "data__cache__latents": True, "data__cache__text": True, "data__holdout__share": 0.2,
+              "run__validation__every": "1 epochs"}  # fmt: skip
+    masked = cached | {"data__mask__source": "files", "data__mask__path": black}
+
+    def losses(name: str, **settings: Any) -> list[float]:
+        assert world.train(name, **settings) == 0
+        return [logged(world.root / name, tag)[0] for tag in ("loss", "val/loss")]
+
+    plain = losses("plain", **cached)
+    quarter = losses("quarter", **masked, data__mask__background=0.25, data__mask__mean="picture")
+    assert quarter == pytest.approx([number / 4 for number in plain], rel=1e-5)
+    assert losses("even", **masked, data__mask__background=0.25) == pytest.approx(plain, rel=1e-5)
+    assert losses("nothing", **masked) == [0.0, 0.0]
+    assert "no effect without masks" in contradiction("data.mask.background=0.5")
+    assert "no effect without masks" in contradiction("data.mask.mean=picture")
+
+
+# breaks if a cached mask belonged to another placement, picture or mask, or were lost with its entry
+def test_masks_in_a_cache_are_those_that_are_read_without_one(prepare: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "own", [(64, 56)] * 3)
+    shutil.copy(folder / "001.png", folder / "002.png")  # equal pictures, of which each has a mask of its own
+    for number in range(3):
+        Image.open(folder / "000.png").getchannel("RGB"[number]).save(folder / f"00{number}-masklabel.png")
+    settings = {"data__path": folder, "data__mask__source": "files", "data__crop": "center", "data__flip": 1.0,
+                "data__buckets__shape": "square", "data__cache__path": tmp_path / "cache"}  # fmt: skip
+
+    def masks(**more: Any) -> dict[str, torch.Tensor]:
+        [batch] = prepare(**settings | more).next_batches().batches
+        return dict(zip(batch.keys, batch.mask, strict=True))
+
+    read = masks(data__cache__latents=False)
+    assert {mask.dtype for mask in read.values()} == {torch.uint8}
+    side = next(iter(masks().values())).shape[-1]
+    shutil.rmtree(next((tmp_path / "cache" / "latents").glob("*/masks")))
+    for kept in (masks(), masks()):
+        for key, mask in read.items():
+            assert torch.equal(kept[key], pooled(mask[None], side, side)[0]), key
+    assert not torch.equal(read["001.png"], read["002.png"])
+
+
+def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "own", [(32, 32)] * 2)
+
+    def refused(**settings: Any) -> tuple[str | None, str]:
+        with pytest.raises(DatasetError) as caught:
+            feed(folder, **settings)
+        return caught.value.code, caught.value.message
+
+    beside, named = {"mask__source": "files"}, {"mask__source": "files", "mask__path": str(tmp_path / "masks")}
+    assert refused(mask__source="alpha")[0] == "E1475"
+    assert "no picture NAME has a mask NAME-masklabel.png" in refused(**beside)[1]
+    assert refused(**named)[1].startswith("data.mask.path: ")
+    grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
+    assert "no file there has the name of a picture" in refused(**named)[1]
+    grey(folder / "000-masklabel.png", (32, 40), 0)
+    code, message = refused(**beside)
+    assert code == "E1476"
+    assert "000-masklabel.png is 32×40, its picture 32×32" in message
+    (folder / "000-masklabel.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
+    assert refused(**beside)[0] == "E1477"
+    grey(tmp_path / "masks" / "000.png", (32, 32), 0)
+    grey(tmp_path / "masks" / "000-masklabel.png", (32, 32), 0)
+    assert "are masks of one picture" in refused(**named)[1]
+    assert "gives none" in contradiction("data.mask.source=alpha", "data.format=videofolder")
+    assert "lists them otherwise" in contradiction("data.mask.source=files", "data.format=webdataset")
