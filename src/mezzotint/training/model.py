@@ -38,6 +38,8 @@ class TrainableModel:
     recomputed_blocks: int = 0
     compiled_blocks: int = 0
     adapter: TrainedAdapter | None = None
+    records_graphs: bool = False
+    """Whether compiled blocks are CUDA graphs, whose results are written over in the next step."""
 
     @property
     def trains_text(self) -> bool:

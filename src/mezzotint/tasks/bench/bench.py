@@ -19,6 +19,7 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.kernels import is_on
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
@@ -164,7 +165,9 @@ def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, run
         is_gpu=on_gpu,
         warm_up=min(5, count // 4) if options.warm_up is None else options.warm_up,
         flops=_flops(recipe, measured) if runtime.is_first else {},
-        peak=peak_flops(name, recipe.run.precision, tf32=recipe.run.tf32) if on_gpu else None,
+        peak=peak_flops(name, recipe.run.precision, tf32=is_on(recipe.run.tf32, recipe.run.precision != "fp32"))
+        if on_gpu
+        else None,
         target=options.target,
     )
 

@@ -14,9 +14,8 @@ from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
-from mezzotint.tasks.assemble import effective
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
