@@ -58,7 +58,8 @@ class Ema:
     Beside them it is a few operations of the step. On the CPU with masters elsewhere the weights are copied to pinned
     memory behind the step, on a stream of their own, and a thread takes them up while the next steps run. The host
     waits where an update is due before the last one is through; the device waits where weights are to move before they
-    have been copied (`hold`), and not in the passes before that. apart: takes that second way whatever the devices (tests).
+    have been copied (`hold`), and not in the passes before that. apart: takes that second way whatever the devices
+    (tests).
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from mezzotint.errors import CheckpointError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read
 from mezzotint.recipe.recipe import effective
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks import assemble
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.training import state

@@ -251,7 +251,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
             "this process's rows, float32" if run.runtime == "fsdp" else f"float32, beside weights in {run.precision}"
         )
         yield "masters", memory.masters, what
-    yield "gradients", memory.gradients, ""
+    yield "gradients", memory.gradients, "" if memory.gradients_stand else "they come while activations go"
     yield "optimizer", memory.optimizer, _state_words(checked.recipe)
     if memory.ema:
         yield "average", memory.ema, "in the host's memory, not in the sum" if memory.ema_is_apart else ""
