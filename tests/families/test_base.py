@@ -9,8 +9,10 @@ import torch
 from sd_folder import FOLDER
 
 from mezzotint.errors import WeightsError
+from mezzotint.families import base
 from mezzotint.families.base import Grid
 from mezzotint.families.sd import Family
+from mezzotint.families.shared import stable
 from mezzotint.recipe.sections.model import ModelSettings
 
 
@@ -47,3 +49,31 @@ def test_loading_and_encoding_draw_nothing_from_the_global_generator() -> None:
     loaded.encode_media(torch.zeros(1, 3, 16, 16))
     Family.tiny()
     assert torch.equal(torch.get_rng_state(), before)
+
+
+class Page:
+    """In the place of a tensor of the host: what becomes of it."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def pin_memory(self) -> Page:
+        self.said.append("page-locked")
+        return self
+
+    def to(self, device: torch.device, *, non_blocking: bool = False) -> Page:
+        self.said.append(f"to {device.type}" + ", not waited for" * non_blocking)
+        return self
+
+
+def test_tokens_go_to_a_gpu_through_page_locked_memory(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = Page()
+    base.sent(page, torch.device("cuda"))  # type: ignore[arg-type]
+    assert page.said == ["page-locked", "to cuda, not waited for"]
+    page = Page()
+    base.sent(page, torch.device("cpu"))  # type: ignore[arg-type]
+    assert page.said == ["to cpu"]
+    tokens: list[torch.Tensor] = []
+    monkeypatch.setattr(stable, "sent", lambda tensor, device: tokens.append(tensor) or tensor)
+    family.encode_text(["a red circle"])
+    assert [t.dtype for t in tokens] == [torch.int64]

@@ -289,7 +289,7 @@ SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "dat
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
     not measured by `check`: tests/tasks/check/test_memory.py does."""
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for caption, picture in zip(CAPTIONS, sorted(draw(tmp_path / "pictures", *"abcd").iterdir()), strict=True):

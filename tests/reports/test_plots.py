@@ -24,7 +24,7 @@ def test_the_legend_says_which_steps_are_drawn(every: int, label: str) -> None:
 
 
 def test_a_benchmark_has_a_colour_a_row_and_its_warm_up_shaded() -> None:
-    runs = [plots.BenchRun(name, [1.0, 0.5, 0.4], [3.0, 1.0, 1.1]) for name in ("fp32", "bf$16")]
+    runs = [plots.BenchRun(name, [1.0, 0.5, 0.4], [3.0, 1.0, 1.1], [4, 4, 2]) for name in ("fp32", "bf$16")]
     with Image.open(io.BytesIO(plots.plot_bench(runs, title="bench", warm_up=1))) as image:
         assert image.size == (1650, 1050)
         colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 20) or []}

@@ -26,7 +26,7 @@ released = latte_folder.released
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Activations are not measured: check/test_memory.py does."""
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_a_run_begun_before_keeps_its_held_out_pictures_and_a_new_one_has_the_sh
     world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # not measured here: tests/tasks/check/test_memory.py does
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0))
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
     run = world.root / "run"
     shutil.copytree(HERE, run)
     # another release of torch draws other frozen weights, and of Pillow writes other files

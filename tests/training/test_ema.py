@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.training.ema import Ema, decay_at
+from mezzotint.training.ema import AsyncEma, Ema, decay_at
+from mezzotint.training.update import Update
 
 
 def decays(rule: str, decay: float, counts: list[int], dtype: torch.dtype = torch.float64) -> list[float]:
@@ -103,3 +105,47 @@ def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() ->
     average.follow(masters, torch.zeros(()))
     with pytest.raises(RuntimeError):
         _ = average.weights
+
+
+class Line:
+    """In the place of a stream or an event of CUDA: what is asked of it, in order."""
+
+    def __init__(self, name: str, said: list[str]) -> None:
+        self.name, self.said = name, said
+
+    def __getattr__(self, asked: str) -> Any:
+        return lambda *others: self.said.append(" ".join([self.name, asked, *(o.name for o in others)]))
+
+    def __enter__(self) -> None:
+        self.said.append(f"within {self.name}")
+
+    def __exit__(self, *error: object) -> None:
+        self.said.append(f"out of {self.name}")
+
+
+def test_weights_leave_a_device_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies begin behind what is queued, and only what moves weights comes behind the copies."""
+    said: list[str] = []
+    side, arrived, main = (Line(name, said) for name in ("side", "arrived", "main"))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: said.append(f"read on {stream.name}"))
+    masters = {"denoiser/a": nn.Parameter(torch.ones(3)), "denoiser/b": nn.Parameter(torch.ones(2))}
+    words = ["optim.ema.rule=constant", "optim.ema.decay=0.5", "optim.lr=1.0"]
+    update = Update(masters, read_text("schema: 1", overrides=words).recipe.optim, separate_masters=False)
+    assert update.ema is not None
+    update.ema._behind = behind = AsyncEma(update.masters)
+    for place, line in (("_stream", side), ("_arrived", arrived)):
+        monkeypatch.setattr(behind.copies, place, line)
+    lr = {group.name: 1.0 for group in update.groups}
+    one = torch.ones(())
+    for _ in range(2):
+        for p in masters.values():
+            p.grad = torch.ones_like(p)
+        moved = said.copy()
+        update.apply(loss_scale=one, norms=torch.ones(1), found_inf=0 * one, lr=lr, update_ema=True)
+    assert moved[:3] == ["main wait_event arrived", "side wait_stream main", "within side"]
+    assert moved[3:8] == ["read on side"] * 3 + ["arrived record side", "out of side"]
+    assert said[8:].index("main wait_event arrived") < said[8:].index("side wait_stream main")
+    assert update.ema.weights["denoiser/a"].tolist() != [1.0] * 3
+    assert said.count("arrived synchronize") == 2, "by the thread, not by the step"

@@ -18,6 +18,7 @@ from mezzotint.dialects.shared import launchers, reading, setting_files
 from mezzotint.dialects.shared.launchers import ParsedCommand
 from mezzotint.dialects.shared.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
+from mezzotint.recipe.resume_rules import FORMER_KERNELS
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 
@@ -350,6 +351,9 @@ class Dialect:
             draft.origin["run.device"] = f"{command.tool} --cpu"
         _rows_into(draft)
         self.compute(draft)
+        for path, value in FORMER_KERNELS.items():  # a line keeps what it has always meant
+            if path not in draft.origin:
+                draft.set(path, value)
         draft.insist(self.name)
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)

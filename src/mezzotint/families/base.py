@@ -207,6 +207,14 @@ def drawn_latents(moments: Tensor, addresses: Tensor) -> Tensor:
     return posterior_sample(moments, noise.normal(addresses.to(moments.device, non_blocking=True), shape))
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device: through page-locked memory, so that the host does not wait for what the device
+    still has to do."""
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
 def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
     """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments, or encoded from pixels. No gradient.
 

@@ -17,7 +17,7 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families import _latte_export
 from mezzotint.families._latte_files import FRAMES, PIXELS, Files
-from mezzotint.families.base import Grid, ModelFamily, like_parameters
+from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent
 from mezzotint.nets.causal_vae import CausalVAE, Tiling, posterior
 from mezzotint.recipe.families.latte import SPEC, LatteSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
@@ -85,7 +85,7 @@ class Family(ModelFamily):
         tokens = self._words()(
             list(captions), padding="max_length", max_length=self._length, truncation=True, return_tensors="pt"
         )
-        ids, mask = tokens.input_ids.to(device), tokens.attention_mask.to(device)
+        ids, mask = sent(tokens.input_ids, device), sent(tokens.attention_mask, device)
         with torch.autocast(device.type, enabled=False):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 

@@ -171,6 +171,11 @@ def _that_allow_sharding() -> list[str]:
     return [name for name in names if registry.find("recipe/optimizers", name).Settings.allows_sharding]
 
 
+def effective(recipe: Recipe) -> dict[str, Any]:
+    """The recipe as plain values, every default written out."""
+    return recipe.model_dump(mode="json", by_alias=True)
+
+
 def live_values(recipe: Recipe) -> dict[str, Any]:
     """Their values in a recipe, as JSON, by path."""
     tree = recipe.model_dump(mode="json", by_alias=True)

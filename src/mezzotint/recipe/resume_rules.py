@@ -20,8 +20,23 @@ from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
 
-BEFORE = MappingProxyType({"data.holdout.rule": "chance", "optim.ema.passes": 3, "run.gradient_sums": "same"})
-"""What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet."""
+FORMER_KERNELS = MappingProxyType(
+    {
+        "run.frozen_dtype": "fp32",
+        "run.tf32": False,
+        "run.kernels.channels_last": False,
+        "run.kernels.measured": False,
+        "run.kernels.whole_batches": False,
+    }
+)
+"""What runs computed with before types and kernels followed `run.precision` and `run.compile` where nobody names
+them."""
+
+BEFORE = MappingProxyType(
+    {"data.holdout.rule": "chance", "optim.ema.passes": 3, "run.gradient_sums": "same", **FORMER_KERNELS}
+)
+"""What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet, or
+have the former default."""
 
 DEFAULT_STEPS = 1000
 """The length of a run that sets neither `run.steps` nor `run.epochs`."""

@@ -1,4 +1,4 @@
-"""The pictures of a run's loss and of a benchmark: two curves above each other, PNG of 1650 × 1050 pixels."""
+"""The pictures of a run's loss and of a benchmark, PNG of 1650 × 1050 pixels."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ _RUNS = (_SMOOTH, _HELD, "#3d7a5f", "#7a5fa0")
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
-    """A row of a benchmark. loss, seconds: of each step, in order."""
+    """A row of a benchmark. loss, seconds, samples: of each step, in order."""
 
     name: str
     loss: Sequence[float]
     seconds: Sequence[float]
+    samples: Sequence[int]
 
 
 def plot_loss(curves: Curves, *, title: str) -> bytes:
@@ -42,24 +43,37 @@ def plot_loss(curves: Curves, *, title: str) -> bytes:
 
 
 def plot_bench(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> bytes:
-    """The loss of each step, and below it the seconds each step took. runs: at least one, of at least one step.
-    warm_up: steps that the numbers leave out, shaded."""
-    figure, above, below = _panels(title, (1, 1), (0.5, max(len(run.loss) for run in runs) + 0.5))
-    figure.set_layout_engine("constrained")
-    for number, run in enumerate(runs):
-        colour, label = _RUNS[number % len(_RUNS)], _plain(run.name)
+    """Images a second of each step, a strip for each row, and beside each its losses. runs: at least one, of at least
+    one step. warm_up: steps that the numbers leave out, shaded."""
+    figure = Figure(figsize=(11, 7), dpi=150, facecolor="white", layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=13, color=_INK, fontweight="bold")
+    strips: Any = figure.subplots(len(runs), 2, sharex=True, sharey="col", squeeze=False)
+    for number, (run, (left, right)) in enumerate(zip(runs, strips, strict=True)):
+        colour = _RUNS[number % len(_RUNS)]
         steps = np.arange(1, len(run.loss) + 1)
-        above.plot(steps, run.loss, color=colour, lw=1.2, marker=".", ms=4, label=label)
-        median = float(np.median(run.seconds[min(warm_up, len(run.seconds) - 1) :]))
-        below.plot(steps, run.seconds, color=colour, lw=1.2, marker=".", ms=4, label=f"{label}, median {median:.3g} s")
-        below.axhline(median, color=colour, lw=0.8, ls="--")
-    above.set_ylabel("loss of the update", color=_PAPER_INK)
-    below.set_ylabel("seconds a step", color=_PAPER_INK)
-    below.set_ylim(bottom=0.0)
-    for axes in (above, below):
+        speeds = np.asarray(run.samples) / np.maximum(np.asarray(run.seconds), 1e-9)
+        timed = slice(min(warm_up, len(speeds) - 1), None)
+        speed = sum(run.samples[timed]) / max(sum(run.seconds[timed]), 1e-9)
+        left.plot(steps, speeds, color=colour, lw=1.2, marker=".", ms=4)
+        left.axhline(speed, color=colour, lw=0.8, ls="--")
+        left.set_title(f"{_plain(run.name)}: {speed:.4g} images/s", loc="left", fontsize=11, color=_INK)
+        right.plot(steps, run.loss, color=colour, lw=1.2, marker=".", ms=4)
+        right.set_title("loss of the update", loc="left", fontsize=11, color=_PAPER_INK)
+        for axes in (left, right):
+            _plain_axes(axes)
+            if warm_up:
+                axes.axvspan(0.5, warm_up + 0.5, color="#f2f2f2", zorder=0)
         if warm_up:
-            axes.axvspan(0.5, warm_up + 0.5, color="#f2f2f2", zorder=0)
-        axes.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=9)
+            left.text(
+                warm_up + 0.45, 0.04, "warm-up, not counted", transform=left.get_xaxis_transform(), rotation=90,
+                ha="right", va="bottom", fontsize=8, color=_PAPER_INK,
+            )  # fmt: skip
+    strips[0][0].set_ylim(bottom=0.0)
+    strips[0][0].set_xlim(0.5, max(len(run.loss) for run in runs) + 0.5)
+    for axes in strips[-1]:
+        axes.set_xlabel("step", color=_PAPER_INK)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _png(figure)
 
 
@@ -73,12 +87,16 @@ def _panels(title: str, heights: tuple[int, int], steps: tuple[float, float]) ->
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
     below.set_xlim(*steps)
     for axes in (above, below):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.spines[["left", "bottom"]].set_color("#bbbbbb")
-        axes.tick_params(colors=_PAPER_INK, labelsize=9)
-        axes.grid(axis="y", color="#eeeeee", lw=0.8)
-        axes.set_axisbelow(True)
+        _plain_axes(axes)
     return figure, above, below
+
+
+def _plain_axes(axes: Any) -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#bbbbbb")
+    axes.tick_params(colors=_PAPER_INK, labelsize=9)
+    axes.grid(axis="y", color="#eeeeee", lw=0.8)
+    axes.set_axisbelow(True)
 
 
 def _png(figure: Figure, **options: Any) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -18,10 +19,14 @@ from torch.utils.checkpoint import checkpoint
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.sections.kernels import is_on
 from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
 from mezzotint.runtimes.shared.launch import Launch as Launch
 
 Scope = Literal["all", "part", "tensor"]
+
+_ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Where torch reads how it is to deal out a GPU's memory, by its older name and its newer one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +156,18 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
     name = settings.runtime if settings.runtime != "auto" else ("ddp" if launch.world_size > 1 else "single")
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    is_small = settings.precision != "fp32"
     # by torch's new names alone: once they are set, reading the old ones raises
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if settings.tf32 else "ieee"
-    torch.backends.cudnn.conv.fp32_precision = "tf32" if settings.tf32 else "ieee"  # type: ignore[attr-defined]
+    product = "tf32" if is_on(settings.tf32, is_small) else "ieee"
+    torch.backends.cuda.matmul.fp32_precision = product
+    torch.backends.cudnn.conv.fp32_precision = product  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = is_on(settings.kernels.measured, is_small) and not settings.deterministic
     # no draw of ours comes from these; a library that uses one anyway at least does the same on every start
     random.seed(settings.seed)
     torch.manual_seed(settings.seed & 0xFFFFFFFF)
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        torch.backends.cudnn.benchmark = False
     runtime: Runtime = registry.find("runtimes", name).Runtime(device_for(settings, launch), launch, settings)
     return runtime
 
@@ -172,6 +179,8 @@ def device_for(settings: RunSettings, launch: Launch) -> torch.device:
         raise RecipeError("run.device is cuda, but torch sees no GPU here; set run.device=auto or cpu", code="E1802")
     if settings.device == "cpu" or not available:
         return torch.device("cpu")
+    if settings.kernels.allocator == "expandable" and not any(name in os.environ for name in _ALLOCATOR):
+        os.environ.update(dict.fromkeys(_ALLOCATOR, "expandable_segments:True"))  # read with the first allocation
     device = torch.device("cuda", launch.local_rank)
     torch.cuda.set_device(device)
     if settings.device_memory is not None:
@@ -241,11 +250,23 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]]) -> int:
-    """Compiles each block's forward on its own, which starts far sooner than compiling the whole; returns how many."""
+def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSettings) -> int:
+    """Compiles each block's forward on its own where `run.compile` says so, which starts far sooner than compiling the
+    whole; returns how many."""
+    if not settings.compile:
+        return 0
+    if settings.deterministic:
+        from torch._inductor import config as inductor
+
+        inductor.deterministic = True  # no kernel is chosen by its time
     # all blocks of a class share one code object, of which torch compiles 8 versions and then runs the rest uncompiled
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 16
     modules = [module for block in blocks for module in block]
     for module in modules:
-        module.compile(dynamic=False)
+        module.compile(dynamic=False, mode="reduce-overhead" if settings.kernels.graphs else None)
     return len(modules)
+
+
+def graphs_compiled() -> int:
+    """How many graphs this process has compiled so far."""
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"]) if "torch._dynamo" in sys.modules else 0

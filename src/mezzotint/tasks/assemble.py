@@ -7,7 +7,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -47,11 +46,13 @@ from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
+from mezzotint.training.precision.layout import lay_out
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
+from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights.files import fingerprint, new_words
 from mezzotint.weights.low_bit import WeightForm
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
@@ -365,7 +366,8 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
-    compiled = compile_blocks(blocks) if recipe.run.compile else 0
+    lay_out(family.parts().values(), recipe.run, runtime.device)
+    compiled = compile_blocks(blocks, recipe.run)
     recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
     if precision.has_no_masters:
         _refuse_sharded(runtime)
@@ -401,6 +403,7 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         compiled_blocks=compiled,
         adapter=adapter,
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
+        records_graphs=recipe.run.kernels.graphs and runtime.device.type == "cuda",
     )
 
 
@@ -482,6 +485,7 @@ def open_trainer(
             callbacks,
             max_bad_steps=recipe.run.max_bad_steps,
             update_check=update_check,
+            whole=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
         )
 
 
@@ -492,8 +496,3 @@ def _refuse_sharded(runtime: Runtime) -> None:
             "run.weight_dtype=same, or run.runtime=ddp",
             code="E1670",
         )
-
-
-def effective(recipe: Recipe) -> dict[str, Any]:
-    """The recipe as plain values, every default written out."""
-    return recipe.model_dump(mode="json", by_alias=True)

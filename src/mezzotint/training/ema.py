@@ -56,8 +56,10 @@ class Ema:
     """The exponential moving average of the masters, in float32, beside them or on the CPU.
 
     Beside them it is a few operations of the step. On the CPU with masters elsewhere the weights are copied to pinned
-    memory behind the step, and a thread takes them up while the next steps run: neither the host nor the device waits,
-    unless an update is due before the last one is through. apart: takes that second way whatever the devices (tests).
+    memory behind the step, on a stream of their own, and a thread takes them up while the next steps run. The host
+    waits where an update is due before the last one is through; the device waits where weights are to move before they
+    have been copied (`hold`), and not in the passes before that. apart: takes that second way whatever the devices
+    (tests).
     """
 
     def __init__(
@@ -112,6 +114,11 @@ class Ema:
             for name, mine in self.weights.items():
                 mine.copy_(weights[name])
 
+    def hold(self) -> None:
+        """Called before weights move: what is copied of them stays what it was. Queued on the device."""
+        if self._behind is not None:
+            self._behind.copies.hold()
+
     def follow(self, masters: Mapping[str, Tensor], found_inf: Tensor) -> None:
         """Moves towards the masters by the rule's decay; where found_inf is 1 nothing moves. Nothing is read back to
         the host."""
@@ -143,15 +150,46 @@ class Ema:
         return {f"ema/{name}": tensor for name, tensor in self.weights.items()} | {"opt.shadow_updates": self.updates}
 
 
+class HostCopies:
+    """Copies of a device's tensors in the host's memory, made again and again on a stream of their own."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self._device = tensors[0].device
+        self._is_cuda = self._device.type == "cuda"
+        self.tensors = [torch.empty_like(t, device="cpu", pin_memory=self._is_cuda) for t in tensors]
+        self._stream = torch.cuda.Stream(self._device) if self._is_cuda else None
+        self._arrived = torch.cuda.Event() if self._is_cuda else None
+
+    def take(self, tensors: Sequence[Tensor]) -> None:
+        """Copies the tensors as they are at this place of the device's queue; what is queued later does not wait."""
+        if self._stream is None or self._arrived is None:
+            for copy, tensor in zip(self.tensors, tensors, strict=True):
+                copy.copy_(tensor)
+            return
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(self._stream):
+            for copy, tensor in zip(self.tensors, tensors, strict=True):
+                copy.copy_(tensor, non_blocking=True)
+                tensor.record_stream(self._stream)  # its memory is not given away before it has been read
+            self._arrived.record(self._stream)
+
+    def hold(self) -> None:
+        """What is queued on the device from here on comes behind the copies."""
+        if self._arrived is not None:
+            torch.cuda.current_stream(self._device).wait_event(self._arrived)
+
+    def wait(self) -> None:
+        """Until they are there."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+
+
 class AsyncEma:
     """Copies of the masters on the host, and the one thread that works on them."""
 
     def __init__(self, masters: Mapping[str, Tensor]) -> None:
-        there = next(iter(masters.values())).device
-        pinned = there.type == "cuda" and torch.cuda.is_available()
-        self._event = torch.cuda.Event() if pinned else None
-        self._copies = [torch.empty(m.shape, dtype=m.dtype, pin_memory=pinned) for m in masters.values()]
-        self._found_inf = torch.empty((), pin_memory=pinned)
+        first = next(iter(masters.values()))
+        self.copies = HostCopies([*masters.values(), torch.empty((), device=first.device)])
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ema")
         self._work: Future[None] | None = None
 
@@ -161,11 +199,7 @@ class AsyncEma:
         """Copies the masters as they are at this place of the device's queue and lets the thread `move` by them."""
         self.settle()  # the copies are still being read
         with torch.no_grad():
-            for copy, master in zip(self._copies, masters.values(), strict=True):
-                copy.copy_(master, non_blocking=True)
-            self._found_inf.copy_(found_inf, non_blocking=True)
-        if self._event is not None:
-            self._event.record()
+            self.copies.take([*masters.values(), found_inf])
         self._work = self._thread.submit(self._when_copied, move)
 
     def settle(self) -> None:
@@ -175,6 +209,6 @@ class AsyncEma:
             work.result()
 
     def _when_copied(self, move: Callable[[list[Tensor], Tensor], None]) -> None:
-        if self._event is not None:
-            self._event.synchronize()
-        move(self._copies, self._found_inf)
+        self.copies.wait()
+        *masters, found_inf = self.copies.tensors
+        move(masters, found_inf)

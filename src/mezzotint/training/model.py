@@ -40,6 +40,8 @@ class TrainableModel:
     compiled_blocks: int = 0
     adapter: TrainedAdapter | None = None
     loss_mask: LossMask = field(default_factory=LossMask)
+    records_graphs: bool = False
+    """Whether compiled blocks are CUDA graphs, whose results are written over in the next step."""
 
     @property
     def trains_text(self) -> bool:

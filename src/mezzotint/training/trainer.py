@@ -28,6 +28,7 @@ from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
 from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
+from mezzotint.training.whole_batches import filled
 
 _SAVE, _STOP, _WRITING, _SHORT, _FIRST_CLOCK = 1, 2, 4, 8, 16
 
@@ -91,6 +92,8 @@ class Trainer:
     """Whether a signal ended the run; one that a callback ended early has come to its end."""
     micro_batch: int | None = None
     """The most samples at once since memory ran out; None while it has not. The checkpoint knows it."""
+    whole: int | None = None
+    """The samples of every micro-batch, which are filled up to them; None where each has what there is."""
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
@@ -193,6 +196,8 @@ class Trainer:
     def _passes(self, batches: StepBatches) -> StepSums:
         """Forward and backward of every micro-batch."""
         fault_injection.reach("step.begin")
+        if self.model.records_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         sums = StepSums.of(batches, self.runtime.device)
         most = self.micro_batch or max(batches.sizes, default=0) or 1
         counts = [max(1, -(-size // most)) for size in batches.sizes]
@@ -210,7 +215,9 @@ class Trainer:
     def _pass(self, batch: Batch, batches: StepBatches, sums: StepSums) -> None:
         if not batch.size:
             return
-        device = self.runtime.device
+        device, size = self.runtime.device, batch.size
+        if self.whole is not None:
+            batch = filled(batch, min(self.whole, self.micro_batch or self.whole))
         with self.model.drawing(self.resolved.seed, batches.step, batch.positions, device):
             loss, level = self._loss(batch, batches.step)
             if self.model.update.in_backward:
@@ -219,11 +226,11 @@ class Trainer:
             with attending(self.model.attention, device):  # what is recomputed takes the same kernel
                 (loss.total * (self.model.scale.scale / batches.count)).backward()
         if not batch.is_filler:
-            sums.keys += batch.keys
+            sums.keys += batch.keys[:size]
             sums.total += loss.total.detach()
             sums.add_groups(loss, batch)
-            sums.losses.append(loss.per_sample.detach())
-            sums.timesteps.append(level)
+            sums.losses.append(loss.per_sample.detach()[:size])
+            sums.timesteps.append(level[:size])
 
     def _finished(self, batches: StepBatches, sums: StepSums) -> Pending:
         """Moves the weights by the gradients that lie there."""

@@ -108,6 +108,7 @@ class Update:
         """
         with torch.no_grad():
             if not self.in_backward:
+                self._hold_average()
                 self._move_all(loss_scale, norms, found_inf, lr)
             if update_ema and self.ema is not None:
                 self.ema.follow(self._masters, found_inf)
@@ -132,10 +133,15 @@ class Update:
     def begin_backward(self, loss: Tensor, lr: Mapping[str, float]) -> None:
         """With `in_backward`, before the backward pass of a step. loss: (); where it is not finite nothing moves. lr:
         rate by group name."""
+        self._hold_average()
         self._is_finite = torch.isfinite(loss.detach()).to(torch.float32)
         self._rates = lr
         self._norms = {}
         self.applied.add_(self._is_finite)
+
+    def _hold_average(self) -> None:
+        if self.ema is not None:
+            self.ema.hold()
 
     def norms_in_backward(self) -> Tensor:
         """(tensors,) float32, of the gradients that the backward pass has let go; 0 where there was none."""

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, bench
 from mezzotint.tasks.bench._page import Context
-from mezzotint.tasks.bench._run import Measured, Step
+from mezzotint.tasks.bench._run import Length, Measured, Step
 from mezzotint.tasks.reading.words import parse as parse_words
 
 
@@ -64,7 +64,7 @@ def test_the_table_says_what_a_reading_is_worth() -> None:
     document = {"recipe": "x", "processes": 8, "device": "NVIDIA X", "rows": [row([step(1.0)] * 30)] * 2}
     page = "\n".join(_page.table(document))
     for words in ("0.0455 (below 0.0456)", "says nothing about learning", "0.2000 to 0.1000", "14 micro-batches",
-                  "takes every update for a full one", "64 %", "differences within the spread"):  # fmt: skip
+                  "takes every update for a full one", "64 %"):  # fmt: skip
         assert words in page, words
     unknown = {**document, "rows": [row([step(1.0)] * 3, peak=None, target=None)]}
     page = "\n".join(_page.table(unknown))
@@ -72,19 +72,43 @@ def test_the_table_says_what_a_reading_is_worth() -> None:
     assert "last micro-batch" not in page
 
 
-def test_rounds_measure_the_rows_in_turn() -> None:
-    recipe = read_text("schema: 1").recipe
-    options = bench._options(parse_words(["x", "--fast", "--rounds=3"], "bench"))
-    arms = bench._arms(recipe, options, torch.device("cpu"))
-    assert [name for name, _, _ in arms] == [
-        "as written", "fast", "as written, round 2", "fast, round 2", "as written, round 3", "fast, round 3",
-    ]  # fmt: skip
-    assert all((settings == recipe) == name.startswith("as written") for name, settings, _ in arms)
-    told = {"recipe": "x", "processes": 8, "device": "NVIDIA X"}
-    rows = [row([step(1.0)] * 3) | {"name": name} for name, _, _ in arms]
-    assert "rows ran in turn" in "\n".join(_page.table({**told, "rows": rows}))
-    assert "--rounds=2 measures them in turn" in "\n".join(_page.table({**told, "rows": rows[:2]}))
-    assert bench._options(parse_words(["x"], "bench")).rounds == 1
+def test_rows_are_compared_round_by_round() -> None:
+    """Seconds of an image over those of the stock loop, in each block after the warm-up."""
+    base = row([step(9.0)] + [step(2.0)] * 2 + [step(4.0)] * 2 + [step(6.0)]) | {"name": "stock"}
+    mine = row([step(9.0)] + [step(1.0)] * 2 + [step(1.0)] * 2 + [step(2.0)])
+    rows = _page.compared([mine, base], [1, 3, 5], by_cpu=False)
+    assert rows[1]["against"] is None
+    ratio = rows[0]["against"]
+    assert (ratio["row"], ratio["by"]) == ("stock", "seconds")
+    assert ratio["seconds"] == {"median": 3.0, "lowest": 2.0, "highest": 4.0, "rounds": 3}
+    page = "\n".join(_page.table({"recipe": "x", "processes": 1, "device": "NVIDIA X", "rows": rows}))
+    assert "3 (2 to 4) of stock" in page
+    assert "median of the ratios of 3 rounds" in page
+    without = _page.compared([mine], [1, 3, 5], by_cpu=False)
+    assert "times as fast" not in "\n".join(
+        _page.table({"recipe": "x", "processes": 1, "device": "X", "rows": without})
+    )
+
+
+def test_cpu_seconds_lead_where_no_gpu_is() -> None:
+    def first(device: str) -> str:
+        document = {"recipe": "x", "processes": 1, "device": device, "rows": [row([step(1.0)] * 4)]}
+        return _page.table(document)[5].strip()
+
+    assert first("CPU").startswith("CPU seconds a step")
+    assert first("NVIDIA X").startswith("images/s, processed")
+
+
+def test_rows_take_turns_after_the_warm_up() -> None:
+    assert Length(None, 101).ends(40) == [5, 15, 25, 35]
+    assert Length(None, 101).ends(14) == [3, 6, 9, 12], "at least three rounds"
+    assert Length(None, 101, warm_up=1, rounds=2).ends(9) == [1, 5]
+    assert Length(None, 101).ends(1) == [0]
+    options = bench._options(parse_words(["x", "--fast", "--rounds=3", "--against=stock"], "bench"))
+    assert (options.rounds, options.against) == (3, "stock")
+    with pytest.raises(RecipeError, match="knows stock alone"):
+        bench._options(parse_words(["x", "--against=theirs"], "bench"))
+    assert bench._options(parse_words(["x"], "bench")).rounds is None
 
 
 def test_blocks_of_ten_steps_show_the_spread() -> None:

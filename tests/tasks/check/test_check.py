@@ -11,8 +11,8 @@ from checking import checked, codes, everything_below
 
 from mezzotint.errors import CheckpointError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read
+from mezzotint.recipe.recipe import effective
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks import assemble
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
 from mezzotint.training import state
@@ -84,7 +84,7 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
 
 def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
     folder = RunFolder(quick / "runs" / "run").open()
-    old = assemble.effective(read("recipe.yaml").recipe)
+    old = effective(read("recipe.yaml").recipe)
     state.write(
         folder.checkpoints, step=5, tensors={"w/a": torch.zeros(2)}, values={"recipe": old}, recipe_digest="0" * 64
     )

@@ -274,16 +274,19 @@ def test_a_base_in_few_bits_is_counted_so(tiny: Path) -> None:
     assert counted["int8"].gradients == counted["same"].gradients
 
 
+TWICE = {"optim__accumulation": 2}
 SIZES = {
-    "plain": ({}, 128, 4),
-    "activations count": ({}, 256, 8),
+    "plain": (TWICE, 128, 4),
+    "activations count": (TWICE, 256, 8),
+    "one micro-batch": ({}, 128, 4),
+    "one micro-batch, activations count": ({}, 256, 8),
     "masters apart and an average": (
-        {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "same",
+        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "same",
          "optim__ema": {"rule": "ramp"}}, 128, 4),
     "float32 sums": (
-        {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "fp32"}, 128, 4),
+        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "fp32"}, 128, 4),
     "adafactor, recomputed": (
-        {"optim__optimizer": {"kind": "adafactor"}, "run__recompute": {"enabled": True}}, 256, 8),
+        TWICE | {"optim__optimizer": {"kind": "adafactor"}, "run__recompute": {"enabled": True}}, 256, 8),
 }  # fmt: skip
 
 
@@ -312,10 +315,31 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
     assert real["peak"] == pytest.approx(counted.peak, rel=0.1)
 
 
+def test_gradients_come_while_activations_go(tiny: Path) -> None:
+    """With one micro-batch a step in one process; otherwise they lie there in the next forward pass."""
+    one = memory_of(Outline(recipe(tiny)), {SQUARE: 4})
+    kept = one.activations[SQUARE]
+    assert max(one.gradients, kept.bytes) <= kept.with_gradients < one.gradients + kept.bytes
+    alone = one.steady - one.gradients
+    assert one.peak == max(alone + kept.with_gradients, one.steady + one.update)
+    for several in (
+        memory_of(Outline(recipe(tiny, optim__accumulation=2)), {SQUARE: 4}),
+        memory_of(Outline(recipe(tiny)), {SQUARE: 8}, processes=2),
+        memory_of(Outline(recipe(tiny, run__micro_batch=4)), {SQUARE: 8}),
+    ):
+        assert several.activations[SQUARE] == kept
+        assert several.peak == several.steady + several.worst
+
+
+def test_whole_batches_are_counted_whole(tiny: Path) -> None:
+    full = memory_of(Outline(recipe(tiny, run__compile=True, data__batch_size=5)), {SQUARE: 2}).activations[SQUARE]
+    assert full.samples == 5
+
+
 def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     """Two real steps. weights, gradients, states: bytes of the tensors that lie there; opened, peak: what the process
-    takes at most until the model is open, and in the steps, as the kernel counts it. A step has two micro-batches: the
-    gradients of the first lie there while the second has its activations."""
+    takes at most until the model is open, and in the steps, as the kernel counts it. Where a step has two
+    micro-batches, the gradients of the first lie there while the second has its activations."""
     torch.set_num_threads(1)
     wanted = Recipe.model_validate(tree)
     torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # what libraries take for themselves
@@ -327,7 +351,7 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     model = assemble.open_model(wanted, assemble.open_files(wanted), runtime, resolved)
     real = {"opened": memory_of_this_process("VmHWM") - before}
     batch = batch_of(torch.zeros(samples, 4, side // 8, side // 8), None)
-    steps = [step_batches([batch, batch], number) for number in range(2)]
+    steps = [step_batches([batch] * wanted.optim.accumulation, number) for number in range(2)]
     trainer = Trainer(model, steps, runtime, RunHost(), resolved, Progress(last_step=2))
     apply = model.update.apply
 

@@ -17,7 +17,7 @@ from mezzotint import fault_injection
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, ModelFamily, like_parameters, whole_state
+from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent, whole_state
 from mezzotint.families.shared import new_words
 from mezzotint.families.shared.new_words import NewWords
 from mezzotint.families.shared.stable_files import StableFiles, require_layers
@@ -191,7 +191,7 @@ class StableFamily(ModelFamily):
             truncation=True,
             return_tensors="pt",
         )
-        return cast(Tensor, tokens.input_ids).to(next(self._part(part).parameters()).device)
+        return sent(cast(Tensor, tokens.input_ids), next(self._part(part).parameters()).device)
 
     def _written_out(self, captions: Sequence[str]) -> list[str]:
         return [self._words.in_text(caption) for caption in captions] if self._words else list(captions)

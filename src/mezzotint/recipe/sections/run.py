@@ -25,6 +25,7 @@ from mezzotint.recipe.base import (
     Share,
     as_list,
 )
+from mezzotint.recipe.sections.kernels import Choice, KernelSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
@@ -339,9 +340,10 @@ class RunSettings(Section):
     settles it when a run starts: float32 where memory has room by the count of `check`, with 5 % to spare. A run that
     goes on keeps its own."""
 
-    frozen_dtype: Annotated[Literal[FrozenType, LowBit], RECORDED] = "fp32"
+    frozen_dtype: Annotated[Literal["auto", FrozenType, LowBit], RECORDED] = "auto"
     """The type of frozen parts (VAE, text encoder, the model beneath an adapter): `fp32`, the `same` as
-    `run.precision`, or one that is named. `int8` and `nf4` keep the matrices of linear layers in 8 or 4 bits (one scale
+    `run.precision`, or one that is named. `auto` is `same`, but for the VAE in fp16, which stays in fp32. `int8` and
+    `nf4` keep the matrices of linear layers in 8 or 4 bits (one scale
     a row; QLoRA's NormalFloat, arXiv:2305.14314) and the rest, the VAE too, in that of `run.precision`: less memory,
     and each use makes the matrix again. They need the extra `low-bit`. Weights are read straight into their type."""
 
@@ -367,12 +369,15 @@ class RunSettings(Section):
     runs."""
 
     deterministic: Annotated[bool, RECORDED] = False
-    """Only deterministic kernels, so that a GPU run resumes to the bit too; costs speed. On the CPU runs resume to the
-    bit anyway."""
+    """Only deterministic kernels, and none that are chosen by their time, so that a GPU run resumes to the bit too;
+    costs speed. On the CPU runs resume to the bit anyway."""
 
-    tf32: Annotated[bool, RECORDED] = False
-    """Let GPUs compute float32 products with ten bits of mantissa (TF32): faster, slightly less exact. Without effect
-    in bf16, fp16 and on the CPU."""
+    tf32: Annotated[Choice, RECORDED] = "auto"
+    """Let GPUs compute what is left of float32 products with ten bits of mantissa (TF32): faster, slightly less exact.
+    `auto` does so in bf16 and fp16, which have fewer bits themselves. Without effect on the CPU."""
+
+    kernels: KernelSettings = KernelSettings()
+    """Kernels and memory of a GPU."""
 
     threads: Annotated[PositiveInt | None, RECORDED] = None
     """Threads of CPU arithmetic; None takes the machine's. Another number rounds differently."""
@@ -470,5 +475,17 @@ class RunSettings(Section):
         for name in self.callbacks:
             if name not in known:
                 yield f"run.callbacks: {registry.unknown('training/callbacks', name)}"
+        if self.kernels.graphs and not self.compile:
+            yield "run.kernels.graphs records compiled blocks, and run.compile is false; set run.compile=true as well"
+        if self.deterministic and self.kernels.measured is True:
+            yield (
+                "run.kernels.measured chooses kernels by their time, and run.deterministic wants the same ones each "
+                "time; leave one of them out"
+            )
+        if self.runtime == "fsdp" and self.kernels.channels_last is True:
+            yield (
+                "run.kernels.channels_last lays weights out in another order, and run.runtime=fsdp shares out rows; "
+                "leave it out, or take run.runtime=ddp"
+            )
         if self.longer is not None and self.longer.unit == "minutes":
             yield f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'"

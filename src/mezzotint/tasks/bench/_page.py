@@ -5,20 +5,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import SOURCE
 from mezzotint.tasks.bench._protocol import READ_AT, Protocol, bar_seconds, ips
-from mezzotint.tasks.bench._run import Measured, Step
+from mezzotint.tasks.bench._run import BLOCK, Measured, Step
 from mezzotint.tasks.check.page import duration, size
 
-_BLOCK = 10  # steps whose speed is one number of the spread
 _SAYS_NOTHING = "one micro-batch at timesteps of its own says nothing about learning; see the two lines below"
 
 Row = dict[str, Any]
 _LINES = {
     "steps, of them timed": "{steps}, {timed_steps}",
+    "times as fast": "{faster}",
     "images/s, processed": "{images_per_second[processed]:.4g}",
     "images/s, distinct": "{images_per_second[distinct]:.4g}",
     "images/s and device": "{images_per_second_and_device:.4g}",
@@ -26,6 +27,7 @@ _LINES = {
     "seconds a step, median": "{seconds_per_step[median]:.4g}",
     "GPU seconds a step": "{gpu_seconds_per_step:.4g}",
     "CPU seconds a step": "{cpu_seconds_per_step:.4g}",
+    "images a CPU second": "{images_per_cpu_second:.4g}",
     "waiting for data": "{wait:.3g} %",
     "peak memory": "{memory}",
     "TFLOP an image": "{tera_an_image:.4g}",
@@ -33,6 +35,7 @@ _LINES = {
     "MFU": "{utilisation}",
     "set-up": "{setup}",
     "of it, filling caches": "{filling}",
+    "compiled after warm-up": "{compiled}",
     "an epoch": "{protocol[micro_batches_per_epoch]} micro-batches, {protocol[updates_per_epoch]} updates",
     "epochs begun": "{protocol[epochs]}",
     "fill-ups an epoch": "{protocol[fill_ups_per_epoch]}",
@@ -47,6 +50,9 @@ _LINES = {
     "loss, fixed timesteps": "{loss[fixed_before]:.4f} to {loss[fixed_after]:.4f}",
 }
 """The lines of the table, each of what a row says and of `_words`; a line is empty where a row says nothing of it."""
+
+_BY_CPU = ("steps, of them timed", "times as fast", "CPU seconds a step", "images a CPU second")
+"""Where no GPU is, these lead: wall time there says as much of what else the machine does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ def row(measured: Measured, context: Context, changes: Sequence[str]) -> Row:
         "timed_steps": len(timed),
         **_speed(timed, context),
         "peak_memory_bytes": measured.memory,
+        "recompiles": measured.recompiles,
         "loader_cpu_seconds": measured.loader_cpu_seconds,
         "setup_seconds": measured.setup_seconds,
         "cache_seconds": measured.cache_seconds,
@@ -89,9 +96,42 @@ def row(measured: Measured, context: Context, changes: Sequence[str]) -> Row:
         },
         "target": _target(steps, context),
         "step_seconds": [step.seconds for step in steps],
+        "step_cpu_seconds": [step.cpu_seconds for step in steps],
         "step_samples": [step.processed for step in steps],
         "step_loss": [step.loss for step in steps],
     }
+
+
+def compared(rows: Sequence[Row], ends: Sequence[int], *, by_cpu: bool) -> list[Row]:
+    """The rows, each with how many times as fast it is as the stock loop, or else as the first: the ratio of each round
+    of blocks, their median and how far they lie apart. ends: after how many steps a block ends, the warm-up first.
+    by_cpu: whether CPU seconds are compared."""
+    base = next((r for r in rows if r["name"] == "stock"), rows[0])
+    whole = []
+    for r in rows:
+        ratios = {}
+        for meter in ("step_seconds", "step_cpu_seconds"):
+            mine, theirs = (
+                [sum(one[meter][a:b]) / max(1, sum(one["step_samples"][a:b])) for a, b in pairwise([*ends, None])]
+                for one in (r, base)
+            )
+            each = sorted(t / m for m, t in zip(mine, theirs, strict=True) if m and t)
+            if each and r is not base:
+                low, *_, high = [each[0], *each, each[-1]]
+                ratios[meter] = {"median": statistics.median(each), "lowest": low, "highest": high, "rounds": len(each)}
+        of = {"row": base["name"], "by": "CPU seconds" if by_cpu else "seconds", "seconds": ratios.get("step_seconds"),
+              "cpu_seconds": ratios.get("step_cpu_seconds")}  # fmt: skip
+        whole.append(r | {"against": of if ratios else None})
+    return whole
+
+
+def _faster(against: Row | None) -> str:
+    if against is None:
+        return ""
+    ratio = against["cpu_seconds" if against["by"] == "CPU seconds" else "seconds"]
+    if ratio is None:
+        return ""
+    return f"{ratio['median']:.3g} ({ratio['lowest']:.3g} to {ratio['highest']:.3g}) of {against['row']}"
 
 
 def table(document: Mapping[str, Any]) -> list[str]:
@@ -99,7 +139,8 @@ def table(document: Mapping[str, Any]) -> list[str]:
     rows: list[Row] = document["rows"]
     lines = [f"mezzotint bench {document['recipe']}", f"{document['processes']} x {document['device']}", ""]
     lines += _columns("", [r["name"] for r in rows])
-    for title, form in _LINES.items():
+    first = _BY_CPU if document["device"] == "CPU" else ()
+    for title, form in sorted(_LINES.items(), key=lambda line: line[0] not in first):
         cells = [_cell(form, r | _words(r)) for r in rows]
         if any(cells):
             lines += _columns(title, cells)
@@ -129,6 +170,8 @@ def _words(r: Row) -> Row:
         "utilisation": utilisation,
         "setup": duration(r["setup_seconds"]),
         "filling": duration(r["cache_seconds"]) if r["cache_seconds"] else "",
+        "compiled": f"{r['recompiles']} graphs" if r["recompiles"] else "",
+        "faster": _faster(r.get("against")),
         "reached": r["target"] and ("below" if r["target"]["reached"] else "not below"),
     }
 
@@ -158,8 +201,8 @@ def _speed(timed: Sequence[Step], context: Context) -> Row:
 def _blocks(timed: Sequence[Step]) -> Row:
     """Images a second of blocks of steps: how far a repetition may differ. A last block of fewer steps is left out
     where there is a whole one."""
-    cut = [timed[i : i + _BLOCK] for i in range(0, len(timed), _BLOCK)]
-    whole = [block for block in cut if len(block) == _BLOCK] or cut
+    cut = [timed[i : i + BLOCK] for i in range(0, len(timed), BLOCK)]
+    whole = [block for block in cut if len(block) == BLOCK] or cut
     speeds = sorted(sum(s.processed for s in block) / sum(s.seconds for s in block) for block in whole)
     return {"blocks": len(speeds), "slowest": speeds[0], "median": statistics.median(speeds), "fastest": speeds[-1]}
 
@@ -235,11 +278,11 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
     if any(r["mfu"] is not None for r in rows):
         remarks.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
     remarks.append(f"loss, fixed timesteps: before and after, on {rows[0]['loss']['fixed_on']}")
-    if any(", round " in r["name"] for r in rows):
-        remarks.append("rows ran in turn: differences within the spread of blocks, or of a row's rounds, mean nothing")
-    elif len(rows) > 1:
+    ratios = [r["against"] for r in rows if r.get("against")]
+    if ratios:
+        rounds = max(ratio["seconds"]["rounds"] for ratio in ratios if ratio["seconds"])
         remarks.append(
-            "rows ran one after the other: differences within the spread of blocks mean nothing, and a machine that "
-            "slows down favours the first; --rounds=2 measures them in turn"
+            f"times as fast: by {ratios[0]['by']} an image; rows took turns, and this is the median of the ratios of "
+            f"{rounds} rounds, with the lowest and the highest; where 1 lies between them it means nothing"
         )
     return remarks

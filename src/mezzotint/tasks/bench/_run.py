@@ -7,7 +7,6 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,12 +20,16 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble, class_pictures
 from mezzotint.tasks.assemble import Caches, Dataset
+from mezzotint.tasks.bench._turns import Turn
 from mezzotint.tasks.cache import cache
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
 from mezzotint.weights.model_files import ModelFiles
+
+BLOCK = 10
+"""Steps whose speed is one number of the spread."""
 
 _WATCHED = 16  # pictures of the fixed-timestep loss, where none are held out
 
@@ -63,15 +66,37 @@ class Measured:
     cache_seconds: float
     memory: int
     loader_cpu_seconds: float
-    fixed_loss: tuple[float, float]
+    fixed_loss: tuple[float | None, float | None]
     watched_are_held: bool
     pictures: int
+    recompiles: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Length:
+    """How long each row trains. steps: None takes the run's own, at most `most`. warm_up: None leaves out the first
+    five, or a quarter of few. rounds: how often rows take turns after it; None for blocks of ten steps."""
+
+    steps: int | None
+    most: int
+    warm_up: int | None = None
+    rounds: int | None = None
+
+    def left_out(self, count: int) -> int:
+        """Of so many steps."""
+        return min(5, count // 4) if self.warm_up is None else self.warm_up
+
+    def ends(self, count: int) -> list[int]:
+        """After how many of so many steps a block ends, that of the warm-up first."""
+        timed = count - self.left_out(count)
+        block = max(1, min(BLOCK, timed // 3) if self.rounds is None else -(-timed // self.rounds))
+        return list(range(self.left_out(count), count, block))
 
 
 def measure(
-    name: str, recipe: Recipe, runtime: Runtime, *, steps: int | None, most: int, say: Callable[[str], None]
+    name: str, recipe: Recipe, runtime: Runtime, turn: Turn, length: Length, say: Callable[[str], None]
 ) -> Measured:
-    """Trains the first steps of a recipe. steps: how many; None takes the run's length, at most `most`.
+    """Trains the first steps of a recipe, in its turns.
 
     All processes call it together. Raises OutOfMemory E1751, and what data and model raise.
     """
@@ -80,14 +105,24 @@ def measure(
     for note in notes:
         say(note)
     dataset = assemble.open_dataset(recipe, runtime)
-    count = steps or min(most, assemble.length_in_steps(recipe, dataset.timeline))
+    count = length.steps or min(length.most, assemble.length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     caches, cache_seconds = _filled(recipe, files, dataset, runtime, say)
     remedy = "lower run.micro_batch (the mathematics stays the same)"
     try:
         with assemble.named_shortage(f"{name}: {runtime.device} has not enough memory", remedy):
             return _measured(
-                name, recipe, files, runtime, dataset, caches, count, began=began, cache_seconds=cache_seconds
+                name,
+                recipe,
+                files,
+                runtime,
+                dataset,
+                caches,
+                count,
+                turn=turn,
+                ends=length.ends(count),
+                began=began,
+                cache_seconds=cache_seconds,
             )
     finally:
         gc.collect()
@@ -97,7 +132,7 @@ def measure(
 
 def _measured(
     name: str, recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
-    began: float, cache_seconds: float,
+    turn: Turn, ends: Sequence[int], began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
     resolved = assemble.resolve(recipe, count)
     model = assemble.open_model(recipe, files, runtime, resolved)
@@ -106,49 +141,62 @@ def _measured(
     children = _children_seconds()
     reports = _Reports()
     with assemble.open_trainer(recipe, runtime, dataset, caches, model, resolved, callbacks=[reports]) as trainer:
-        feed = trainer.batches = _Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
-        _reset_peak(runtime.device)
+        feed = trainer.batches = Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data), turn, ends)
+        trainer.clock = lambda: turn.read("wall")
+        turn.reset()
         setup = time.perf_counter() - began
         trainer.run()
-        feed.marks.append(time.process_time())
+        feed.mark()
+        turn.note_memory()
         cpu = torch.tensor(np.diff(feed.marks), dtype=torch.float32, device=runtime.device)
         cpu_seconds = runtime.total(cpu).tolist()
-        peak = _peak(runtime.device)
     return Measured(
         name=name,
         recipe=recipe,
         steps=tuple(_steps(feed, reports.seen, cpu_seconds)),
         setup_seconds=setup,
         cache_seconds=cache_seconds,
-        memory=peak,
+        memory=turn.memory,
         loader_cpu_seconds=_children_seconds() - children,
         fixed_loss=(before, _fixed_loss(watched, runtime)),
         watched_are_held=bool(len(dataset.held)),
         pictures=len(dataset.rows),
+        recompiles=feed.graphs[-1] - feed.graphs[ends[0] if ends else -1],
     )
 
 
 @dataclass(slots=True)
-class _Feed:
-    """The loader, and beside it what each step was fed with and when. marks: the process's CPU seconds as each step was
-    asked for."""
+class Feed:
+    """The loader, and beside it what each step was fed with and when. ends: before which steps others have their turn.
+    marks, graphs: CPU seconds, and graphs compiled, as each step was asked for."""
 
     loader: Iterable[StepBatches]
     timeline: Timeline
     table: Sequence[Size]
+    turn: Turn
+    ends: Sequence[int] = ()
     marks: list[float] = field(default_factory=list)
+    graphs: list[int] = field(default_factory=list)
     shares: list[list[int]] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[StepBatches]:
         rest = iter(self.loader)
         while True:
-            self.marks.append(time.process_time())
+            if len(self.marks) in self.ends:
+                self.turn.pass_on()
+            self.mark()
             batches = next(rest, None)
             if batches is None:
                 self.marks.pop()
+                self.graphs.pop()
                 return
             self.shares.append(list(batches.sizes))
             yield batches
+
+    def mark(self) -> None:
+        """A step begins, or the last one has ended."""
+        self.marks.append(self.turn.read("cpu"))
+        self.graphs.append(int(self.turn.read("graphs")))
 
 
 class _Reports(Callback):
@@ -166,7 +214,7 @@ class _Reports(Callback):
         return Action.NOTHING
 
 
-def _steps(feed: _Feed, reports: Sequence[StepReport], cpu_seconds: Sequence[float]) -> Iterator[Step]:
+def _steps(feed: Feed, reports: Sequence[StepReport], cpu_seconds: Sequence[float]) -> Iterator[Step]:
     for number, report in enumerate(reports):
         distinct, sizes = counts(feed.timeline, feed.table, report.step)
         losses = report.losses[-feed.shares[number][-1] :] if feed.shares[number][-1] else report.losses
@@ -239,25 +287,3 @@ def _fixed_loss(watched: Validation, runtime: Runtime) -> float:
 def _children_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
-
-
-def _reset_peak(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-        return
-    try:
-        Path("/proc/self/clear_refs").write_text("5", "ascii")  # the peak of resident memory begins anew
-    except OSError:
-        return
-
-
-def _peak(device: torch.device) -> int:
-    """Bytes. Where the system keeps no peak that can be reset, that of the process's whole life."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    try:
-        lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
-    except OSError:
-        lines = []
-    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
-    return 1024 * (int(peaks[0]) if peaks else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,14 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.kernels import is_on
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
-from mezzotint.tasks.bench import _page, _pictures
+from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
-from mezzotint.tasks.bench._run import Measured, measure
+from mezzotint.tasks.bench._run import BLOCK, Length, Measured, measure
+from mezzotint.tasks.bench._turns import Turn, in_turn
 from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.words import Words
@@ -40,12 +44,16 @@ PUBLISHED_TARGETS = {"diffusers-sd": 0.0456}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the switches say. steps, warm_up, target: None where nothing is said."""
+    """What the switches say. steps, warm_up, rounds, target: None where nothing is said. against: "stock" or ""."""
 
     steps: int | None
     warm_up: int | None
     fast: bool
-    rounds: int
+    rounds: int | None
+    against: str
+    data: bool
+    gpu: bool
+    dry_run: bool
     stand_in: int | None
     target: float | None
     as_json: bool
@@ -64,16 +72,62 @@ def run(arguments: Sequence[str]) -> int:
             durable.refuse_taken(options.out / name, remedy="give another folder with --out")
     launch = Launch.read()
     recipe = located(reading)
+    if options.gpu:
+        return _looked_at(reading, recipe, options)
     with closing(open_runtime(recipe.run, launch)) as runtime:
         recipe = _with_stand_in(recipe, options.stand_in, runtime)
         settled = optimizers.settle(recipe, runtime.device.type, origin=reading.origin)
         reading = replace(reading, notes=(*reading.notes, *settled.sentences))
+        if options.data:
+            return _of_data(reading, settled.recipe, options, runtime, launch)
         document, measured = bench(reading, settled.recipe, options, runtime, launch)
         if runtime.is_first:
             for text in _written(document, measured, options):
                 print(text)
             sys.stdout.flush()
         runtime.barrier()
+    return 0
+
+
+def _looked_at(reading: Reading, recipe: Recipe, options: Options) -> int:
+    """`--gpu`. Returns 0, or 1 where something is not right."""
+    if not options.dry_run and not torch.cuda.is_available():
+        raise RecipeError(
+            "mezzotint bench --gpu: torch sees no GPU here; start it on a machine that has one, or add --dry-run",
+            code="E1861",
+        )
+    file = (options.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
+
+    def measured(of: Recipe, steps: int) -> list[dict[str, Any]]:
+        how = replace(options, steps=steps, fast=True, against=_stock.NAME, as_json=True)
+        how = replace(how, fast=False, against="") if of.run.kernels.graphs or options.dry_run else how
+        launch = Launch()
+        with closing(open_runtime(of.run, launch)) as runtime:
+            return list(bench(reading, of, how, runtime, launch)[0]["rows"])
+
+    with tempfile.TemporaryDirectory(prefix="mezzotint-gpu-") as name:
+        prepared = _gpu.prepared(recipe, Path(name), is_small=options.dry_run)
+        with durable.storage_errors(file.parent):
+            file.parent.mkdir(parents=True, exist_ok=True)
+        card = _gpu.Card(prepared, options.dry_run, Path(name), measured)
+        document = _gpu.look(card, lambda text: print(text, flush=True), partial(durable.write_json, file))
+    print("\n".join([*_gpu.table(document), "", f"all of it lies in {file}: send it"]))
+    return int(any(part["ok"] is False for part in document["parts"].values()))
+
+
+def _of_data(reading: Reading, recipe: Recipe, options: Options, runtime: Runtime, launch: Launch) -> int:
+    """`--data`: the rows of the data path alone."""
+    if runtime.is_first:
+        rounds, steps = options.rounds or _data.ROUNDS, options.steps or BLOCK
+        rows = _data.rows(recipe, runtime, steps=steps, rounds=rounds, say=lambda text: None)
+        document = {"recipe": reading.name, "environment": environment(runtime, launch), "rows": rows}
+        folder = options.out or durable.free_folder(Path("bench") / "data")
+        with durable.storage_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        text = durable.json_text(document)
+        durable.write_new(folder / "data.json", text)
+        print(text if options.as_json else "\n".join([*_data.table(document), "", f"data.json lies in {folder}"]))
+    runtime.barrier()
     return 0
 
 
@@ -84,17 +138,16 @@ def bench(
     length = options.steps or recipe.run.steps
     if length is not None:
         _require_timed_steps(options.warm_up, min(length, options.steps or MOST_STEPS))
-    arms = _arms(recipe, options, runtime.device)
+    arms = _arms(recipe, options, runtime)
 
     def say(text: str) -> None:
         if runtime.is_first and not options.as_json:
             print(text, flush=True)
 
-    measured = []
-    for name, settings, _ in arms:
-        say(f"{name}: set-up")
-        measured.append(measure(name, settings, runtime, steps=options.steps, most=MOST_STEPS, say=say))
+    measured = _measured(arms, options, runtime, say)
     context = _context(recipe, measured, options, runtime)
+    rows = [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, arms, strict=True)]
+    ends = Length(options.steps, MOST_STEPS, context.warm_up, options.rounds).ends(len(measured[0].steps))
     document = {
         "recipe": reading.name,
         "notes": list(reading.notes),
@@ -103,23 +156,38 @@ def bench(
         "precision": recipe.run.precision,
         "warm_up_steps": context.warm_up,
         "environment": environment(runtime, launch),
-        "rows": [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, arms, strict=True)],
+        "rows": _page.compared(rows, ends, by_cpu=not context.is_gpu),
     }
     return document, measured
 
 
-def _arms(recipe: Recipe, options: Options, device: torch.device) -> list[tuple[str, Recipe, list[str]]]:
+def _measured(
+    arms: Sequence[tuple[str, Recipe, list[str]]], options: Options, runtime: Runtime, say: Callable[[str], None]
+) -> list[Measured]:
+    """Of every row, in turn."""
+    length = Length(options.steps, MOST_STEPS, options.warm_up, options.rounds)
+    by_name: dict[str, Measured] = {}
+
+    def work(name: str, settings: Recipe, turn: Turn) -> None:
+        say(f"{name}: set-up")
+        if name == _stock.NAME:
+            by_name[name] = _stock.measure(settings, runtime, turn, length, say)
+        else:
+            by_name[name] = measure(name, settings, runtime, turn, length, say)
+
+    in_turn([partial(work, name, settings) for name, settings, _ in arms], runtime.device)
+    return [by_name[name] for name, _, _ in arms]
+
+
+def _arms(recipe: Recipe, options: Options, runtime: Runtime) -> list[tuple[str, Recipe, list[str]]]:
     """The rows in the order in which they are measured: name, recipe, and what it changes."""
     arms: list[tuple[str, Recipe, list[str]]] = [("as written", recipe, [])]
     if options.fast:
-        faster, changes = faster_than(recipe, device)
+        faster, changes = faster_than(recipe, runtime.device)
         arms += [("fast", faster, changes)] if changes else []
-    again = [
-        (f"{name}, round {number}", settings, changes)
-        for number in range(2, options.rounds + 1)
-        for name, settings, changes in arms
-    ]
-    return arms + again
+    if options.against:
+        arms += [(_stock.NAME, _stock.as_stock(recipe, runtime), ["the loop of diffusers' train_text_to_image.py"])]
+    return arms
 
 
 def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]]:
@@ -162,9 +230,11 @@ def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, run
         processes=runtime.world_size,
         device=name,
         is_gpu=on_gpu,
-        warm_up=min(5, count // 4) if options.warm_up is None else options.warm_up,
+        warm_up=Length(None, MOST_STEPS, options.warm_up).left_out(count),
         flops=_flops(recipe, measured) if runtime.is_first else {},
-        peak=peak_flops(name, recipe.run.precision, tf32=recipe.run.tf32) if on_gpu else None,
+        peak=peak_flops(name, recipe.run.precision, tf32=is_on(recipe.run.tf32, recipe.run.precision != "fp32"))
+        if on_gpu
+        else None,
         target=options.target,
     )
 
@@ -187,7 +257,7 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     name = re.sub(r"[^\w.-]+", "-", Path(str(document["recipe"])).stem).strip("-.")
     folder = options.out or durable.free_folder(Path("bench") / (name or "recipe"))
     page = _page.table(document)
-    runs = [BenchRun(r["name"], r["step_loss"], r["step_seconds"]) for r in document["rows"]]
+    runs = [BenchRun(r["name"], r["step_loss"], r["step_seconds"], r["step_samples"]) for r in document["rows"]]
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     durable.write_new(folder / _FILES[0], durable.json_text(document))
@@ -199,6 +269,13 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]
 
 
+def _against(line: Words) -> str:
+    word = line.get("--against") or ""
+    if word not in ("", _stock.NAME):
+        raise RecipeError(f"mezzotint bench: --against knows {_stock.NAME} alone, got {word!r}", code="E1012")
+    return word
+
+
 def _options(line: Words) -> Options:
     """What the switches say. A foreign line has a second row, and the target of the protocol that is published for
     it."""
@@ -207,7 +284,11 @@ def _options(line: Words) -> Options:
         steps=line.whole("--steps", 1),
         warm_up=line.whole("--warm-up", 0),
         fast="--fast" in line or (line.dialect is not None and "--as-written" not in line),
-        rounds=line.whole("--rounds", 1) or 1,
+        rounds=line.whole("--rounds", 1),
+        against=_against(line),
+        data="--data" in line,
+        gpu="--gpu" in line,
+        dry_run="--dry-run" in line,
         stand_in=line.whole("--stand-in", 1),
         target=PUBLISHED_TARGETS.get(line.dialect or "") if target is None else target,
         as_json="--json" in line,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -42,6 +42,7 @@ from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters
 from mezzotint.training.update import Update
+from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights import low_bit
 from mezzotint.weights.model_files import ModelFiles
 
@@ -62,11 +63,13 @@ class PartMemory:
 class Activations:
     """What a forward pass keeps for the backward pass. samples: of one micro-batch. kept: bytes, casts of weights under
     autocast included, parameters not. again: bytes of the largest block that is computed again, which the backward pass
-    needs on top; 0 without recompute."""
+    needs on top; 0 without recompute. with_gradients: the most bytes of both and of gradients at any time of a backward
+    pass that begins without any: gradients come while what is kept goes."""
 
     samples: int
     kept: int
     again: int
+    with_gradients: int
 
     @property
     def bytes(self) -> int:
@@ -98,6 +101,9 @@ class Memory:
     text_numbers: int
     adapter: str = ""
     """What is trained in the place of the parts' weights, in words."""
+    gradients_stand: bool = True
+    """Whether all gradients lie there while a forward pass keeps its activations: with several micro-batches a step,
+    and with several processes, whose buckets stay. Otherwise they come as activations go."""
 
     @property
     def worst(self) -> int:
@@ -115,7 +121,11 @@ class Memory:
         """The estimate of the run's peak, a step's or that of loading. Not in it: what kernels need while they run, the
         batches in flight, frozen encoders at work, previews, libraries' own buffers for exchange between processes, and
         what the allocator cannot use."""
-        return max(self.steady + max(self.worst, self.update), self.loading)
+        alone = self.steady - self.gradients
+        passes = max((a.with_gradients for a in self.activations.values()), default=0)
+        if self.gradients_stand:
+            passes = self.gradients + self.worst
+        return max(alone + max(passes, self.gradients + self.update), self.loading)
 
 
 def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
@@ -128,7 +138,8 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     share = shared_among(recipe, processes)
     moved = sum(part.bytes for part in parts if part.name in recipe.model.train)
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
-    samples = {size: min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
+    whole = whole_size(recipe.run, recipe.data.batch_size, processes)
+    samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
     activations = cache(outline.activations)
     memory = Memory(
         parts=parts,
@@ -146,6 +157,10 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
+        gradients_stand=processes > 1
+        or recipe.optim.in_backward
+        or recipe.optim.accumulation > 1
+        or any(count < of_device[size] for size, count in samples.items()),
     )
     # parts are read in the type they are kept in, or in float32 and cast; states that come with the first step are not
     # there yet
@@ -246,12 +261,15 @@ class Outline:
         """What the forward pass of a micro-batch keeps. size: of its pictures."""
         counter = _Counter(self._own())
         self._again_most = 0
-        with self._fake:
+        moving = (p for p in self._own() if isinstance(p, nn.Parameter) and p.requires_grad)
+        sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
+        with self._fake, counter.noting(self.family.parts().values(), sizes):
             noised, text, weight = self._micro_batch(size, samples)
             with counter:
                 loss = self._loss(noised, text, weight)
             assert loss.requires_grad
-        return Activations(samples, counter.bytes, self._again_most)
+        again = self._again_most
+        return Activations(samples, counter.bytes, again, counter.with_gradients(sum(sizes.values())) + again)
 
     def both_passes(self, size: Size, samples: int, counting: AbstractContextManager[Any]) -> None:
         """Runs forward and backward pass of a micro-batch within `counting`; frozen encoders run before it. size: of
@@ -346,6 +364,7 @@ class _Counter:
 
     own: Iterable[Tensor]
     _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    _comes_and_goes: list[tuple[int, int]] = field(default_factory=list)
     _hooks: AbstractContextManager[Any] | None = None
 
     def __enter__(self) -> None:
@@ -354,6 +373,8 @@ class _Counter:
         def keep(tensor: Tensor) -> Tensor:
             storage = tensor.untyped_storage()
             if storage._cdata not in known:
+                if storage._cdata not in self._seen:
+                    self._comes_and_goes.append((storage.nbytes(), 0))
                 self._seen[storage._cdata] = storage  # held, so that no other takes its place
             return tensor
 
@@ -363,6 +384,34 @@ class _Counter:
     def __exit__(self, *error: Any) -> None:
         assert self._hooks is not None
         self._hooks.__exit__(*error)
+
+    @contextmanager
+    def noting(self, networks: Iterable[nn.Module], sizes: Mapping[int, int]) -> Iterator[None]:
+        """Within, notes when parameters are used first. sizes: of their gradients, by the parameter's id."""
+        left = dict(sizes)
+
+        def used(module: nn.Module, *_: Any) -> None:
+            for parameter in module.parameters(recurse=False):
+                if id(parameter) in left:
+                    self._comes_and_goes.append((0, left.pop(id(parameter))))
+
+        hooks = [module.register_forward_hook(used) for network in networks for module in network.modules()]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def with_gradients(self, all_of_them: int) -> int:
+        """The most bytes that lie there in a backward pass, which goes the forward pass's way back: where a parameter
+        was used first its gradient is whole, and what was saved there is let go. all_of_them: bytes of all gradients;
+        those whose use was not seen lie there from the start."""
+        there = self.bytes + all_of_them - sum(gradient for _, gradient in self._comes_and_goes)
+        most = there
+        for saved, gradient in reversed(self._comes_and_goes):
+            there += gradient - saved
+            most = max(most, there)
+        return most
 
     @property
     def bytes(self) -> int:

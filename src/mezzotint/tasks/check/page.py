@@ -14,10 +14,9 @@ from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
 from mezzotint.tasks import masks
-from mezzotint.tasks.assemble import effective
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
@@ -254,7 +253,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
             "this process's rows, float32" if run.runtime == "fsdp" else f"float32, beside weights in {run.precision}"
         )
         yield "masters", memory.masters, what
-    yield "gradients", memory.gradients, ""
+    yield "gradients", memory.gradients, "" if memory.gradients_stand else "they come while activations go"
     yield "optimizer", memory.optimizer, _state_words(checked.recipe)
     if memory.ema:
         yield "average", memory.ema, "in the host's memory, not in the sum" if memory.ema_is_apart else ""

@@ -110,7 +110,13 @@ _BENCH = (
     Switch("--warm-up=N", "steps that the numbers leave out; 5 without it, or a quarter of a short run"),
     Switch("--fast", "a second row, with caches and on GPUs compiled"),
     Switch("--as-written", "of a foreign line, only the row as it is written"),
-    Switch("--rounds=N", "measure the rows N times in turn, so that a machine that slows favours none; 1 without it"),
+    Switch("--against=stock", "a row with the loop of diffusers' own script, over the same pictures"),
+    Switch(
+        "--rounds=N", "rows take turns, so that a machine that slows favours none: N each; without it every 10 steps"
+    ),
+    Switch("--data", "what listing, planning, decoding and caches cost, in the place of training"),
+    Switch("--gpu", "in a recipe's place: all that is to be looked at on a GPU, into one file; within half an hour"),
+    Switch("--dry-run", "with --gpu, everything at a sixteenth of the width, on a CPU too"),
     Switch("--stand-in=N", "train on N drawn pictures in the place of the recipe's"),
     Switch("--target=LOSS", "tell whether the last micro-batch's loss is below it"),
     Switch("--json", "the JSON document instead of the table"),

@@ -14,7 +14,7 @@ from torch import Tensor
 from mezzotint import durable
 from mezzotint.data.schedule import schedule_file
 from mezzotint.errors import StorageError
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
@@ -62,7 +62,7 @@ class TrainHost(RunHost):
     def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
         if not (self.runtime.is_first or self.runtime.shares):
             return
-        values = trainer.state() | {"recipe": assemble.effective(self.recipe), "identity": self.identity.values()}
+        values = trainer.state() | {"recipe": effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
         self.saves.begin(
             step=trainer.progress.step,
@@ -174,7 +174,7 @@ def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: in
     return open_callbacks(
         Setup(
             run=recipe.run,
-            recipe=assemble.effective(recipe),
+            recipe=effective(recipe),
             runtime=runtime,
             folder=host.folder,
             model=model,

@@ -15,12 +15,12 @@ import mezzotint
 from mezzotint import durable, outside, startup
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import held_out
-from mezzotint.tasks.assemble import Dataset, effective
+from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.prompts.long_captions import LostWords
 
 _WRITTEN = "# written by mezzotint"

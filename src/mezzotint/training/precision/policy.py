@@ -4,7 +4,7 @@
 |---|---|---|
 | trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
 | their forward and backward | float32 | by `run.half`: see `mixed.py` |
-| frozen text encoders, the base of an adapter | float32 | float32, the type itself, another (`run.frozen_dtype`) |
+| frozen text encoders, the base of an adapter | float32 | the type itself, float32, another (`run.frozen_dtype`) |
 | their matrices | as the rest | as the rest, or 8 or 4 bits |
 | VAE | float32 | as frozen parts, or by `run.vae_dtype` |
 | noise, coefficients, loss, gradient norms, moments, average | float32 | float32 |
@@ -46,11 +46,13 @@ class Precision:
         """The policy that a recipe asks for."""
         compute = DTYPES[settings.precision]
         weights = compute if settings.weight_dtype != "fp32" else torch.float32
+        # VAEs overflow in fp16 where nobody has said that this one does not
+        vae = "fp32" if (settings.frozen_dtype, settings.precision) == ("auto", "fp16") else settings.frozen_dtype
         return Precision(
             compute,
             weights,
             DTYPES.get(settings.frozen_dtype, compute),
-            DTYPES.get(settings.vae_dtype or settings.frozen_dtype, compute),
+            DTYPES.get(settings.vae_dtype or vae, compute),
             torch.float32 if settings.gradient_sums == "fp32" else weights,
             has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
             low_bit=settings.low_bit,

@@ -1,0 +1,152 @@
+"""The loop of diffusers' `train_text_to_image.py`, written as that script has it, over the same batches: what a row is
+compared with. Float32 weights under autocast, pictures and captions encoded in the step, torch's AdamW, the library's
+average, its rescaled norm, a number read back a step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from mezzotint.data.buckets import buckets
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.optimizers.adamw import AdamW
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Runtime
+from mezzotint.stages import Batch, StepBatches
+from mezzotint.tasks import assemble
+from mezzotint.tasks.assemble import Caches
+from mezzotint.tasks.bench._run import Feed, Length, Measured, Step, counts
+from mezzotint.tasks.bench._turns import Turn
+from mezzotint.training import lr
+from mezzotint.training.precision.policy import DTYPES, cast
+
+NAME = "stock"
+
+
+def as_stock(recipe: Recipe, runtime: Runtime) -> Recipe:
+    """The recipe without what the script has not. Raises RecipeError E1860 for what it cannot train."""
+    adamw = isinstance(recipe.optim.optimizer, AdamW) and not recipe.optim.part_optimizer
+    for fits, what in (
+        (recipe.model.family == "sd", "trains model.family=sd"),
+        (recipe.model.train == ("denoiser",) and not recipe.model.has_adapter, "trains the denoiser alone"),
+        (recipe.objective.loss == "mse" and recipe.model.prediction in (None, "epsilon"), "has the mse of epsilon"),
+        (adamw, "has AdamW"),
+        (runtime.world_size == 1, "is written for one process here"),
+    ):
+        if not fits:
+            raise RecipeError(
+                f"mezzotint bench --against stock: the loop of train_text_to_image.py {what}; leave --against out",
+                code="E1860",
+            )
+    values: dict[str, Any] = {"data.cache.latents": False, "data.cache.text": False, "run.frozen_dtype": "same"}
+    return with_values(recipe, values | {"run.compile": False, "run.micro_batch": None})
+
+
+def measure(recipe: Recipe, runtime: Runtime, turn: Turn, length: Length, say: Callable[[str], None]) -> Measured:
+    """Trains the first steps, in its turns. recipe: of `as_stock`."""
+    began = time.perf_counter()
+    dataset = assemble.open_dataset(recipe, runtime)
+    count = length.steps or min(length.most, assemble.length_in_steps(recipe, dataset.timeline))
+    files = assemble.open_files(recipe)
+    needed = assemble.needed_parts(recipe)
+    family = assemble.family_class(recipe).load(files, needed, assemble.forms_of_frozen(recipe, needed))
+    loop = _Loop(family, recipe, runtime.device)
+    model = None
+    resolved = assemble.resolve(recipe, count)
+    with assemble.open_trainer(recipe, runtime, dataset, Caches(), model, resolved) as loading:  # type: ignore[arg-type]
+        feed = Feed(loading.batches, dataset.timeline, buckets.table(recipe.data), turn, length.ends(count))
+        turn.reset()
+        setup = time.perf_counter() - began
+        steps = list(_steps(feed, loop, count))
+        turn.note_memory()
+    return Measured(
+        name=NAME, recipe=recipe, steps=tuple(steps), setup_seconds=setup, cache_seconds=0.0, memory=turn.memory,
+        loader_cpu_seconds=0.0, fixed_loss=(None, None), watched_are_held=False,
+        pictures=len(dataset.rows),
+    )  # fmt: skip
+
+
+def _steps(feed: Feed, loop: _Loop, count: int) -> Iterator[Step]:
+    turn, batches = feed.turn, iter(feed)
+    mark = turn.read("wall")
+    for _ in range(count):
+        step = next(batches)
+        cpu = feed.marks[-1]
+        loss = loop.step(step, count)
+        distinct, sizes = counts(feed.timeline, feed.table, step.step)
+        now = turn.read("wall")
+        yield Step(now - mark, step.wait_seconds, turn.read("cpu") - cpu, step.count, distinct, sizes, loss, loss)
+        mark = now
+
+
+class _Loop:
+    """Model, optimizer and average as the script makes them."""
+
+    def __init__(self, family: ModelFamily, recipe: Recipe, device: torch.device) -> None:
+        from diffusers import DDPMScheduler
+        from diffusers.training_utils import EMAModel
+
+        parts: Any = family.parts()
+        self.unet, self.vae, self.text = (parts[name] for name in ("denoiser", "vae", "text_encoder"))
+        self.family, self.recipe, self.device = family, recipe, device
+        self.small = DTYPES[recipe.run.precision]
+        self.unet.requires_grad_(True).train().to(device)
+        for frozen in (self.vae, self.text):
+            cast(frozen.requires_grad_(False).eval(), self.small)
+            frozen.to(device)
+        if recipe.run.recompute.enabled:
+            self.unet.enable_gradient_checkpointing()
+        optim, adamw = recipe.optim, recipe.optim.optimizer
+        assert isinstance(adamw, AdamW)
+        self.optimizer = torch.optim.AdamW(
+            self.unet.parameters(), lr=optim.lr, betas=adamw.betas, weight_decay=adamw.weight_decay, eps=adamw.eps
+        )
+        betas = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+        self.noise_scheduler = DDPMScheduler(num_train_timesteps=1000, **betas)
+        has_average = optim.ema.rule != "none"
+        self.average = EMAModel(self.unet.parameters(), model_cls=type(self.unet)) if has_average else None
+        self.scaler = torch.amp.GradScaler(device.type, enabled=recipe.run.precision == "fp16")
+        torch.manual_seed(recipe.run.seed)
+
+    def step(self, batches: StepBatches, last: int) -> float:
+        """One update. last: the run's last step."""
+        train_loss, several = 0.0, max(1, sum(size > 0 for size in batches.sizes))
+        for batch in batches.batches:
+            if not batch.size:
+                continue
+            loss = self._loss(batch)
+            train_loss += loss.detach().item() / several
+            self.scaler.scale(loss / several).backward()
+        self.scaler.unscale_(self.optimizer)
+        if self.recipe.optim.clip.norm is not None:
+            nn.utils.clip_grad_norm_(self.unet.parameters(), self.recipe.optim.clip.norm)
+        factor = lr.factor(self.recipe.optim.schedule, batches.step, last)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.recipe.optim.lr * factor
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        if self.average is not None:
+            self.average.step(self.unet.parameters())
+        return train_loss
+
+    def _loss(self, batch: Batch) -> torch.Tensor:
+        assert batch.pixels is not None
+        with torch.no_grad():
+            latents = self.vae.encode(batch.pixels.to(self.device, self.small)).latent_dist.sample()
+            latents = latents * self.vae.config.scaling_factor
+            states = self.family.encode_text(batch.captions).states
+        noise = torch.randn_like(latents)
+        timesteps = torch.randint(0, 1000, (len(latents),), device=self.device).long()
+        noisy = self.noise_scheduler.add_noise(latents, noise, timesteps)
+        with torch.autocast(self.device.type, dtype=self.small, enabled=self.small != torch.float32):
+            predicted = self.unet(noisy, timesteps, states, return_dict=False)[0]
+        return functional.mse_loss(predicted.float(), noise.float(), reduction="mean")

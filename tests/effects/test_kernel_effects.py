@@ -1,0 +1,237 @@
+"""Rows of the section `run.kernels`: what is chosen for a GPU, as far as a CPU shows it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resume_rules import FORMER_KERNELS, as_begun, differences
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.runtimes import base
+from mezzotint.runtimes.base import Launch
+from mezzotint.training.precision import layout
+
+Prepare = Callable[..., Any]
+
+HALF: dict[str, Any] = {"run__precision": "bf16"}
+
+
+def settings_of(**settings: Any) -> RunSettings:
+    words = [f"run.{name.replace('__', '.')}={value}" for name, value in settings.items()]
+    return read_text("schema: 1", overrides=words).recipe.run
+
+
+def are_channels_last(module: torch.nn.Module) -> set[bool]:
+    weights = [p for p in module.parameters() if p.ndim == 4 and p.shape[1] > 1 and p.shape[2] > 1]
+    return {p.is_contiguous(memory_format=torch.channels_last) for p in weights}
+
+
+# breaks if weights stayed as they lie, or a run that is gone on with had other bits than one that went on
+@pytest.mark.effect("run.kernels.channels_last")
+def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> None:
+    plain = prepare(**HALF, optim__ema__rule="ramp")
+    ready = prepare(**HALF, run__kernels__channels_last=True, optim__ema__rule="ramp")
+    parts = [{part: are_channels_last(m) for part, m in one.family.parts().items()} for one in (plain, ready)]
+    assert all(kinds == {False} for kinds in parts[0].values() if kinds), "on a CPU nothing is changed unasked"
+    assert all(kinds == {True} for kinds in parts[1].values() if kinds)
+    losses = [[one.step().report.loss for _ in range(2)] for one in (plain, ready)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
+    ready.trainer.progress.step = 2
+    ready.job.host.save(ready.trainer)
+    again = prepare(
+        **HALF, run__kernels__channels_last=True, optim__ema__rule="ramp", run__folder=ready.job.folder.path
+    )
+    kept, saved = again.trainer.tensors(), ready.trainer.tensors()
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in saved.items())
+    assert again.step().report.loss == ready.step().report.loss
+
+
+def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lies(device: str, **settings: Any) -> bool:
+        network = torch.nn.Conv2d(4, 8, 3)
+        layout.lay_out([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
+        return network.weight.is_contiguous(memory_format=torch.channels_last)
+
+    assert lies("cuda", precision="bf16", compile=True)
+    assert not lies("cpu", precision="bf16", compile=True)
+    assert not lies("cuda", precision="bf16"), "torch's own group norm would turn each picture round"
+    assert not lies("cuda", compile=True)
+    assert not lies("cuda", precision="bf16", compile=True, runtime="fsdp")
+    assert lies("cpu", kernels__channels_last=True)
+
+
+# breaks if kernels were chosen by their time where a run is to repeat itself
+@pytest.mark.effect("run.kernels.measured", "run.tf32")
+def test_measured_kernels_and_tf32_follow_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(**settings: Any) -> tuple[bool, str]:
+        base.open_runtime(settings_of(device="cpu", **settings), Launch())
+        return torch.backends.cudnn.benchmark, torch.backends.cuda.matmul.fp32_precision
+
+    assert opened(precision="bf16") == opened(precision="fp16") == (True, "tf32")
+    assert opened() == (False, "ieee")
+    assert opened(precision="bf16", kernels__measured=False, tf32=False) == (False, "ieee")
+    assert opened(kernels__measured=True, tf32=True) == (True, "tf32")
+    assert opened(precision="bf16", deterministic=True) == (False, "tf32")
+
+
+def test_nothing_is_chosen_by_its_time_in_a_deterministic_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._inductor import config
+
+    monkeypatch.setattr(config, "deterministic", False)
+    base.compile_blocks([], settings_of(compile=True))
+    assert not config.deterministic
+    base.compile_blocks([], settings_of(compile=True, deterministic=True))
+    assert config.deterministic
+
+
+# breaks if a filler counted in the loss, the report or the gradients, or short batches kept their shape
+@pytest.mark.effect("run.kernels.whole_batches")
+def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare) -> None:
+    """Six pictures in batches of four: the second is short."""
+    given = {"data__batch_size": 4, "run__micro_batch": 3, "data__remainder": "short"}
+    sizes: dict[bool, list[int]] = {True: [], False: []}
+    steps = {}
+    for whole in (False, True):
+        ready = prepare(run__kernels__whole_batches=whole, **given)
+        hook = functools.partial(lambda seen, m, inputs: seen.append(len(inputs[0])), sizes[whole])
+        ready.family.parts()["denoiser"].conv_in.register_forward_pre_hook(hook)
+        steps[whole] = [ready.step() for _ in range(2)]
+    assert set(sizes[True]) == {3}
+    assert set(sizes[False]) > {3}
+    for plain, full in zip(steps[False], steps[True], strict=True):
+        assert full.report.keys == plain.report.keys
+        assert full.report.timesteps == plain.report.timesteps
+        assert full.report.losses == pytest.approx(plain.report.losses, rel=1e-4)
+        assert full.report.loss == pytest.approx(plain.report.loss, rel=1e-4)
+        for name, grad in plain.grads.items():
+            torch.testing.assert_close(full.grads[name], grad, rtol=1e-3, atol=1e-5)
+
+
+# breaks if short batches were compiled anew once every bucket has been met
+@pytest.mark.effect("run.kernels.whole_batches")
+def test_no_shape_is_compiled_after_the_first_of_its_bucket(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block, traced and guarded as ever, but run without a C++ compiler, of three buckets with four, three and three
+    pictures."""
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    compile_blocks = base.compile_blocks
+    monkeypatch.setattr("mezzotint.tasks.assemble.compile_blocks", lambda b, s: compile_blocks(b[1:2], s))
+    whole, short = (graphs_of_two_epochs(prepare, run__kernels__whole_batches=c) for c in ("auto", False))
+    assert whole[0] > 0
+    assert whole == [whole[0]] * 3 + [0] * 3
+    assert sum(short) == 4 * whole[0]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_inductor_compiles_a_graph_a_bucket_and_none_later(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_blocks = base.compile_blocks  # of one block: all of them take minutes without a GPU
+    monkeypatch.setattr("mezzotint.tasks.assemble.compile_blocks", lambda b, s: compile_blocks(b[1:2], s))
+    compiled = graphs_of_two_epochs(prepare, run__precision="bf16")
+    assert compiled[0] > 0
+    assert compiled[3:] == [0] * 3
+
+
+def graphs_of_two_epochs(prepare: Prepare, **settings: Any) -> list[int]:
+    """New graphs of the three steps in which the buckets are first met, and of those that follow."""
+    torch._dynamo.reset()
+    ready = prepare(data__batch_size=3, run__compile=True, data__remainder="short", **settings)
+    first: dict[str, int] = {}
+    later = []
+    for _ in range(6):
+        before = base.graphs_compiled()
+        [batch] = ready.step().batches.batches
+        made, bucket = base.graphs_compiled() - before, str(batch.target_size[0].tolist())
+        if bucket in first:
+            later.append(made)
+        else:
+            first[bucket] = made
+    torch._dynamo.reset()
+    return [*first.values(), *later]
+
+
+# breaks if compiled blocks were no graphs, or a step began without saying so
+@pytest.mark.effect("run.kernels.graphs")
+def test_graphs_are_recorded_of_compiled_blocks(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+    modes: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda call, mode=None, **options: modes.append(mode) or call)
+    ready = prepare(run__compile=True, run__kernels__graphs=True)
+    assert {*modes} == {"reduce-overhead"}
+    assert not ready.job.model.records_graphs, "there are none on a CPU"
+    modes.clear()
+    prepare(run__compile=True)
+    assert {*modes} == {None}
+
+    marks: list[int] = []
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: marks.append(1))
+    ready.step()
+    assert not marks
+    object.__setattr__(ready.trainer.model, "records_graphs", True)
+    ready.step()
+    assert marks == [1], "once a step, whatever its micro-batches"
+
+
+# breaks if a GPU's memory were dealt out otherwise than asked for, or against the environment
+@pytest.mark.effect("run.kernels.allocator")
+def test_the_allocator_is_told_unless_the_environment_says_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
+
+    def said(environment: dict[str, str], **settings: Any) -> str | None:
+        with monkeypatch.context() as patch:
+            for name in base._ALLOCATOR:
+                patch.delenv(name, raising=False)
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            patch.setattr(os, "environ", dict(os.environ))
+            base.device_for(settings_of(**settings), Launch())
+            return os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
+
+    assert said({}) == "expandable_segments:True"
+    assert said({}, kernels__allocator="torch") is None
+    assert said({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}) == "backend:native"
+    assert said({"PYTORCH_ALLOC_CONF": "backend:native"}) is None
+    assert said({}, device="cpu") is None
+
+
+def test_a_run_keeps_the_kernels_that_it_began_with() -> None:
+    """Of before they followed the precision, whether its record has the settings or not; where a recipe names one, that
+    counts."""
+    recorded = {"run": {"precision": "bf16", "frozen_dtype": "fp32", "tf32": False}}
+    now = read_text("schema: 1", overrides=["run.precision=bf16"]).recipe
+    assert {one.path for one in differences(recorded, now)} > FORMER_KERNELS.keys()
+    begun = as_begun(now, recorded)
+    assert not differences(recorded, begun)
+    asked = read_text("schema: 1", overrides=["run.precision=bf16", "run.tf32=true"]).recipe
+    assert [one.path for one in differences(recorded, as_begun(asked, recorded))] == ["run.tf32"]
+    mine = Recipe().model_dump(mode="json", by_alias=True)
+    assert not differences(mine, as_begun(Recipe(), mine))
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_gradients_of_the_defaults_are_those_of_float32_within_a_hundredth(prepare: Prepare, precision: str) -> None:
+    """Frozen encoders in the smaller type too, from pixels on. In length and direction; in fp16, whose three more bits
+    allow it, number by number as well."""
+    uncached = {"data__cache__latents": False, "data__cache__text": False}
+    grads = {}
+    for kind in ("fp32", precision):
+        ready = prepare(
+            run__precision=kind, run__scaler__init=256, run__kernels__channels_last=kind != "fp32", **uncached
+        )
+        step = ready.step()
+        scale = step.report.loss_scale
+        grads[kind] = torch.cat([step.grads[name].flatten() / scale for name in sorted(step.grads)])
+    exact, mine = grads["fp32"], grads[precision]
+    assert float(mine.norm() / exact.norm()) == pytest.approx(1.0, abs=1e-2)
+    assert float(torch.nn.functional.cosine_similarity(mine, exact, dim=0)) > 0.99
+    if precision == "fp16":
+        assert float((mine - exact).norm() / exact.norm()) < 1e-2
+    else:
+        assert float((mine - exact).norm() / exact.norm()) < 5e-2

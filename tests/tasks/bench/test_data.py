@@ -1,0 +1,29 @@
+"""`bench --data`: rows of the data path, without a model's step."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.cli import main
+
+
+def test_the_data_path_is_measured_row_by_row(
+    shared_world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shared_world.words("data-bench", run__steps=2, data__cache__path=tmp_path / "cache")
+    assert main(["bench", *words, "--data", "--steps=2", "--rounds=2", f"--out={tmp_path / 'out'}"]) == 0
+    document = json.loads((tmp_path / "out" / "data.json").read_text("utf-8"))
+    rows = {row["name"]: row for row in document["rows"]}
+    assert list(rows) == [
+        "listing, headers and captions", "plan of an epoch", "pictures decoded and placed",
+        "cache filled, what was missing", "cached latents read",
+    ]  # fmt: skip
+    for row in rows.values():
+        assert row["samples"] > 0
+        assert 0 < row["per_cpu_second"]["lowest"] <= row["per_cpu_second"]["highest"]
+    assert "cached latents read" in capsys.readouterr().out
+    assert not (shared_world.root / "data-bench").exists(), "no run folder"

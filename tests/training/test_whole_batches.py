@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from trainers import batch_of, latents_at
+
+from mezzotint.recipe.sections.kernels import KernelSettings
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.stages import TextEmbedding
+from mezzotint.training.whole_batches import filled, whole_size
+
+
+def test_the_last_sample_is_repeated_with_weight_nought() -> None:
+    """Clips with two stills each, whose text has masks: the stills of the last clip are repeated together."""
+    clips, stills = (
+        batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1))) for n in (2, 4)
+    )
+    batch = replace(clips, stills=stills, dropped=torch.tensor([True, False]))
+    whole = filled(batch, 4)
+    assert (whole.size, whole.keys[:2], whole.positions.tolist()) == (4, batch.keys, [0, 1, 1, 1])
+    assert whole.weight.tolist() == [1, 1, 0, 0]
+    assert whole.dropped is not None
+    assert whole.dropped.tolist() == [True, False, False, False]
+    assert whole.stills is not None
+    assert whole.stills.positions.tolist() == [0, 1, 2, 3, 2, 3, 2, 3]
+    assert whole.stills.weight.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
+    assert whole.text is not None
+    assert whole.text.states[:, 0].tolist() == [0, 1, 1, 1]
+    assert filled(whole, 4) is whole
+    assert filled(whole, 3) is whole
+
+
+@pytest.mark.parametrize(
+    ("compiled", "choice", "processes", "micro_batch", "size"),
+    [
+        (False, "auto", 1, None, None),
+        (True, "auto", 1, None, 8),
+        (True, False, 1, None, None),
+        (False, True, 3, None, 3),
+        (False, True, 1, 5, 5),
+        (False, True, 4, 5, 2),
+    ],
+)
+def test_a_micro_batch_is_as_large_as_its_process_ever_has(
+    compiled: bool, choice: bool, processes: int, micro_batch: int | None, size: int | None
+) -> None:
+    run = RunSettings(compile=compiled, kernels=KernelSettings(whole_batches=choice), micro_batch=micro_batch)
+    assert whole_size(run, 8, processes) == size
