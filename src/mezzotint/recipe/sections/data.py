@@ -103,6 +103,10 @@ class CacheSettings(Section):
     path: Annotated[OutputPath, FREE] = Path("~/.cache/mezzotint")
     """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time."""
 
+    fetched_gb: Annotated[PositiveFloat, FREE] = 50.0
+    """With data on object storage (`data.path: s3://…`): at most so many gigabytes (10⁹ bytes) of what was fetched are
+    kept in `path`; what was used longest ago goes first."""
+
     content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"
     """`moments` stores mean and standard deviation of the latent posterior, so that each visit draws anew, as without
     a cache; `sample` stores one draw, at half the size."""
