@@ -434,6 +434,10 @@ CODES: dict[str, str] = {
     "E1843": "What lies on object storage has changed since the data set was indexed: the bytes of a sample are not "
     "those that the index knows. Nothing is trained on them. Start again, which lists the storage anew; the "
     "fingerprint of the data set will then be another, as after any change of pictures.",
+    "E1844": "A cache on object storage could not be written, after five tries within half a minute, or because it is "
+    "forbidden. What was made lies in ~/.cache/mezzotint/carried and is carried by the next start.",
+    "E1845": "A row of a cache on object storage is not as it was written. The message names the shard: delete it and "
+    "its index there, and the index on this machine; the next filling makes its rows again.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",

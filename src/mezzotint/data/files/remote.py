@@ -15,6 +15,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import lru_cache, partial
@@ -28,7 +29,7 @@ from numpy.typing import NDArray
 from mezzotint import durable, fault_injection
 from mezzotint.data.files import columns, tar_members
 from mezzotint.data.files.listing import Listing, is_remote, walk
-from mezzotint.errors import DatasetError
+from mezzotint.errors import DatasetError, StorageError
 
 T = TypeVar("T")
 
@@ -74,9 +75,9 @@ def opened(path: Path | str) -> tuple[Any, str]:
     return system, inside.rstrip("/")
 
 
-def tried(path: Path | str, call: Callable[[], T], *, waits: Sequence[float] = WAITS) -> T:
-    """What a call to the storage gives, tried again when it fails. Raises DatasetError E1841, at once for what is not
-    there or forbidden; FileNotFoundError and PermissionError are no accident of the network."""
+def tried(path: Path | str, call: Callable[[], T], *, is_write: bool = False, waits: Sequence[float] = WAITS) -> T:
+    """What a call to the storage gives, tried again when it fails. Raises DatasetError E1841, or StorageError E1844 of
+    what is written, at once for what is not there or forbidden, which is no accident of the network."""
     for wait in (*waits, None):
         try:
             fault_injection.reach("data.fetch")
@@ -87,11 +88,12 @@ def tried(path: Path | str, call: Callable[[], T], *, waits: Sequence[float] = W
             is_final = isinstance(error, (FileNotFoundError, PermissionError)) or wait is None
             if is_final:
                 words = _SIGNATURE.sub("?…", " ".join(str(error).split()))[:300] or type(error).__name__
-                raise DatasetError(
-                    f"{url_of(path)}: cannot be read ({words}); look at the address, the network and the credentials "
-                    "in the environment",
-                    code="E1841",
-                ) from error
+                remedy = "look at the address, the network and the credentials in the environment"
+                if is_write:
+                    raise StorageError(
+                        f"{url_of(path)}: cannot be written ({words}); {remedy}", code="E1844"
+                    ) from error
+                raise DatasetError(f"{url_of(path)}: cannot be read ({words}); {remedy}", code="E1841") from error
         assert wait is not None
         time.sleep(wait)
     raise AssertionError
@@ -130,11 +132,12 @@ def of_files(root: Path, names: Iterable[str]) -> Listing:
 
 def _listing(root: Path, files: dict[str, Any], refused: Sequence[tuple[str, str]], unknown: dict[str, int]) -> Listing:
     names = sorted(files, key=lambda name: name.encode("utf-8", "surrogatepass"))
-    stats = np.array([_stats(files[name]) for name in names], np.int64).reshape(-1, 3)
+    stats = np.array([stats_of(files[name]) for name in names], np.int64).reshape(-1, 3)
     return Listing(root, names, stats, tuple(sorted(refused)), dict(unknown))
 
 
-def _stats(info: dict[str, Any]) -> tuple[int, int, int]:
+def stats_of(info: dict[str, Any]) -> tuple[int, int, int]:
+    """What fsspec tells of a file: its size in bytes, and 128 bits of its version."""
     version = next((info[name] for name in _VERSIONS if info.get(name)), "")
     text = str(version.timestamp() if isinstance(version, datetime) else version)
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
@@ -164,6 +167,21 @@ class Fetched:
         other bytes lie at this address; StorageError E1720."""
         place = self.folder / digest.hex()[:2] / f"{digest.hex()}{path.suffix.partition('@')[0]}"
         return self._there(place) or self._put(place, path, lambda aside: aside.write_bytes(_bytes_of(path, digest)))
+
+    def piece(self, name: str, path: Path, start: int, size: int) -> bytes:
+        """Bytes of a file, kept under a name that means them alone. Raises DatasetError E1841, StorageError E1720."""
+        place = self.folder / name[:2] / name
+        with suppress(OSError):
+            if self._there(place) and len(data := place.read_bytes()) == size:
+                return data
+        system, inside = opened(path)
+        data = bytes(tried(path, partial(system.cat_file, inside, start=start, end=start + size)))
+        self._put(place, path, lambda aside: aside.write_bytes(data))
+        return data
+
+    def drop(self, name: str) -> None:
+        """Forgets a piece."""
+        (self.folder / name[:2] / name).unlink(missing_ok=True)
 
     def _there(self, place: Path) -> Path | None:
         try:
