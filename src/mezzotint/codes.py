@@ -194,8 +194,8 @@ CODES: dict[str, str] = {
     "E1280": "A tar shard (data.format=webdataset) cannot be read to its end: it is empty, compressed, damaged or was "
     "cut off while it was fetched. Shards are plain .tar files; fetch this one again, or take it away. What lies in "
     "it is read by its place, so that nothing behind the damage can be trusted.",
-    "E1281": "data.path does not name tar shards of this machine: it is an address of the network, or its braces are "
-    "no range. Fetch the shards, and write data.path as their folder, one of them, or shards/{000..011}.tar.",
+    "E1281": "data.path does not name tar shards: it is a command, or its braces are no range. Write data.path as "
+    "their folder, one of them, or shards/{000..011}.tar, on a disk or on object storage (s3://bucket/shards).",
     "E1290": "Clips are read by a package that is not installed. Install it: pip install 'mezzotint[video]'.",
     "E1291": "The data set of pictures that are trained beside clips (data.clips.stills_path) has too few of them: "
     "each clip needs data.clips.stills different ones, and with stills_order=groups one more, since the last group is "
@@ -426,6 +426,23 @@ CODES: dict[str, str] = {
     "E1831": "A picture turned out to be damaged when it was first decoded, since data.verify=use believed its header "
     "when the data set was indexed. The message names the file. Mend or remove it, or set data.verify=start, which "
     "decodes every picture before the run and leaves damaged ones out.",
+    "E1840": "data.path or data.cache.path is an address of object storage, such as s3://bucket/shards, and the "
+    "package that reads this kind of address is not installed. For s3: pip install 'mezzotint[object-storage]'. Others "
+    "are those of fsspec: gcsfs for gs://, adlfs for az://.",
+    "E1841": "Something on object storage cannot be read: it is not there, the credentials do not allow it, or the "
+    "network failed five times within half a minute. Credentials are found where the library of the storage looks for "
+    "them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws, the role of the machine, fsspec's own settings; "
+    "another server is named by AWS_ENDPOINT_URL. They never stand in a recipe or an address, which every run records.",
+    "E1842": "This data.format opens files of this machine's disks. On object storage lie tar shards "
+    "(data.format=webdataset) and tables with the pictures that they name or hold (data.format=metadata). Pack the "
+    "data set as one of them, or mount the storage as a folder.",
+    "E1843": "What lies on object storage has changed since the data set was indexed: the bytes of a sample are not "
+    "those that the index knows. Nothing is trained on them. Start again, which lists the storage anew; the "
+    "fingerprint of the data set will then be another, as after any change of pictures.",
+    "E1844": "A cache on object storage could not be written, after five tries within half a minute, or because it is "
+    "forbidden. What was made lies in ~/.cache/mezzotint/carried and is carried by the next start.",
+    "E1845": "A row of a cache on object storage is not as it was written. The message names the shard: delete it and "
+    "its index there, and the index on this machine; the next filling makes its rows again.",
     "E1860": "`mezzotint bench --against stock` measures the loop of diffusers' train_text_to_image.py beside a "
     "recipe, and the recipe asks for what that script does not do.",
     "E1861": "`mezzotint bench --gpu` looks at a GPU, and torch sees none.",

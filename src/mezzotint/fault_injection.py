@@ -24,6 +24,7 @@ POINTS: dict[str, str] = {
     "cache.append": "after rows are written to a shard, before its index knows them",
     "cache.commit": "after an index entry is written",
     "cache.encode": "before a batch is encoded for the cache",
+    "data.fetch": "before something of object storage is read, once more for each try",
     "data.decode": "before a picture is decoded",
     "class.picture": "after a class picture is drawn and written, before the next",
     "step.begin": "before the batches of a step are taken",

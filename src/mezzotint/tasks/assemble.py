@@ -17,6 +17,7 @@ from mezzotint import registry
 from mezzotint.adapters import files as adapter_files
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.data.buckets import buckets
+from mezzotint.data.cache import carried
 from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -177,8 +178,8 @@ def _require_the_same(runtime: Runtime, catalogue: Catalogue) -> None:
 
 
 def cache_folder(recipe: Recipe) -> Path:
-    """Where caches and indexes lie."""
-    return recipe.data.cache.path.expanduser()
+    """Where caches and indexes lie on this machine."""
+    return carried.local_folder(recipe.data.cache.path)
 
 
 def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:

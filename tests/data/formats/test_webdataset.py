@@ -108,9 +108,9 @@ def test_a_range_is_looked_for_beside_the_recipe(tmp_path: Path) -> None:
     assert recipe.data.path == (tmp_path / "shards" / "{0..0}.tar",)
 
 
-@pytest.mark.parametrize("address", ["https://host/0.tar", "s3://bucket/{0..3}.tar", "pipe:curl -s host"])
-def test_the_network_is_not_read(address: str) -> None:
-    with refused("E1281", "fetch them first"):
+@pytest.mark.parametrize("address", ["pipe:curl -s host", "pipe:aws s3 cp s3://bucket/{0..3}.tar -"])
+def test_no_command_is_run(address: str) -> None:
+    with refused("E1281", "no command is run"):
         read(Path(address))
 
 

@@ -14,20 +14,29 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import durable, fault_injection, outside
+from mezzotint import draws, durable, fault_injection, outside
+from mezzotint.data.files import remote
+from mezzotint.errors import CacheError
 
 RECORD = np.dtype([("address", "u1", (32,)), ("row", "<u4"), ("check", "<u4"), ("checksum", "<u8")])
 """One index record, 48 bytes: what the row is, where it lies, whether this record is whole, the row's checksum."""
 
+ORIGIN = ".origin"
+"""The ending of a file that stands for rows on object storage: address, bytes, where and how many are kept here."""
+
 SYNC_BYTES = 8 << 20
 """Rows of so many bytes wait for the next sync at most, and no longer than `SYNC_SECONDS` while rows come."""
 SYNC_SECONDS = 2.0
+
+_AT_ONCE = 16
+"""So many rows of a batch come from object storage at the same time."""
 
 _Named = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]
 
@@ -109,11 +118,69 @@ class Shard:
             self._mapped = np.asarray(np.memmap(self.rows_path, mode="r", shape=shape)) if n else empty
         return self._mapped
 
+    def rows(self, numbers: NDArray[np.int64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """Some rows, (n, row_bytes), copied. Raises OSError, IndexError where the file is gone or too short."""
+        taken: NDArray[np.uint8] = np.take(self.mapped(int(numbers.max())), numbers, axis=0, out=out, mode="clip")
+        return taken
+
     def _rows_on_disk(self) -> int:
         try:
             return self.rows_path.stat().st_size // self._row_bytes
         except FileNotFoundError:
             return 0
+
+
+class RemoteShard(Shard):
+    """A shard whose rows lie on object storage (`carried.py`): its index is here, a row comes when it is read, is kept
+    under its address, and is checked each time."""
+
+    def __init__(self, folder: Path, name: str, row_bytes: int) -> None:
+        super().__init__(folder, name, row_bytes)
+        origin = outside.read_json(folder / f"{name}{ORIGIN}")
+        self._origin = Path(origin["address"])
+        self._bytes = int(origin["bytes"])
+        self._fetched = remote.fetched_at(Path(origin["kept"]), int(origin["keep_gb"] * 1e9))
+        self._factors = checksum_factors(row_bytes)
+        self._named: dict[int, NDArray[Any]] = {}
+
+    def new_records(self, max_bytes: int) -> NDArray[Any]:
+        """See Shard."""
+        records = super().new_records(max_bytes)
+        self._named.update(zip(records["row"].tolist(), records, strict=True))
+        return records
+
+    def rows(self, numbers: NDArray[np.int64], out: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
+        """See Shard. Raises DatasetError E1841, CacheError E1845 for a row that is damaged on the storage."""
+        rows = np.empty((len(numbers), self._row_bytes), np.uint8) if out is None else out
+        with ThreadPoolExecutor(min(_AT_ONCE, len(numbers))) as pool:
+            for target, row in zip(rows, pool.map(self._row, numbers.tolist()), strict=True):
+                target[:] = row
+        return rows
+
+    def _row(self, number: int) -> NDArray[np.uint8]:
+        record, name = self._named[number], ""
+        address = record["address"].reshape(1, 32)
+        for _ in range(2):  # what is kept here may be damaged, too
+            name = f"{address.tobytes().hex()}-{self._row_bytes}"
+            data = self._fetched.piece(name, self._origin, number * self._row_bytes, self._row_bytes)
+            row = np.frombuffer(data, np.uint8).reshape(1, -1)
+            if row.shape[1] == self._row_bytes and checksums(address, row, self._factors)[0] == record["checksum"]:
+                return row.reshape(-1)
+            self._fetched.drop(name)
+        raise CacheError(
+            f"{remote.url_of(self._origin)}: row {number} is damaged on the storage; delete this file and its .index "
+            f"there, and {self.index_path} here, and start `mezzotint cache`, which makes the rows again",
+            code="E1845",
+        )
+
+    def _rows_on_disk(self) -> int:
+        return self._bytes // self._row_bytes
+
+
+def shard_at(folder: Path, name: str, row_bytes: int) -> Shard:
+    """The reader of a shard, here or on object storage."""
+    is_here = (folder / f"{name}.rows").is_file() or not (folder / f"{name}{ORIGIN}").is_file()
+    return Shard(folder, name, row_bytes) if is_here else RemoteShard(folder, name, row_bytes)
 
 
 class ShardWriter:
@@ -215,3 +282,25 @@ def _write(fd: int, data: NDArray[np.uint8], offset: int) -> None:
 
 def names_in(folder: Path) -> Sequence[str]:
     return sorted(path.stem for path in folder.glob("*.index"))
+
+
+def checksums(addresses: NDArray[np.uint8], rows: NDArray[np.uint8], factors: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The checksum of each row with its address: Σ wᵢ·fᵢ mod 2⁶⁴ over 64-bit words. addresses: (n, 32), rows: (n,
+    bytes), factors: of `checksum_factors(bytes)`. Returns (n,).
+
+    Any change within one word is noticed for certain, any other with a chance of about 1 − 2⁻⁶⁴. It is several times
+    faster than a cryptographic hash, and is no defence against someone who wants it to fit.
+    """
+    if rows.shape[1] % 8:
+        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
+    words = np.ascontiguousarray(rows).view("<u8")
+    mixed = words >> np.uint64(32)
+    mixed ^= words  # else two changed top bits would cancel each other
+    of_row = np.einsum("ij,j->i", mixed, factors[4:])
+    of_address = np.einsum("ij,j->i", np.ascontiguousarray(addresses).view("<u8"), factors[:4])
+    return np.asarray(of_row + of_address, dtype=np.uint64)
+
+
+def checksum_factors(row_bytes: int) -> NDArray[np.uint64]:
+    """Odd factors for the four words of an address and those of a row; the same on every machine."""
+    return draws.keys(0, "cache-checksum", np.arange(4 + -(-row_bytes // 8))) | np.uint64(1)

@@ -22,9 +22,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mezzotint import draws, durable, outside
+from mezzotint import durable, outside
 from mezzotint.data.cache import _shards
-from mezzotint.data.cache._shards import Shard, ShardWriter
+from mezzotint.data.cache._shards import RemoteShard, Shard, ShardWriter, checksum_factors, checksums, shard_at
 from mezzotint.errors import CacheError, StorageError
 
 Dtype = Literal["fp32", "fp16", "bf16"]
@@ -118,11 +118,11 @@ class Store:
         places = self._place[entries]
         numbers, rows = places[:, 0], places[:, 1]
         if len(entries) and (numbers == numbers[0]).all():
-            np.take(self._shards[numbers[0]].mapped(int(rows.max())), rows, axis=0, out=target, mode="clip")
+            self._shards[numbers[0]].rows(rows, target)
             return result
         for number in np.unique(numbers):
             here = np.flatnonzero(numbers == number)
-            target[here] = self._shards[number].mapped(int(rows[here].max()))[rows[here]]
+            target[here] = self._shards[number].rows(rows[here])
         return result
 
     def fetch(self, addresses: Addresses) -> Tensor | NDArray[np.int64]:
@@ -232,7 +232,7 @@ class Store:
         if changed != self._listed:
             known = {shard.name for shard in self._shards}
             names = [name for name in _shards.names_in(self.folder) if name not in known]
-            self._shards += [Shard(self.folder, name, self.row_bytes) for name in names]
+            self._shards += [shard_at(self.folder, name, self.row_bytes) for name in names]
             self._listed = changed if time.time_ns() - changed > _SURE else -1
 
     def close_writer(self) -> None:
@@ -328,6 +328,9 @@ class Store:
         places = self._place[entries]
         for number in np.unique(places[:, 0]).tolist():
             here = np.flatnonzero(places[:, 0] == number)
+            if isinstance(self._shards[number], RemoteShard):
+                whole[here] = True  # each is checked when it comes
+                continue
             try:
                 mapped = self._shards[number].mapped(int(places[here, 1].max()))
             except OSError:
@@ -406,28 +409,6 @@ def as_addresses(addresses: Addresses) -> NDArray[np.uint8]:
 
 def _prefixes(addresses: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.ascontiguousarray(addresses[:, :8]).view("<u8")[:, 0].astype(np.uint64, copy=False)
-
-
-def checksums(addresses: NDArray[np.uint8], rows: NDArray[np.uint8], factors: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The checksum of each row with its address: Σ wᵢ·fᵢ mod 2⁶⁴ over 64-bit words. addresses: (n, 32), rows: (n,
-    bytes), factors: of `checksum_factors(bytes)`. Returns (n,).
-
-    Any change within one word is noticed for certain, any other with a chance of about 1 − 2⁻⁶⁴. It is several times
-    faster than a cryptographic hash, and is no defence against someone who wants it to fit.
-    """
-    if rows.shape[1] % 8:
-        rows = np.pad(rows, ((0, 0), (0, -rows.shape[1] % 8)))
-    words = np.ascontiguousarray(rows).view("<u8")
-    mixed = words >> np.uint64(32)
-    mixed ^= words  # else two changed top bits would cancel each other
-    of_row = np.einsum("ij,j->i", mixed, factors[4:])
-    of_address = np.einsum("ij,j->i", np.ascontiguousarray(addresses).view("<u8"), factors[:4])
-    return np.asarray(of_row + of_address, dtype=np.uint64)
-
-
-def checksum_factors(row_bytes: int) -> NDArray[np.uint64]:
-    """Odd factors for the four words of an address and those of a row; the same on every machine."""
-    return draws.keys(0, "cache-checksum", np.arange(4 + -(-row_bytes // 8))) | np.uint64(1)
 
 
 def _reopen(folder: Path, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int) -> Store:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from mezzotint import draws, fault_injection, outside
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import Texts
+from mezzotint.data.files.remote import NearFiles
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.decoding import Probe
 from mezzotint.errors import DatasetError
@@ -53,13 +54,14 @@ class Looked:
     reasons: dict[int, str]
 
     @classmethod
-    def at(cls, paths: Texts) -> Looked:
-        """Nothing is known of these files yet but size and times."""
+    def at(cls, paths: Texts, near: NearFiles | None = None) -> Looked:
+        """Nothing is known of these files yet but size and times. near: those of files on object storage."""
         n = len(paths)
         stats = np.full((n, 3), -1, dtype=np.int64)
         for i in range(n):
             with suppress(OSError):  # the look at the file will say why
-                stats[i] = decoding.stats_of(paths[i])
+                listed = near.stats(paths[i]) if near is not None else None
+                stats[i] = listed or decoding.stats_of(paths[i])
         path_hash = np.fromiter((draws.text_key(paths[i]) for i in range(n)), np.uint64, n)
         return cls(paths, path_hash, stats, np.zeros(n, FACTS), {})
 

@@ -25,8 +25,9 @@ from mezzotint import draws, durable
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
-from mezzotint.data.files import columns, extracted
+from mezzotint.data.files import columns, extracted, remote
 from mezzotint.data.files.columns import DamagedColumns, Texts
+from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import WORDS
@@ -145,6 +146,15 @@ class Catalogue:
         root = self.roots[number] if number < len(self.roots) else self.folder.parent / indexing.PICTURES
         return root / self._paths[row]
 
+    def local_path(self, row: int, *, keep_gb: float) -> Path:
+        """Where the file of a row can be read: its own path, or, of object storage, where its bytes are kept, fetched
+        if they are not. Raises DatasetError E1841, E1843; StorageError E1720."""
+        path = self.path(row)
+        if not is_remote(path):
+            return path
+        fetched = remote.fetched_at(self.folder.parent.parent / remote.FOLDER, int(keep_gb * 1e9))
+        return fetched.content(path, self.digest[row].tobytes())
+
     def captions(self, row: int) -> tuple[str, ...]:
         """The captions among which a visit chooses."""
         return tuple(
@@ -216,8 +226,9 @@ class Catalogue:
         return all(extracted.is_as_put(self.path(row), self._stats[row]) for row in rows)
 
     def verify(self, row: int) -> bool:
-        """Whether the file still holds the bytes that were indexed; reads it whole."""
-        return decoding.digest_of(self.path(row)) == bytes(self.digest[row])
+        """Whether the file still holds the bytes that were indexed; reads it whole. Of object storage no other bytes
+        are ever kept."""
+        return is_remote(self.path(row)) or decoding.digest_of(self.path(row)) == bytes(self.digest[row])
 
     def split(
         self, holdout: HoldoutSettings, seed: int, *, at_most: int | None = None

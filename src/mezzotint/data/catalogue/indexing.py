@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from mezzotint import draws
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import _masking, _probing
-from mezzotint.data.files import caption_cleaning, columns, masks, overrides
+from mezzotint.data.files import caption_cleaning, columns, masks, overrides, remote
 from mezzotint.data.files.columns import TextBuilder, Texts
 from mezzotint.data.files.extracted import Pictures
+from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
+from mezzotint.data.files.remote import NearFiles
 from mezzotint.data.files.tags import prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
@@ -161,7 +163,8 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
 
 def _state(source: Source, manifests: Collection[str]) -> Iterator[str]:
     yield source.listing.digest().hex()
-    for name in source.listing.names if manifests else ():
+    is_versioned = not manifests or is_remote(source.root)  # the storage tells what version a file has
+    for name in () if is_versioned else source.listing.names:
         if name.rpartition("/")[2] in manifests or os.path.splitext(name)[1].lower() in manifests:
             yield (decoding.digest_of(source.root / name) or b"").hex()
 
@@ -180,24 +183,30 @@ def make(
     missing or contradict each other), and StorageError. Files that cannot be used are written down, not raised."""
     pictures = Pictures(folder.parent / PICTURES)
     texts = RememberedTexts(folder.parent / TEXTS)
+    near = NearFiles(
+        (source.listing for source in sources),
+        folder.parent.parent / remote.FOLDER,
+        most_bytes=int(settings.cache.fetched_gb * 1e9),
+    )
     gathered = _Gathered(pictures.folder, len(sources))
     read_samples = format_of(settings.format).read_samples
     for number, source in enumerate(sources):
-        for item in read_samples(replace(source, pictures=pictures, texts=texts)):
+        for item in read_samples(replace(source, pictures=pictures, texts=texts, near=near)):
             gathered.add(_masked(_as_shown(item, source), source), source.root, number)
     gathered.notes += _masking.without_pictures(sources)
     pictures.sync()
     texts.write()
-    looked = _probing.Looked.at(gathered.path.texts())
+    looked = _probing.Looked.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNALS[settings.verify]
+    look_at = decoding.probe if settings.verify == "start" else decoding.glance
     decoded = _probing.look(
         looked,
         journal,
         max_pixels=settings.max_pixels,
         workers=workers,
         progress=progress,
-        look_at=decoding.probe if settings.verify == "start" else decoding.glance,
+        look_at=lambda path, max_pixels: look_at(near.at(path), max_pixels),
     )
     table, about = _assembled(gathered, looked, settings, workers)
     if settings.verify != "start":

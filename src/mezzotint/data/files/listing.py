@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from array import array
 from collections import Counter
@@ -20,6 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.errors import DatasetError
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def is_remote(path: Path | str) -> bool:
+    """Whether a path is an address of object storage, such as `s3://bucket/shards` (`remote.py`), and none of this
+    machine's disks."""
+    return _ADDRESS.match(os.fspath(path)) is not None
 
 
 class Unusable(Exception):

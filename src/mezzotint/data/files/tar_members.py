@@ -48,16 +48,19 @@ class Member:
         return BufferedReader(io.BytesIO(data))
 
 
-def member_at(path: Path) -> Member | None:
-    """What a path of `Member.path` means; None for any other path."""
+def named(path: Path) -> Member | None:
+    """What a path of `Member.path` says, whether its archive is there or not; None for any other path."""
     match = _PLACE.search(path.name)
-    if match is None:
-        return None
+    return None if match is None else Member(path.parent, path.name[: match.start()], int(match[1]), int(match[2]))
+
+
+def member_at(path: Path) -> Member | None:
+    """What a path of `Member.path` means where its archive is a file; None for any other path."""
+    member = named(path)
     try:
-        is_file = stat.S_ISREG(os.stat(path.parent).st_mode)
+        return member if member is not None and stat.S_ISREG(os.stat(member.archive).st_mode) else None
     except OSError:
         return None
-    return Member(path.parent, path.name[: match.start()], int(match[1]), int(match[2])) if is_file else None
 
 
 def stats(path: str) -> tuple[int, int, int]:

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 from mezzotint import registry
-from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.listing import Listing, is_remote
 from mezzotint.data.files.masks import Masks
 from mezzotint.data.files.remembered_texts import RememberedTexts
+from mezzotint.data.files.remote import NearFiles, files_below
+from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Sample
 
@@ -31,8 +33,8 @@ class Source:
     samples. listing: what `Format.files_at` gives. prefix: put before each key, so that keys of several folders differ
     ("0/", "1/", …; empty for a single folder). is_prior: it is one of `data.prior.path`. template, trigger: those of
     `data.captions`. pictures: where a format puts pictures that it finds inside other files; there whenever samples are
-    read. texts: what caption files held when they were last read. masks: those of its pictures,
-    which `listing` does not have."""
+    read. texts: what caption files held when they were last read. masks: those of its pictures, which `listing` does
+    not have. near: where files of object storage lie now."""
 
     root: Path
     settings: DataSettings
@@ -45,6 +47,12 @@ class Source:
     pictures: PictureStore | None = None
     texts: RememberedTexts | None = None
     masks: Masks | None = None
+    near: NearFiles | None = None
+
+    def file(self, name: str) -> Path:
+        """A listed file on this disk, fetched if it lies on object storage. Raises DatasetError E1841."""
+        path = self.root / name
+        return path if self.near is None else self.near.file(path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +84,8 @@ class Format:
     lists all files below the folder that have these endings. manifests: names or endings of files whose content, and
     not only size and times, is part of the index's address. is_encoded: samples are latents and text embeddings
     already, which a cache takes over instead of encoding. own_flips: pictures may have a chance of their own to be
-    mirrored, so that a cache keeps several placements of them. What the recipe has to know of a format stands in
+    mirrored, so that a cache keeps several placements of them. reads_remote: it opens files by `Source.file` alone, so
+    that they may lie on object storage. What the recipe has to know of a format stands in
     `recipe/formats/NAME.py`.
     """
 
@@ -86,11 +95,19 @@ class Format:
     manifests: frozenset[str] = frozenset()
     is_encoded: bool = False
     own_flips: bool = False
+    reads_remote: bool = False
 
     def files_at(self, path: Path, settings: DataSettings) -> Listing:
-        """The files of one folder of `data.path`. Raises DatasetError E1201 for a folder that cannot be read, and what
-        the format's own listing raises."""
-        return self.list_files(path, settings) if self.list_files else walk(path, self.suffixes)
+        """The files of one folder of `data.path`. Raises DatasetError E1201 for a folder that cannot be read, E1842 for
+        object storage where the format does not read that, and what the format's own listing raises."""
+        if is_remote(path) and not self.reads_remote:
+            raise DatasetError(
+                f"{path}: data.format={settings.format} reads this machine's disks; on object storage lie tar shards "
+                "(data.format=webdataset) and tables (data.format=metadata); pack the data set as one of them, or "
+                "mount it as a folder",
+                code="E1842",
+            )
+        return self.list_files(path, settings) if self.list_files else files_below(path, self.suffixes)
 
 
 def format_of(name: str) -> Format:

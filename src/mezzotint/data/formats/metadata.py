@@ -18,4 +18,6 @@ def read_samples(source: Source) -> Iterator[Item]:
     return samples(source, PICTURES)
 
 
-FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS)
+FORMAT = Format(
+    read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, manifests=MANIFESTS, reads_remote=True
+)

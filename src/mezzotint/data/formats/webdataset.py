@@ -13,7 +13,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from mezzotint.data.files.listing import Listing, Unusable, walk
+from mezzotint.data.files import remote
+from mezzotint.data.files.listing import Listing, Unusable, is_remote
 from mezzotint.data.files.tar_members import Member
 from mezzotint.data.formats.base import Format, Item, Noted, Skipped, Source
 from mezzotint.data.formats.shared.captions import MAX_BYTES, captions_in, with_captions
@@ -40,12 +41,12 @@ _MOST_SHARDS = 1_000_000
 
 def list_files(path: Path, _settings: DataSettings) -> Listing:
     """The shards below a folder, or those that a path names: one, or many with braces. Raises DatasetError E1201,
-    E1210 without a shard, E1281 for addresses of the network and braces that are none."""
-    if re.match(r"[a-z0-9+]+:/|pipe:", str(path), re.IGNORECASE):
-        raise DatasetError(f"{path}: shards are read from this machine's disks; fetch them first", code="E1281")
+    E1210 without a shard, E1281 for commands and braces that are none."""
+    if str(path).lower().startswith("pipe:"):
+        raise DatasetError(f"{path}: no command is run; name the shards, on a disk or as s3://…", code="E1281")
     if path.suffix == ".tar" or "{" in str(path):
         return _named_shards(path)
-    listing = walk(path, SUFFIXES)
+    listing = remote.files_below(path, SUFFIXES)
     if not listing.names:
         packed = sum(count for ending, count in listing.unknown.items() if ending in (".gz", ".tgz", ".zst", ".xz"))
         hint = f"; {packed} compressed files lie there, which have to be unpacked to .tar" if packed else ""
@@ -54,6 +55,10 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
 
 
 def _named_shards(path: Path) -> Listing:
+    if is_remote(path):
+        addresses = sorted(set(expanded(os.fspath(path))), key=os.fsencode)
+        base = os.path.commonpath([os.path.dirname(one) for one in addresses])
+        return remote.of_files(Path(base), [os.path.relpath(one, base) for one in addresses])
     paths = [Path(name).expanduser().absolute() for name in expanded(os.fspath(path))]
     lost = [str(one) for one in paths if not one.is_file()]
     if lost:
@@ -187,12 +192,12 @@ class _ShardReader:
         for path, reason in self._source.listing.refused:
             yield Skipped(prefix + path, reason)
         for name in self._source.listing.names:
-            groups, others = grouped(self._source.root / name)
+            groups, others = grouped(self._source.file(name))
             if others:
                 yield Noted(prefix + name, f"{others} members have no key and were not looked at")
             for key, group in groups.items():
                 try:
-                    yield self._of_group(f"{prefix}{name}/", group)
+                    yield self._of_group(name, group)
                 except Unusable as error:
                     yield Skipped(f"{prefix}{name}/{key}", str(error))
         if self._columns and not self._has_column and self._column != _USUAL:
@@ -208,7 +213,8 @@ class _ShardReader:
             "(data.columns.caption); or set data.captions.missing=empty (or skip)"
         )
 
-    def _of_group(self, prefix: str, group: MembersOfKey) -> Item:
+    def _of_group(self, shard: str, group: MembersOfKey) -> Item:
+        prefix = f"{self._source.prefix}{shard}/"
         if group.fault:
             raise Unusable(group.fault)
         pictures = [member for ending, member in group.fields.items() if ending in _PICTURES]
@@ -219,7 +225,8 @@ class _ShardReader:
             names = " and ".join(ascii(member.name) for member in pictures)
             raise Unusable(f"{names} are pictures of one key, and nobody can tell which is meant")
         captions, picture = self._captions(group), pictures[0]
-        return Sample(prefix + picture.name, picture.path, captions, repeats=self._source.repeats)
+        place = self._source.root / shard / picture.path.name
+        return Sample(prefix + picture.name, place, captions, repeats=self._source.repeats)
 
     def _captions(self, group: MembersOfKey) -> tuple[str, ...]:
         settings = self._source.settings.captions
@@ -253,4 +260,4 @@ def _text(member: Member, most: int) -> str:
         raise Unusable(f"{member.name!a}: not UTF-8 at byte {error.start}; save it as UTF-8") from error
 
 
-FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files)
+FORMAT = Format(read_samples=read_samples, suffixes=SUFFIXES, list_files=list_files, reads_remote=True)

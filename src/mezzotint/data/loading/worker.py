@@ -287,9 +287,10 @@ def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
     """The placed picture of a row, (3, H, W). Raises DatasetError naming file and sample, E1250 when it cannot be read
     any more, E1831 when it has not been decoded before (`data.verify`) and is damaged."""
+    path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     with _still_readable(catalogue, row, settings):
         return decoding.picture(
-            catalogue.path(row),
+            path,
             placed,
             resize=settings.resize,
             antialias=settings.antialias,
@@ -309,7 +310,7 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
 def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
     """The placed frames of a row at some instants, uint8 (3, F, H, W); (3, 1, H, W) of a picture, which has none.
     Raises as `read_picture`."""
-    path = catalogue.path(row)
+    path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     each = clip_transforms.placer(placed, resize=settings.resize, antialias=settings.antialias)
     with _still_readable(catalogue, row, settings):
         if len(times):

@@ -101,7 +101,13 @@ class CacheSettings(Section):
     """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
 
     path: Annotated[OutputPath, FREE] = Path("~/.cache/mezzotint")
-    """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time."""
+    """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time. An
+    address of object storage (`s3://bucket/cache`; extra `object-storage`) is filled in a folder of this machine,
+    carried there shard by shard, and read row by row."""
+
+    fetched_gb: Annotated[PositiveFloat, FREE] = 50.0
+    """With data or a cache on object storage (`s3://…`): at most so many gigabytes (10⁹ bytes) of what was fetched are
+    kept on this machine; what was used longest ago goes first."""
 
     content: Annotated[Literal["moments", "sample"], ALLOW] = "moments"
     """`moments` stores mean and standard deviation of the latent posterior, so that each visit draws anew, as without

@@ -17,7 +17,7 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble, class_pictures, held_out
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache import text_files
+from mezzotint.tasks.cache import carrying, text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
@@ -56,7 +56,7 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
     files = assemble.open_files(recipe)
     text_files.make(recipe, files, runtime, say)
     class_pictures.draw(recipe, runtime, say)
-    dataset = assemble.open_dataset(recipe, runtime)
+    dataset = carrying.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, files)
     if recipe.run.seed == -1 and caches.latents is not None and any(caches.latents.seeds):
         raise RecipeError(
@@ -114,3 +114,4 @@ def fill_rows(
         captions = ()
         for line in summary.lines():
             say(line)
+    carrying.carry(recipe, runtime)

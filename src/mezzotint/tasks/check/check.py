@@ -29,7 +29,7 @@ from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, class_pictures, held_out
-from mezzotint.tasks.cache import text_files
+from mezzotint.tasks.cache import carrying, text_files
 from mezzotint.tasks.check import _estimates, page, sums
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
@@ -182,7 +182,7 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
     checked.notes += note
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)
-        dataset = assemble.open_dataset(recipe, runtime, _progress)
+        dataset = carrying.open_dataset(recipe, runtime, _progress)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         checked.length = _estimates.length(dataset.timeline, steps)
         checked.notes += announce.worked_out(recipe, steps)

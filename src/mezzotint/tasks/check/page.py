@@ -10,6 +10,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.paths import settings
@@ -155,7 +156,7 @@ def _files(checked: Checked) -> Iterator[str]:
     yield from _table(rows, "<<>><")
     for path in checked.recipe.data.path:
         what = "clips" if checked.recipe.data.has_clips else "pictures"
-        yield f"{what} in {path}{'' if path.exists() else ': not there'}"
+        yield f"{what} in {path}{'' if is_remote(path) or path.exists() else ': not there'}"
 
 
 def _parameters(checked: Checked) -> Iterator[str]:

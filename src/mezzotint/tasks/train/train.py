@@ -25,7 +25,7 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble, class_pictures
-from mezzotint.tasks.cache import cache, text_files
+from mezzotint.tasks.cache import cache, carrying, text_files
 from mezzotint.tasks.check import sums
 from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
@@ -279,7 +279,7 @@ def prepare(
 def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
     """The data, once the class pictures that it lacks are drawn."""
     class_pictures.draw(recipe, runtime, live.say)
-    return assemble.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
+    return carrying.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
 
 
 def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:

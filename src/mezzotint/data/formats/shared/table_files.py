@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.remote import files_below
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
@@ -40,7 +41,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     """
     if _HUB_NAME.fullmatch(os.fspath(path)) and not path.exists():
         return _of_hub(path, settings)
-    listing = walk(path, SUFFIXES)
+    listing = files_below(path, SUFFIXES)
     tables = [name for name in listing.names if is_table(name)]
     chosen = [name for name in tables if is_manifest(name)]
     chosen = chosen or [name for name in tables if name.endswith((".parquet", ".arrow"))]

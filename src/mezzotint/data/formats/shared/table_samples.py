@@ -199,7 +199,7 @@ class _RowReader:
 
 
 def _rows(source: Source, name: str, kind: RowKind) -> Iterator[TableRow]:
-    path, columns = source.root / name, source.settings.columns
+    path, columns = source.file(name), source.settings.columns
     if kind.fixed is not None:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in csv_rows(path, kind.fixed))
     image = kind.column if columns.image == "image" else columns.image

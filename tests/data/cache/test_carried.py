@@ -1,0 +1,139 @@
+"""A cache on object storage: built on one machine, carried there, read row by row on another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import torch
+from refusals import refused
+from stores import addresses, file_of, filled, flip, open_store, rows
+
+from mezzotint import outside
+from mezzotint.cli import main
+from mezzotint.data.cache import carried
+from mezzotint.data.cache.store import Store
+
+ADDRESS = Path("memory://box/cache")
+FOLDER = "latents/0123456789abcdef"
+
+
+class Machine:
+    """A machine with a home of its own."""
+
+    def __init__(self, home: Path, patch: pytest.MonkeyPatch) -> None:
+        self.home, self._patch = home, patch
+
+    def __enter__(self) -> Path:
+        self._patch.setenv("HOME", str(self.home))
+        return carried.local_folder(ADDRESS)
+
+    def __exit__(self, *_: object) -> None:
+        self._patch.undo()
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Machine, Machine]]:
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    yield Machine(tmp_path / "one", monkeypatch), Machine(tmp_path / "two", monkeypatch)
+    system.store.clear()
+
+
+def storage() -> Any:
+    return fsspec.filesystem("memory")
+
+
+def read(store: Store, numbers: list[int]) -> Any:
+    return store.fetch(addresses(numbers))
+
+
+def test_rows_are_read_on_another_machine_each_when_it_is_asked_for(machines: Any) -> None:
+    one, two = machines
+    with one as folder:
+        filled(folder / FOLDER, range(4)).close_writer()
+        assert (carried.carry(ADDRESS), carried.carry(ADDRESS)) == (2, 0), "rows and their index, once"
+    with two as folder:
+        assert (carried.bring(ADDRESS, keep_gb=1), carried.bring(ADDRESS, keep_gb=1)) == (2, 0)
+        store = open_store(folder / FOLDER)
+        assert store.has(addresses(range(5)), checks=True).tolist() == [True] * 4 + [False]
+        kept = folder / "catalogues" / "fetched"
+        assert not list(kept.glob("*/*")), "nothing is fetched for a look"
+        assert torch.equal(read(store, [2, 0]), rows([2, 0]))
+        assert sorted(path.stat().st_size for path in kept.glob("*/*-*")) == [48, 48]
+        storage().rm("/box/cache", recursive=True)
+        assert torch.equal(read(open_store(folder / FOLDER), [0, 2]), rows([0, 2])), "what was read lies here"
+        with refused("E1841", "cannot be read"):
+            read(store, [1])
+
+
+def test_each_machine_adds_shards_of_its_own_and_carries_what_has_grown(machines: Any) -> None:
+    one, two = machines
+    with one as folder:
+        filled(folder / FOLDER, range(2)).close_writer()
+        carried.carry(ADDRESS)
+    with two as folder:
+        carried.bring(ADDRESS, keep_gb=1)
+        store = open_store(folder / FOLDER)
+        assert store.append(addresses(range(4)), rows(range(4))) == 2, "those of the other machine are there"
+        assert torch.equal(read(store, [0, 3, 1]), rows([0, 3, 1]))
+        store.append(addresses([9]), rows([9]))
+        store.close_writer()
+        assert carried.carry(ADDRESS) == 2, "its own shard alone"
+    with one as folder:
+        store = filled(folder / FOLDER, [7])
+        store.close_writer()
+        assert carried.bring(ADDRESS, keep_gb=1) == 2
+        assert carried.carry(ADDRESS) == 2, "a shard that has grown goes once more"
+        store.refresh()
+        assert torch.equal(read(store, [7, 9, 0, 2]), rows([7, 9, 0, 2]))
+    assert len([name for name in storage().find("/box") if name.endswith(".rows")]) == 2
+
+
+def test_a_row_that_is_damaged_on_the_storage_is_never_used(machines: Any) -> None:
+    one, two = machines
+    with one as folder:
+        store = filled(folder / FOLDER, range(2))
+        store.close_writer()
+        flip(file_of(store, ".rows"), 50)
+        carried.carry(ADDRESS)
+    with two as folder:
+        carried.bring(ADDRESS, keep_gb=1)
+        store = open_store(folder / FOLDER)
+        assert torch.equal(read(store, [0]), rows([0]))
+        with refused("E1845", r"memory://box/cache/latents/.*\.rows: row 1 is damaged on the storage"):
+            read(store, [0, 1])
+        (kept,) = (folder / "catalogues" / "fetched").glob("*/*-*")
+        flip(kept, 3)
+        assert torch.equal(read(store, [0]), rows([0])), "what was kept here is fetched again"
+
+
+def test_an_address_that_cannot_be_written_is_named(machines: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError("read-only bucket")
+
+    with machines[0] as folder:
+        filled(folder / FOLDER, range(2)).close_writer()
+        monkeypatch.setattr(type(storage()), "put_file", denied)
+        with refused("E1844", r"cannot be written \(read-only bucket\)"):
+            carried.carry(ADDRESS)
+
+
+@pytest.mark.slow
+def test_a_run_trains_from_a_cache_that_another_machine_has_filled(
+    machines: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "tiny_cpu", "run.steps=2", "data.cache.latents=true", "data.crop=center", "data.flip=0"]
+    losses, said = [], []
+    for number, (machine, cache) in enumerate([(0, str(tmp_path / "cache")), (0, str(ADDRESS)), (1, str(ADDRESS))]):
+        folder = tmp_path / f"run{number}"
+        with machines[machine]:
+            assert main([*words, f"data.cache.path={cache}", f"run.folder={folder}"]) == 0
+        losses.append([line["loss"] for line in outside.read_lines(next(folder.rglob("metrics.jsonl")))])
+        said.append(capsys.readouterr().out)
+    assert losses[0] == losses[1] == losses[2]
+    assert ["nothing to make" in text for text in said] == [False, False, True]
+    assert not list((tmp_path / "two").rglob("*.rows")), "rows lie on the storage alone"

@@ -1,0 +1,206 @@
+"""Object storage: what lies there becomes a file of this disk, once, as it was indexed, or a sentence says why not."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from data_sets import read
+from refusals import refused
+from shards import picture, shard
+
+from mezzotint import fault_injection
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.files import remote, tar_members
+from mezzotint.data.loading.worker import read_picture
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.shapes import Size
+from mezzotint.stages import Placement
+
+PLACED = Placement(Size(40, 32), Size(40, 32), (0, 0), False)
+
+
+@pytest.fixture
+def memory() -> Iterator[Any]:
+    """fsspec's storage in memory, empty before and after."""
+    system = fsspec.filesystem("memory")
+    system.store.clear()
+    yield system
+    system.store.clear()
+
+
+def shard_in(tmp_path: Path, *shades: int) -> bytes:
+    fields: list[tuple[str, bytes | str | dict[str, Any]]] = []
+    for shade in shades:
+        fields += [(f"{shade}.png", picture(shade)), (f"{shade}.txt", f"shade {shade}")]
+    return shard(tmp_path / "made.tar", *fields).read_bytes()
+
+
+def catalogue_of(address: str, index: Path, **values: Any) -> Catalogue:
+    return build(settings_of(address, **values), index, workers=2)
+
+
+def settings_of(address: str, **values: Any) -> DataSettings:
+    return DataSettings.model_validate({"path": [address], "format": "webdataset", **values})
+
+
+def shades(catalogue: Catalogue, **values: Any) -> dict[str, int]:
+    """The shade of each picture by its caption, as a worker reads it."""
+    settings = settings_of("memory://box", **values)
+    pixels = {i: read_picture(catalogue, i, PLACED, settings) for i in range(len(catalogue))}
+    return {catalogue.captions(i)[0]: int(one[0, 0, 0]) for i, one in pixels.items()}
+
+
+def kept(index: Path) -> list[Path]:
+    return [path for path in (index / remote.FOLDER).glob("*/*") if path.name != "lock"]
+
+
+def test_a_worker_fetches_a_sample_alone_and_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1, 2))
+    memory.pipe_file("/box/deep/1.tar", shard_in(tmp_path, 3))
+    made = catalogue_of("memory://box", tmp_path / "index")
+    assert [made.key(i) for i in range(3)] == ["0.tar/1.png", "0.tar/2.png", "deep/1.tar/3.png"]
+    elsewhere = tmp_path / "other machine"
+    (tmp_path / "index").rename(elsewhere)
+    for path in kept(elsewhere):
+        path.unlink()
+    folder = elsewhere / made.folder.relative_to(tmp_path / "index")
+    catalogue, asked_for = Catalogue.open(folder, made.roots), []
+    cat = type(memory).cat_file
+
+    def watched(self: Any, path: str, start: int | None = None, end: int | None = None, **others: Any) -> bytes:
+        asked_for.append((path, (end or 0) - (start or 0)))
+        return bytes(cat(self, path, start=start, end=end, **others))
+
+    monkeypatch.setattr(type(memory), "cat_file", watched)
+    for _ in range(2):
+        assert shades(pickle.loads(pickle.dumps(catalogue))) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
+    sizes = [len(picture(shade)) for shade in (1, 2, 3)]
+    assert asked_for == list(zip(("/box/0.tar", "/box/0.tar", "/box/deep/1.tar"), sizes, strict=True))
+    assert sorted(path.stat().st_size for path in kept(elsewhere)) == sorted(sizes), "no shard is fetched whole"
+
+
+def test_an_index_is_the_same_wherever_the_shards_lie(memory: Any, tmp_path: Path) -> None:
+    for number, own in enumerate(((1, 2), (3,))):
+        data = shard_in(tmp_path, *own)
+        memory.pipe_file(f"/box/{number}.tar", data)
+        (tmp_path / "disk").mkdir(exist_ok=True)
+        (tmp_path / "disk" / f"{number}.tar").write_bytes(data)
+    here = catalogue_of(os.fspath(tmp_path / "disk"), tmp_path / "one")
+    for address in ("memory://box", "memory://box/{0..1}.tar", f"file://{tmp_path}/disk"):
+        there = catalogue_of(address, tmp_path / "two")
+        assert there.fingerprint == here.fingerprint
+    again = catalogue_of("memory://box", tmp_path / "two")
+    assert again.folder == catalogue_of("memory://box", tmp_path / "two").folder
+    memory.pipe_file("/box/1.tar", shard_in(tmp_path, 3, 4))
+    more = catalogue_of("memory://box", tmp_path / "two")
+    assert (len(more), more.report.decoded) == (4, 2), "of the shard that is as it was nothing is looked at again"
+
+
+def test_tables_lie_on_object_storage_with_the_pictures_that_they_name(memory: Any, tmp_path: Path) -> None:
+    memory.pipe_file("/box/metadata.csv", b"file_name,text\na.png,shade 5\nin/b.png,shade 6\n")
+    memory.pipe_file("/box/a.png", picture(5))
+    memory.pipe_file("/box/in/b.png", picture(6))
+    catalogue = catalogue_of("memory://box", tmp_path, format="metadata")
+    assert shades(catalogue) == {"shade 5": 5, "shade 6": 6}
+    memory.pipe_file("/box/metadata.csv", b"file_name,text\na.png,other\n")
+    assert catalogue_of("memory://box", tmp_path, format="metadata").captions(0) == ("other",)
+    with refused("E1842", "data.format=image-folder reads this machine's disks"):
+        catalogue_of("memory://box", tmp_path, format="image-folder")
+
+
+def test_other_bytes_than_those_of_the_index_are_never_trained(memory: Any, tmp_path: Path) -> None:
+    memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1))
+    catalogue = catalogue_of("memory://box", tmp_path)
+    memory.pipe_file("/box/0.tar", shard_in(tmp_path, 9))
+    with refused("E1843", r"memory://box/0\.tar/1\.png@\d+\+\d+: has other bytes"):
+        shades(catalogue)
+
+
+def test_the_network_is_tried_again_and_then_named(memory: Any, tmp_path: Path) -> None:
+    memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1))
+    fault_injection.arm("data.fetch@1:raise,data.fetch@3:raise")
+    try:
+        assert shades(catalogue_of("memory://box", tmp_path)) == {"shade 1": 1}
+    finally:
+        fault_injection.arm("")
+    calls = []
+
+    def fails() -> None:
+        calls.append(0)
+        raise ConnectionError("GET https://box/x?X-Amz-Signature=SECRET refused")
+
+    with refused("E1841", r"memory://box: cannot be read \(GET https://box/x\?… refused\)") as error:
+        remote.tried("memory://box", fails, waits=(0.0, 0.0))
+    assert (len(calls), "SECRET" in str(error.value)) == (3, False)
+
+
+def test_what_is_not_there_is_said_at_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote.time, "sleep", lambda _: pytest.fail("nothing to wait for"))
+    with refused("E1841", "memory://none: nothing lies there"):
+        read(Path("memory://none"), format="webdataset")
+    memory.pipe_file("/box/0.tar", b"")
+    with refused("E1841", r"memory://box/1\.tar: cannot be read"):
+        read(Path("memory://box/{0..1}.tar"), format="webdataset")
+    with refused("E1841", "nowhere://box: "):
+        read(Path("nowhere://box"), format="webdataset")
+    for address in ("https://me:SECRET@host/0.tar", "https://host/0.tar?sig=SECRET"):
+        with refused("E1841", "https://host/…: carries a signature or credentials") as error:
+            read(Path(address), format="webdataset")
+        assert "SECRET" not in str(error.value)
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    with refused("E1840", r"s3://box: .*pip install 'mezzotint\[object-storage\]'"):
+        read(Path("s3://box"), format="webdataset")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A bucket `box` on a server of this machine that speaks S3."""
+    moto, _ = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
+    own = moto.ThreadedMotoServer(port=0, verbose=False)
+    own.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{own._server.server_port}")
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "nobody")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("box")
+        yield "s3://box"
+    own.stop()
+
+
+def test_shards_of_a_real_server_are_indexed_and_read(server: str, tmp_path: Path) -> None:
+    system = fsspec.filesystem("s3")
+    system.pipe_file("box/data/0.tar", shard_in(tmp_path, 1, 2))
+    system.pipe_file("box/data/1.tar", shard_in(tmp_path, 3))
+    first = catalogue_of(f"{server}/data", tmp_path / "index")
+    assert shades(first) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
+    for path in kept(tmp_path / "index"):
+        path.unlink()
+    assert catalogue_of(f"{server}/data", tmp_path / "index").folder == first.folder, (
+        "the server tells the same version"
+    )
+    assert not kept(tmp_path / "index"), "a second start lists and fetches nothing"
+    assert shades(first) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
+    with refused("E1841", "s3://none/data: cannot be read"):
+        catalogue_of("s3://none/data", tmp_path / "index")
+
+
+def test_paths_and_addresses() -> None:
+    for address in ("s3://box/a/b.tar", "memory://box", "file:///data/x", "https://host/a.tar"):
+        assert remote.url_of(Path(address)) == address
+        assert remote.is_remote(Path(address))
+    for path in ("/data/s3:/x", "C:/x", "data", "~/x", "./s3:x"):
+        assert not remote.is_remote(path)
+    member = tar_members.Member(Path("s3://box/0.tar"), "in/a.png", 512, 9)
+    assert tar_members.named(member.path) == tar_members.Member(Path("s3://box/0.tar"), "a.png", 512, 9)

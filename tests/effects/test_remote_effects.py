@@ -1,0 +1,35 @@
+"""Rows of data on object storage."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from shards import picture, shard
+
+from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.files import remote
+from mezzotint.recipe.sections.data import DataSettings
+
+
+# breaks if what was fetched were kept without end, or what was just used went first
+@pytest.mark.effect("data.cache.fetched_gb")
+def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
+    fields = [field for i in range(8) for field in ((f"{i}.png", picture(i)), (f"{i}.txt", "x"))]
+    shard(tmp_path / "data" / "0.tar", *fields)
+    settings = DataSettings.model_validate({"path": [f"file://{tmp_path}/data"], "format": "webdataset"})
+    catalogue, fetched = build(settings, tmp_path / "index", workers=1), tmp_path / "index" / remote.FOLDER
+    for path in fetched.glob("*/*.tar"):
+        path.unlink()
+    kept = [catalogue.local_path(row, keep_gb=1) for row in range(8)]
+    size = sum(path.stat().st_size for path in kept)
+    for row, path in enumerate(kept):
+        os.utime(path, (1000 + row, 1000 + row))
+    catalogue.local_path(0, keep_gb=1e-9 * size)  # is used now, and nothing is fetched
+    kept[1].unlink()
+    catalogue.local_path(1, keep_gb=1e-9 * size * 0.6)
+    assert [row for row, path in enumerate(kept) if path.exists()] == [0, 1, 6, 7], "a tenth of the room is free"
+    kept[6].unlink()
+    catalogue.local_path(6, keep_gb=1e-9)
+    assert [row for row, path in enumerate(kept) if path.exists()] == [0, 1, 6], "what is in use stays"
