@@ -494,6 +494,18 @@ def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype
     assert sum(row_bytes(whole).values()) == 2 * sum(row_bytes(small).values())
 
 
+# breaks if entries were made alike whatever is asked, or lay under one address
+@pytest.mark.effect("data.cache.batches")
+def test_cache_batches_have_entries_of_their_own(prepare: Make) -> None:
+    fixed, free = (prepare(data__cache__batches=kind, data__cache__text=True) for kind in ("fixed", "free"))
+    for kind in ("latents", "text"):
+        one, other = (getattr(ready.job.caches, kind) for ready in (fixed, free))
+        assert (one.in_fixed_batches, other.in_fixed_batches) == (True, False)
+        assert one.folder != other.folder
+    [with_fixed], [with_free] = fixed.next_batches().batches, free.next_batches().batches
+    torch.testing.assert_close(with_fixed.moments, with_free.moments, rtol=1e-4, atol=1e-5)
+
+
 # breaks if another number of placements were kept, or visits took the first one alone
 @pytest.mark.effect("data.cache.crops")
 def test_cache_crops_counts_the_placements_of_a_picture(prepare: Make, noisy: Make, tmp_path: Path) -> None:

@@ -129,6 +129,10 @@ class FileTable:
     shipped: Mapping[str, Value] = none()
 
 
+AS_BEFORE = MappingProxyType({"data.cache.batches": "free"})
+"""Settings that have come to mean other numbers in new recipes of ours, and what every line goes on to mean."""
+
+
 @dataclass(slots=True)
 class Draft:
     """A translation in the making. rows: those of the trainer by flag; values: the value of every flag, defaults filled
@@ -348,6 +352,7 @@ class Dialect:
         if command.cpu:
             draft.set("run.device", "cpu")
             draft.origin["run.device"] = f"{command.tool} --cpu"
+        draft.put(AS_BEFORE)
         _rows_into(draft)
         self.compute(draft)
         draft.insist(self.name)

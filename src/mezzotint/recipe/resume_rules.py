@@ -20,7 +20,14 @@ from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
 
-BEFORE = MappingProxyType({"data.holdout.rule": "chance", "optim.ema.passes": 3, "run.gradient_sums": "same"})
+BEFORE = MappingProxyType(
+    {
+        "data.holdout.rule": "chance",
+        "data.cache.batches": "free",
+        "optim.ema.passes": 3,
+        "run.gradient_sums": "same",
+    }
+)
 """What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet."""
 
 DEFAULT_STEPS = 1000

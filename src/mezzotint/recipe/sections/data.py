@@ -118,6 +118,12 @@ class CacheSettings(Section):
     """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
     variants of each caption are drawn and kept; every visit takes one of them."""
 
+    batches: Annotated[Literal["fixed", "free"], ALLOW] = "fixed"
+    """How entries are encoded. `fixed` shows an encoder the same shape always, a picture or clip alone and captions by
+    eight, so that an entry's bits do not depend on which others were made with it: a cache that was filled at once, in
+    parts, by several processes or mended gives the same run. `free` takes as many as fit, of which one may differ from
+    the other in its last bits; so do runs that were begun before there was this choice. Each has entries of its own."""
+
 
 def _called_val(value: Any) -> Any:
     """One folder is the set `val`."""

@@ -36,11 +36,12 @@ _TICK = 10_000_000  # nanoseconds after which a file that changes again has anot
 @dataclass(frozen=True, slots=True)
 class Complete:
     """Entries that are all there. needed: how many. bytes: on disk. is_checked: each was read and found as it was
-    written."""
+    written. repeats: see `CacheSummary`."""
 
     needed: int
     bytes: int
     is_checked: bool
+    repeats: bool = True
 
 
 class Record:
