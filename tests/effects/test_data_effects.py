@@ -255,6 +255,28 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
 
 
+# breaks if a damaged picture ended the run all the same, counted, or moved what is drawn for others
+@pytest.mark.effect("data.on_broken")
+def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(40, 32)] * 5)
+    settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_broken": "weight-0"}
+    [sound] = feed(folder, **settings).batches()
+    broken_inside(folder / "001.png")
+    believed = feed(folder, **settings)
+    [step] = list(believed.loader)
+    [batch] = step.batches
+    assert step.broken == ("001.png",)
+    assert (batch.keys, step.count) == (sound.keys, 5)
+    here = batch.keys.index("001.png")
+    others = [i for i in range(5) if i != here]
+    assert batch.weight.tolist() == [float(i != here) for i in range(5)]
+    assert torch.equal(batch.pixels[others], sound.pixels[others])
+    assert torch.equal(batch.posterior_keys, sound.posterior_keys)
+    assert torch.isfinite(batch.pixels).all()
+    with refused("E1831", r"data\.on_broken=weight-0"):
+        feed(folder, **settings | {"on_broken": "stop"}).batches()
+
+
 # breaks if no share of broken files stopped a start, or any did
 @pytest.mark.effect("data.max_skipped")
 def test_max_skipped_is_the_share_of_broken_files_that_is_let_pass(feed: Make, noisy: Make, tmp_path: Path) -> None:

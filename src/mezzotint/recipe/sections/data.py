@@ -303,6 +303,12 @@ class DataSettings(Section):
     hashes each and believes its header, which takes a fraction of the time, and a picture that turns out to be damaged
     when it is first seen ends the run with its name. Pictures of rare kinds, and clips, are decoded at the start."""
 
+    on_broken: Annotated[Literal["stop", "weight-0"], FREE] = "stop"
+    """With `verify=use`, what becomes of a run when a picture proves damaged as it is first decoded: `stop` ends it
+    with the picture's name; `weight-0` lets its place count nothing. Order, draws and all other samples stay as they
+    are, a step's mean counts its place as before, and the run's progress lists such pictures; more than `max_skipped`
+    of them end the run. Held-out pictures, clips and stills beside them always end it."""
+
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""
 

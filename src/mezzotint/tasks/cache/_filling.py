@@ -27,7 +27,7 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.loading.worker import read_frames, read_picture, to_pixels
+from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
 from mezzotint.recipe.counting import counted
@@ -295,10 +295,13 @@ def _decoded(
 ) -> Iterator[_Pixels]:
     """Batches with their pixels; the next ones are decoded while these are encoded."""
 
-    def collected(batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]) -> _Pixels:
-        return batch, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
+    def collected(batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8] | None]]) -> _Pixels:
+        results = [picture.result() for picture in pictures]
+        sound = [i for i, result in enumerate(results) if result is not None]
+        pixels = [torch.from_numpy(result) for result in results if result is not None]
+        return batch[sound], torch.stack(pixels) if pixels else torch.empty(0)
 
-    ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8]]]]] = deque()
+    ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8] | None]]]] = deque()
     for batch in batches:
         ahead.append((batch, [pool.submit(_decode, worker, latents, needed, int(i)) for i in batch]))
         if len(ahead) > 1 and sum(len(one) for one, _ in ahead) > 2 * worker.settings.workers:
@@ -307,10 +310,20 @@ def _decoded(
         yield collected(*ahead.popleft())
 
 
-def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
+def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8] | None:
+    """The pixels of an entry; None of a picture that proves damaged, where its place shall count nothing."""
     row = int(needed.rows[entry])
     fault_injection.reach("data.decode")
-    picture = _read(worker, latents, needed, entry)
+    try:
+        picture = _read(worker, latents, needed, entry)
+    except DatasetError as error:
+        is_picture = not (worker.settings.has_clips or needed.is_still)
+        if error.code == BROKEN and worker.settings.on_broken == "weight-0" and is_picture:
+            worker.say(
+                f"cache: {worker.catalogue.path(row)} is damaged: no entry is made, and its place counts nothing"
+            )
+            return None
+        raise
     if not worker.catalogue.verify(row):
         path = worker.catalogue.path(row)
         raise DatasetError(
