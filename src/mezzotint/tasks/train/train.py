@@ -358,7 +358,8 @@ def _introduced(
 ) -> list[str]:  # fmt: skip
     """Writes what the run folder says of this start, and returns what its reader is told."""
     recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
-    lost = None if assemble.only_texts_of_files(recipe) else lost_words(model.family, dataset.catalogue)
+    texts = repr((recipe.model.family, sorted(host.identity.parts.items()), recipe.model.tokens))
+    lost = None if assemble.only_texts_of_files(recipe) else lost_words(model.family, dataset.catalogue, texts)
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)
