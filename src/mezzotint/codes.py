@@ -421,11 +421,15 @@ CODES: dict[str, str] = {
     "E1810": "A process that loads data has ended before its time: it was killed (often because the machine ran out "
     "of memory or of shared memory, /dev/shm) or it crashed while decoding. Start the same command again; it goes on "
     "from the newest checkpoint. With data.workers=0 nothing runs beside the training.",
+    "E1820": "With data.verify=use and data.on_broken=weight-0 damaged pictures keep their places and count nothing. "
+    "More of them than data.max_skipped allows, and more than 20, end the run. Each is named in run.log. Mend or "
+    "remove them, or raise data.max_skipped.",
     "E1830": "`optim.in_backward` moves each weight as soon as its gradient is there, and several processes sum their "
     "gradients first. Start one process, or leave the setting out and share the weights (`run.runtime=fsdp`).",
     "E1831": "A picture turned out to be damaged when it was first decoded, since data.verify=use believed its header "
-    "when the data set was indexed. The message names the file. Mend or remove it, or set data.verify=start, which "
-    "decodes every picture before the run and leaves damaged ones out.",
+    "when the data set was indexed. The message names the file. Mend or remove it, set data.verify=start, which "
+    "decodes every picture before the run and leaves damaged ones out, or data.on_broken=weight-0, which lets its "
+    "place count nothing.",
     "E1840": "data.path or data.cache.path is an address of object storage, such as s3://bucket/shards, and the "
     "package that reads this kind of address is not installed. For s3: pip install 'mezzotint[object-storage]'. Others "
     "are those of fsspec: gcsfs for gs://, adlfs for az://.",

@@ -170,7 +170,8 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class StepBatches:
     """All batches of one optimizer step, this rank's share of each. count: samples of the step on all ranks, from the
-    plan. ends_epoch: whether the step is its epoch's last. has_classes: whether the run has class pictures.
+    plan. ends_epoch: whether the step is its epoch's last. has_classes: whether the run has class pictures. broken:
+    keys of samples that have weight 0, as their files proved damaged.
 
     batches: iterated again where a step is repeated. Each is moved to the device when it is taken, so that no more than
     one micro-batch lies there: let go of it before the next. sizes: samples of each.
@@ -184,6 +185,7 @@ class StepBatches:
     sizes: tuple[int, ...] = ()
     ends_epoch: bool = False
     has_classes: bool = False
+    broken: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

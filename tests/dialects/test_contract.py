@@ -13,12 +13,11 @@ import pytest
 from foreign_lines import ALONE, GONE, Lines, flat
 
 from mezzotint import registry
-from mezzotint.dialects.base import Row
+from mezzotint.dialects.base import AS_BEFORE, Row
 from mezzotint.dialects.shared import reading
 from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.paths import owner
-from mezzotint.recipe.resume_rules import FORMER_KERNELS
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "options"
 ALL: list[Lines] = [
@@ -71,7 +70,7 @@ def test_every_row_names_settings_that_are_there_and_says_something(lines: Lines
 @every_dialect
 def test_the_barest_line_equals_the_documented_defaults_and_is_a_recipe(lines: Lines) -> None:
     first, again = lines.translate(), lines.translate()
-    assert flat(first.settings) == FORMER_KERNELS | lines.settings, "a line keeps what it has always meant"
+    assert flat(first.settings) == {**AS_BEFORE, **lines.settings}, "a line keeps what it has always meant"
     assert as_yaml(first.settings, first.origin) == as_yaml(again.settings, again.origin)
     assert first.notes == again.notes
     assert lines.recipe().model.family == first.settings["model"]["family"]

@@ -259,6 +259,28 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
 
 
+# breaks if a damaged picture ended the run all the same, counted, or moved what is drawn for others
+@pytest.mark.effect("data.on_broken")
+def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "one", [(40, 32)] * 5)
+    settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_broken": "weight-0"}
+    [sound] = feed(folder, **settings).batches()
+    broken_inside(folder / "001.png")
+    believed = feed(folder, **settings)
+    [step] = list(believed.loader)
+    [batch] = step.batches
+    assert step.broken == ("001.png",)
+    assert (batch.keys, step.count) == (sound.keys, 5)
+    here = batch.keys.index("001.png")
+    others = [i for i in range(5) if i != here]
+    assert batch.weight.tolist() == [float(i != here) for i in range(5)]
+    assert torch.equal(batch.pixels[others], sound.pixels[others])
+    assert torch.equal(batch.posterior_keys, sound.posterior_keys)
+    assert torch.isfinite(batch.pixels).all()
+    with refused("E1831", r"data\.on_broken=weight-0"):
+        feed(folder, **settings | {"on_broken": "stop"}).batches()
+
+
 # breaks if no share of broken files stopped a start, or any did
 @pytest.mark.effect("data.max_skipped")
 def test_max_skipped_is_the_share_of_broken_files_that_is_let_pass(feed: Make, noisy: Make, tmp_path: Path) -> None:
@@ -496,6 +518,18 @@ def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype
     assert torch.equal(rounded.text.states, exact.text.states.to(dtype).float())
     assert not torch.equal(rounded.moments, exact.moments)
     assert sum(row_bytes(whole).values()) == 2 * sum(row_bytes(small).values())
+
+
+# breaks if entries were made alike whatever is asked, or lay under one address
+@pytest.mark.effect("data.cache.batches")
+def test_cache_batches_have_entries_of_their_own(prepare: Make) -> None:
+    fixed, free = (prepare(data__cache__batches=kind, data__cache__text=True) for kind in ("fixed", "free"))
+    for kind in ("latents", "text"):
+        one, other = (getattr(ready.job.caches, kind) for ready in (fixed, free))
+        assert (one.in_fixed_batches, other.in_fixed_batches) == (True, False)
+        assert one.folder != other.folder
+    [with_fixed], [with_free] = fixed.next_batches().batches, free.next_batches().batches
+    torch.testing.assert_close(with_fixed.moments, with_free.moments, rtol=1e-4, atol=1e-5)
 
 
 # breaks if another number of placements were kept, or visits took the first one alone

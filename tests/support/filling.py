@@ -33,16 +33,23 @@ class Encoder:
     pictures: int = 0
     captions: list[str] = field(default_factory=list)
     spoil: Callable[[Tensor], Tensor] = lambda moments: moments
+    largest: int = 0
+    """Pictures or captions of a batch, at most."""
+
+    def parts(self) -> dict[str, nn.Module]:
+        return {}
 
     def encode_media(self, pixels: Tensor) -> Tensor:
         assert self.asked == "media"
         self.pictures += len(pixels)
+        self.largest = max(self.largest, len(pixels))
         mean = nn.functional.avg_pool2d(pixels, 8)
         return self.spoil(torch.cat([mean, mean.abs() + 0.1], dim=1))
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         assert self.asked == "text"
         self.captions += captions
+        self.largest = max(self.largest, len(captions))
         keys = torch.tensor([draws.text_key(c) >> 1 for c in captions])
         return TextEmbedding(noise.normal(keys, (4, 3)))
 
@@ -81,7 +88,8 @@ class Filled:
 
     @property
     def captions(self) -> list[str]:
-        return sorted(c for e in self.encoders for c in e.captions)
+        """Those that were encoded; a batch that was filled up repeats its last."""
+        return sorted({c for e in self.encoders for c in e.captions})
 
 
 def filled(

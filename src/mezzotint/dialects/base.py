@@ -130,6 +130,10 @@ class FileTable:
     shipped: Mapping[str, Value] = none()
 
 
+AS_BEFORE = MappingProxyType({"data.cache.batches": "free", **FORMER_KERNELS})
+"""Settings that have come to mean other numbers in new recipes of ours, and what every line goes on to mean."""
+
+
 @dataclass(slots=True)
 class Draft:
     """A translation in the making. rows: those of the trainer by flag; values: the value of every flag, defaults filled
@@ -351,7 +355,7 @@ class Dialect:
             draft.origin["run.device"] = f"{command.tool} --cpu"
         _rows_into(draft)
         self.compute(draft)
-        for path, value in FORMER_KERNELS.items():  # a line keeps what it has always meant
+        for path, value in AS_BEFORE.items():
             if path not in draft.origin:
                 draft.set(path, value)
         draft.insist(self.name)

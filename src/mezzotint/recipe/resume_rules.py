@@ -33,7 +33,13 @@ FORMER_KERNELS = MappingProxyType(
 them."""
 
 BEFORE = MappingProxyType(
-    {"data.holdout.rule": "chance", "optim.ema.passes": 3, "run.gradient_sums": "same", **FORMER_KERNELS}
+    {
+        "data.holdout.rule": "chance",
+        "data.cache.batches": "free",
+        "optim.ema.passes": 3,
+        "run.gradient_sums": "same",
+        **FORMER_KERNELS,
+    }
 )
 """What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet, or
 have the former default."""

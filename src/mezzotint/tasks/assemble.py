@@ -18,8 +18,8 @@ from mezzotint.adapters import files as adapter_files
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache import carried
+from mezzotint.data.cache.entries import OF_FILES, LatentCache, TextCache, is_cache
 from mezzotint.data.cache.entries import Caches as Caches
-from mezzotint.data.cache.entries import LatentCache, TextCache, is_cache
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
@@ -245,7 +245,7 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
         identity = files.media_identity()
         latents = LatentCache(folder, recipe.data, identity=identity, compute=names[precision.vae], seed=seed)
     if recipe.data.cache.text:
-        identity = "files" if only_texts_of_files(recipe) else files.text_identity()
+        identity = OF_FILES if only_texts_of_files(recipe) else files.text_identity()
         text = TextCache(folder, recipe.data, identity=identity, compute=precision.low_bit or names[precision.frozen])
         text.expected_shape = files.text_shape()
     return Caches(latents, text)

@@ -14,7 +14,8 @@ class Progress:
 
     bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
     highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
-    first_step: steps that lay behind the weights at the run's own start (`run.start.step`).
+    first_step: steps that lay behind the weights at the run's own start (`run.start.step`). broken: keys of samples
+    whose files have proved damaged, sorted (`data.on_broken`).
     """
 
     step: int = 0
@@ -29,6 +30,7 @@ class Progress:
     rate_peak: dict[str, float] = field(default_factory=dict)
     live: dict[str, Any] = field(default_factory=dict)
     first_step: int = 0
+    broken: list[str] = field(default_factory=list)
 
     @property
     def is_done(self) -> bool:

@@ -6,6 +6,7 @@ are acted on.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.whole_batches import filled
 
-_SAVE, _STOP, _WRITING, _SHORT, _FIRST_CLOCK = 1, 2, 4, 8, 16
+_SAVE, _STOP, _WRITING, _SHORT, _BROKEN, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32
 
 
 class RunHost:
@@ -66,6 +67,9 @@ class RunHost:
 
     def bad_step(self, report: StepReport) -> None:
         """Called for a step that was not finite."""
+
+    def broken(self, samples: Sequence[str], so_far: int) -> None:
+        """Called on every process for samples whose files have proved damaged. so_far: how many there are."""
 
     def warn(self, text: str) -> None:
         """Something failed and the training goes on."""
@@ -156,7 +160,7 @@ class Trainer:
         if pending is not None:
             pending.report = replace(pending.report, seconds=seconds)
             self._move_on(batches, pending.report)
-        if self._between_steps(pending):
+        if self._between_steps(pending, batches.broken):
             return True
         # every process has found the loss not finite, and moved nothing
         p.step, p.epoch, p.epoch_ends, p.samples, p.seconds = before
@@ -341,17 +345,21 @@ class Trainer:
         for part, rate in self._rates_by_part(report).items():
             p.rate_peak[part] = max(p.rate_peak.get(part, 0.0), rate)
 
-    def _between_steps(self, pending: Pending | None) -> bool:
+    def _between_steps(self, pending: Pending | None, broken: Sequence[str] = ()) -> bool:
         """Everything the host does between two steps: read the last report, agree, look, act. pending: None where
-        memory ran out. Returns whether no process had to give the step up; otherwise nothing else is done yet."""
+        memory ran out. broken: see `StepBatches`. Returns whether no process had to give the step up;
+        otherwise nothing else is done yet."""
         if self._pending is not None:
             self._read(self._pending)
         self._pending = pending
         mine = self.host.requests() | self._clock_flags() | (_SHORT if pending is None else 0)
+        mine |= _BROKEN if set(broken).difference(self.progress.broken) else 0
         agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0))
         if not agreed & _WRITING:
             self._end_save()
-        self._asked |= agreed & ~_WRITING
+        self._asked |= agreed & ~(_WRITING | _BROKEN)
+        if agreed & _BROKEN:
+            self._note_broken(broken)
         if self._asked & _SHORT:
             self._asked ^= _SHORT
             return False
@@ -379,6 +387,12 @@ class Trainer:
         # what saving and showing took is not the steps' time
         self._mark = self.clock()
         return True
+
+    def _note_broken(self, mine: Sequence[str]) -> None:
+        known = set(self.progress.broken)
+        new = {key for keys in self.runtime.gather(json.dumps(mine)) for key in json.loads(keys)} - known
+        self.progress.broken = sorted(known | new)
+        self.host.broken(sorted(new), len(self.progress.broken))
 
     def _clock_flags(self) -> int:
         """Intervals in minutes that have passed, by the first process's clock."""

@@ -43,6 +43,9 @@ class Encoder:
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     grid: Grid = field(default_factory=lambda: Grid(channels=3, pixels=8, frames=4))
 
+    def parts(self) -> dict[str, nn.Module]:
+        return {}
+
     def encode_media(self, pixels: Tensor) -> Tensor:
         self.shapes.append(tuple(pixels.shape[1:]))
         frames = pixels if pixels.ndim == 5 else pixels[:, :, None]

@@ -39,3 +39,37 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
     assert lost.long == 45
     (said,) = long_captions.note(lost, catalogue)
     assert re.match(rf"about {round(lost.cut * 4.5)} captions of 60 \(told from 10 of the longer ones\) are", said)
+
+
+def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    class Family:
+        def lost_tokens(self, captions: list[str]) -> tuple[int, ...]:
+            asked.append(len(captions))
+            return tuple(max(0, len(caption.split()) + 2 - 77) for caption in captions)
+
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for number in range(3):
+        Image.new("RGB", (48, 48), (number, 0, 0)).save(root / f"{number}.png")
+        (root / f"{number}.txt").write_text("word " * (100 + number))
+
+    def lost(known_by: str) -> long_captions.LostWords | None:
+        catalogue = build(read("mini", [f"data.path={root}"]).recipe.data, tmp_path / "index", workers=1)
+        return long_captions.lost_words(cast(Any, Family()), catalogue, known_by)
+
+    first = lost("one tokenizer")
+    assert first is not None
+    assert (first.cut, len(asked)) == (3, 2)
+    assert lost("one tokenizer") == first
+    assert len(asked) == 2, "no tokenizer was asked"
+    assert lost("another") == first
+    assert len(asked) == 4
+    for path in (tmp_path / "index").rglob("lost_words/*.json"):
+        path.write_text("no record of ours")
+    assert lost("one tokenizer") == first
+    (root / "1.txt").write_text("a short one")
+    changed = lost("one tokenizer")
+    assert changed is not None
+    assert changed.cut == 2

@@ -44,6 +44,14 @@ if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
 
 
+ENCODING = 2
+"""The version of the rule by which entries of `data.cache.batches=fixed` are encoded (`tasks/cache/_filling.py`): part
+of their addresses. Raise it when the shape changes that an encoder is shown."""
+
+OF_FILES = "files"
+"""The identity of text that is encoded by nobody here."""
+
+
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
     """channels: of a stored row (twice the latent's for moments). pixels: per latent, in height and width. frames: per
@@ -59,12 +67,14 @@ Layout = TypeVar("Layout", LatentLayout, TextLayout)
 
 class _Entries(ABC, Generic[Layout]):
     """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: what the
-    numbers depend on besides sample and settings of a visit."""
+    numbers depend on besides sample and settings of a visit. `in_fixed_batches`: whether encoders are shown one shape
+    always."""
 
     def __init__(self, root: Path, kind: str, layout_type: type[Layout], **dependencies: str | int) -> None:
         self.root = root
         self.identity = json.dumps(dependencies, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         self.folder = root / kind / hashlib.sha256(self.identity.encode()).hexdigest()[:16]
+        self.in_fixed_batches = "encoding" in dependencies
         self.layout: Layout | None = None
         self._layout_type: type[Layout] = layout_type
 
@@ -115,6 +125,7 @@ class LatentCache(_Entries[LatentLayout]):
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str, seed: int) -> None:
+        chosen = format_of(settings.format)
         super().__init__(
             folder,
             "latents",
@@ -127,9 +138,9 @@ class LatentCache(_Entries[LatentLayout]):
             content=settings.cache.content,
             dtype=settings.cache.dtype,
             **({"clips": clip_files.PREPROCESSING} if settings.has_clips else {}),
+            **_encoding(settings, is_encoded=not chosen.is_encoded),
         )
         self.content = settings.cache.content
-        chosen = format_of(settings.format)
         self.is_imported = chosen.is_encoded
         self.is_drawn = chosen.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
         self.is_drawn |= settings.has_clips and settings.clips.begin != "first"
@@ -261,14 +272,16 @@ class LatentCache(_Entries[LatentLayout]):
         return hashlib.sha256(text.encode("ascii")).digest()
 
     def read_masks(
-        self, catalogue: Catalogue, rows: Sequence[int], placed: Sequence[Placement], names: Sequence[str]
+        self, catalogue: Catalogue, rows: Sequence[int], placed: Sequence[Placement], names: Sequence[str],
+        broken: Collection[int] = (),
     ) -> Tensor:  # fmt: skip
-        """Masks (B, h, w) of some rows in placements of one bucket, ones where a row has none. Raises as `read`."""
+        """Masks (B, h, w) of some rows in placements of one bucket, ones where a row has none. broken: places in
+        `rows` of damaged pictures, which have none either. Raises as `read`."""
         store = self.mask_store(placed[0].bucket)
         if store is None:
             raise lost(names, self.folder)
         masks = torch.ones((len(rows), *store.shape[1:]))
-        own = [i for i, row in enumerate(rows) if has_mask(catalogue, row, self._settings)]
+        own = [i for i, row in enumerate(rows) if i not in broken and has_mask(catalogue, row, self._settings)]
         if own:
             addresses = [self.mask_address(catalogue, rows[i], placed[i]) for i in own]
             masks[own] = _fetched(store, addresses, [names[i] for i in own], self.folder)[:, 0]
@@ -309,7 +322,15 @@ class TextCache(_Entries[TextLayout]):
     """
 
     def __init__(self, folder: Path, settings: DataSettings, *, identity: str, compute: str) -> None:
-        super().__init__(folder, "text", TextLayout, text=identity, compute=compute, dtype=settings.cache.dtype)
+        super().__init__(
+            folder,
+            "text",
+            TextLayout,
+            text=identity,
+            compute=compute,
+            dtype=settings.cache.dtype,
+            **_encoding(settings, is_encoded=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
+        )
         self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.captions.dropout > 0
         self.is_imported = format_of(settings.format).is_encoded
@@ -365,6 +386,12 @@ class TextCache(_Entries[TextLayout]):
         if isinstance(embedding, np.ndarray):
             raise lost([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
         return embedding
+
+
+def _encoding(settings: DataSettings, *, is_encoded: bool) -> dict[str, int]:
+    """What an identity has to say of the shapes that encoders are shown: nothing where these were free, as before there
+    was a choice, and where nothing is encoded."""
+    return {"encoding": ENCODING} if settings.cache.batches == "fixed" and is_encoded else {}
 
 
 @dataclass(frozen=True, slots=True)

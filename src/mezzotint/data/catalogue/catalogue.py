@@ -39,7 +39,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 
-_ALWAYS_LET_PASS = 20
+ALWAYS_LET_PASS = 20
 _KEPT_INDEXES = 4
 _NUMBERS = (
     "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
@@ -420,7 +420,7 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
             code="E1453",
         )
     num, files = len(report.skipped), len(catalogue) + len(report.skipped)
-    if num > max(_ALWAYS_LET_PASS, settings.max_skipped * files):
+    if num > max(ALWAYS_LET_PASS, settings.max_skipped * files):
         raise DatasetError(
             f"{where}: {num} of {files} files cannot be used, more than data.max_skipped={settings.max_skipped:g} lets "
             f"pass: {listed}{' and others' if num > 10 else ''}; mend or remove them, or raise data.max_skipped",

@@ -118,7 +118,10 @@ class Loader:
             sizes = tuple(0 if batch.request.is_filler else len(batch.keys) for batch in batches)
             ends = self.timeline.locate(last.step + 1)[0] > last.epoch
             on_device = _OnDevice(batches, self._device)
-            yield StepBatches(last.step, last.epoch, last.count, on_device, waited, sizes, ends, self._has_classes)
+            broken = tuple(key for batch in batches for key in batch.broken)
+            yield StepBatches(
+                last.step, last.epoch, last.count, on_device, waited, sizes, ends, self._has_classes, broken
+            )
 
     def start(self) -> None:
         """Starts the workers, in the thread that they shall end with; iterating does it otherwise."""

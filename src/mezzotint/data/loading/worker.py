@@ -26,13 +26,16 @@ from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.clip_visits import Instants
 from mezzotint.data.schedule.plan import Visit
-from mezzotint.errors import DatasetError, MezzotintError
+from mezzotint.errors import CacheError, DatasetError, MezzotintError
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Placement, TextEmbedding
 
 if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
+
+BROKEN = "E1831"
+"""The code of a picture that has proved damaged, which its header did not show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class BatchRequest:
 class HostBatch:
     """The answer to a request, on the CPU. pixels: (B, 3, H, W) or (B, 3, F, H, W) uint8. latents: (B, C or 2C, …) in
     the stored type. geometry: (B, 6) int64: original size, crop, target size, row first. stills, dropped,
-    is_class, mask: see `Batch`."""
+    is_class, mask: see `Batch`. broken: see `StepBatches`."""
 
     request: BatchRequest
     keys: tuple[str, ...]
@@ -73,6 +76,7 @@ class HostBatch:
     dropped: Tensor | None = None
     is_class: Tensor | None = None
     mask: Tensor | None = None
+    broken: tuple[str, ...] = ()
 
     def pin_memory(self) -> Self:
         """The same in page-locked memory, from which copies to the device wait for nothing. The library's pinning
@@ -121,20 +125,26 @@ class BatchWorker(Dataset[Any]):
         chosen = tuple(self._caption(visit) for visit in visits)
         views = [latents.cached_view(visit) if latents is not None else -1 for visit in visits]
         placed = [self._placement(visit, bucket, view) for visit, view in zip(visits, views, strict=True)]
+        broken: list[int] = []
+        pixels = self._pixels(visits, placed, bucket, broken) if latents is None else None
+        rows = self._rows(visits, placed, views, bucket, broken) if latents is not None else None
+        weight = torch.from_numpy(self._weight(request))
+        weight[broken] = 0.0
         batch = HostBatch(
             request,
             keys,
             chosen,
             addresses_of(visit.draw("posterior") for visit in visits),
             self._geometry(request.rows, placed),
-            torch.from_numpy(self._weight(request)),
-            pixels=self._pixels(visits, placed, bucket) if latents is None else None,
-            latents=self._rows(visits, placed, views, bucket, keys) if latents is not None else None,
+            weight,
+            pixels=pixels,
+            latents=rows,
             is_moments=latents is not None and latents.content == "moments",
             text=self._embedded([visit.row for visit in visits], chosen),
             dropped=self._dropped(visits),
             is_class=torch.from_numpy(self._is_class(request)) if self._settings.prior.path else None,
-            mask=self._masks(visits, placed, bucket, keys) if self._settings.mask.is_on else None,
+            mask=self._masks(visits, placed, bucket, keys, broken) if self._settings.mask.is_on else None,
+            broken=tuple(keys[i] for i in broken),
         )
         return replace(batch, stills=self._stills(batch, visits, placed))
 
@@ -186,34 +196,67 @@ class BatchWorker(Dataset[Any]):
             return self._latents.placement(self._catalogue, visit.row, view, bucket)
         return placement.at_visit(self._catalogue, visit, bucket, self._settings)
 
-    def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size) -> Tensor:
+    def _pixels(self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, broken: list[int]) -> Tensor:
         frames = (bucket.frames,) if self._settings.has_clips and not self.is_still else ()
         pixels = torch.empty((len(visits), 3, *frames, bucket.height, bucket.width), dtype=torch.uint8)
         for i, (visit, place) in enumerate(zip(visits, placed, strict=True)):
             fault_injection.reach("data.decode")
-            pixels[i] = self._read(visit, place)
+            try:
+                pixels[i] = self._read(visit, place)
+            except DatasetError as error:
+                if not self._spares or error.code != BROKEN:
+                    raise
+                pixels[i] = 0
+                broken.append(i)
         return pixels
 
     def _masks(
-        self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, keys: Sequence[str]
+        self, visits: Sequence[Visit], placed: Sequence[Placement], bucket: Size, keys: Sequence[str],
+        broken: Sequence[int],
     ) -> Tensor:  # fmt: skip
-        """uint8 (B, H, W), or as the cache keeps them; white where a picture has none."""
+        """uint8 (B, H, W), or as the cache keeps them; white where a picture has none, or is damaged."""
         if self._latents is not None:
-            return self._latents.read_masks(self._catalogue, [visit.row for visit in visits], placed, keys)
+            return self._latents.read_masks(self._catalogue, [visit.row for visit in visits], placed, keys, broken)
         masks = torch.full((len(visits), bucket.height, bucket.width), 255, dtype=torch.uint8)
         for i, (visit, place) in enumerate(zip(visits, placed, strict=True)):
-            if has_mask(self._catalogue, visit.row, self._settings):
+            if i not in broken and has_mask(self._catalogue, visit.row, self._settings):
                 masks[i] = torch.from_numpy(read_mask(self._catalogue, visit.row, place, self._settings))
         return masks
+
+    @property
+    def _spares(self) -> bool:
+        """Whether damaged pictures keep their place, with weight 0."""
+        is_clip = self.is_still or self._settings.has_clips
+        return self._settings.on_broken == "weight-0" and self._is_training and not is_clip
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
         return torch.from_numpy(read_picture(self._catalogue, visit.row, placed, self._settings))
 
     def _rows(
         self, visits: Sequence[Visit], placed: Sequence[Placement], views: Sequence[int], bucket: Size,
-        keys: Sequence[str],
+        broken: list[int],
     ) -> Tensor:  # fmt: skip
+        """Rows of the cache; zeros where there is none as the picture is damaged."""
+        try:
+            return self._cached(visits, placed, views, bucket)
+        except CacheError:
+            if not self._spares or self._latents is None or (store := self._latents.store(bucket)) is None:
+                raise
+        rows = torch.zeros((len(visits), *store.shape), dtype=store.dtype)
+        for i, (visit, place, view) in enumerate(zip(visits, placed, views, strict=True)):
+            try:
+                rows[i] = self._cached([visit], [place], [view], bucket)[0]
+            except CacheError:
+                if not is_broken(self._catalogue, visit.row, self._settings):
+                    raise
+                broken.append(i)
+        return rows
+
+    def _cached(
+        self, visits: Sequence[Visit], placed: Sequence[Placement], views: Sequence[int], bucket: Size
+    ) -> Tensor:
         assert self._latents is not None
+        keys = [self._catalogue.key(visit.row) for visit in visits]
         addresses = [
             self._latents.address(self._catalogue, visit.row, place, view)
             for visit, place, view in zip(visits, placed, views, strict=True)
@@ -303,7 +346,7 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
     """Which parts of the placed picture of a row count, (H, W); of a row that `has_mask`. Raises as `read_picture`."""
     own = catalogue.overrides.mask_of(row)
     with _still_readable(catalogue, row, settings):
-        path = own or catalogue.path(row)
+        path = own or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
         return decoding.mask(path, placed, is_alpha=own is None, max_pixels=settings.max_pixels)
 
 
@@ -320,6 +363,18 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
     return torch.from_numpy(frames).transpose(0, 1)
 
 
+def is_broken(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
+    """Whether a picture, whose header was believed, is damaged. Whatever asks gets the same answer, as long as the file
+    is the one that was indexed."""
+    try:
+        with _still_readable(catalogue, row, settings):
+            path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
+            decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels)
+    except DatasetError as error:
+        return error.code == BROKEN
+    return False
+
+
 @contextmanager
 def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> Iterator[None]:
     try:
@@ -330,8 +385,9 @@ def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> I
         if settings.verify == "use" and catalogue.verify(row):
             raise DatasetError(
                 f"sample {catalogue.key(row)!r} is damaged, which its header did not show: {reason}; mend or remove "
-                "the file, or set data.verify=start, which leaves such files out",
-                code="E1831",
+                "the file, set data.verify=start, which leaves such files out, or data.on_broken=weight-0, which lets "
+                "its place count nothing",
+                code=BROKEN,
             ) from error
         raise DatasetError(
             f"sample {catalogue.key(row)!r} could be read when the data set was indexed and cannot be now: {reason}; "

@@ -124,6 +124,12 @@ class CacheSettings(Section):
     """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
     variants of each caption are drawn and kept; every visit takes one of them."""
 
+    batches: Annotated[Literal["fixed", "free"], ALLOW] = "fixed"
+    """How entries are encoded. `fixed` shows an encoder the same shape always, a picture or clip alone and captions by
+    eight, so that an entry's bits do not depend on which others were made with it: a cache that was filled at once, in
+    parts, by several processes or mended gives the same run. `free` takes as many as fit, of which one may differ from
+    the other in its last bits; so do runs that were begun before there was this choice. Each has entries of its own."""
+
 
 def _called_val(value: Any) -> Any:
     """One folder is the set `val`."""
@@ -307,6 +313,12 @@ class DataSettings(Section):
     """When a picture proves sound: `start` decodes each one before the run, once, and leaves out what is damaged; `use`
     hashes each and believes its header, which takes a fraction of the time, and a picture that turns out to be damaged
     when it is first seen ends the run with its name. Pictures of rare kinds, and clips, are decoded at the start."""
+
+    on_broken: Annotated[Literal["stop", "weight-0"], FREE] = "stop"
+    """With `verify=use`, what becomes of a run when a picture proves damaged as it is first decoded: `stop` ends it
+    with the picture's name; `weight-0` lets its place count nothing. Order, draws and all other samples stay as they
+    are, a step's mean counts its place as before, and the run's progress lists such pictures; more than `max_skipped`
+    of them end the run. Held-out pictures, clips and stills beside them always end it."""
 
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""

@@ -27,7 +27,7 @@ from mezzotint.recipe.sections.data import DataSettings
 _VERSION = 1
 _KEPT = 64
 _BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "discount", "shuffle", "repeats", "holdout",
-            "rating", "max_skipped", "verify", "max_samples", "epoch_seed", "hub_cache"}  # fmt: skip
+            "rating", "max_skipped", "verify", "on_broken", "max_samples", "epoch_seed", "hub_cache"}  # fmt: skip
 """Settings that decide no entry, or only by the rows."""
 
 _TICK = 10_000_000  # nanoseconds after which a file that changes again has another time
@@ -36,11 +36,12 @@ _TICK = 10_000_000  # nanoseconds after which a file that changes again has anot
 @dataclass(frozen=True, slots=True)
 class Complete:
     """Entries that are all there. needed: how many. bytes: on disk. is_checked: each was read and found as it was
-    written."""
+    written. repeats: see `CacheSummary`."""
 
     needed: int
     bytes: int
     is_checked: bool
+    repeats: bool = True
 
 
 class Record:

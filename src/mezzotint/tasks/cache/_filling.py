@@ -12,6 +12,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -26,7 +27,7 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
-from mezzotint.data.loading.worker import read_frames, read_picture, to_pixels
+from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
 from mezzotint.recipe.counting import counted
@@ -34,6 +35,7 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
+from mezzotint.tasks.cache._encoding import CAPTIONS, NO_REPEAT, Encoding
 from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, TextEntries
 from mezzotint.weights.files import text_cache_npz
 from mezzotint.weights.model_files import EncodedSpec
@@ -52,7 +54,8 @@ _SECONDS_BETWEEN_LINES = 5.0
 class CacheSummary:
     """What a filling has met and done, over all processes. needed, present, new: entries. why: the reasons in words
     ("2 pictures changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: where
-    they lie."""
+    they lie. repeats: whether encoders gave the same numbers when they were shown the same again, where that was looked
+    at."""
 
     needed: int
     present: int
@@ -61,13 +64,14 @@ class CacheSummary:
     encoded: int
     bytes: int
     folders: tuple[str, ...]
+    repeats: bool = True
 
     def lines(self) -> tuple[str, ...]:
         """For the reader: where, how many, why."""
         what = f"made {self.new}: {', '.join(self.why)}" if self.new else "nothing to make"
         places = [f"cache in {folder}" for folder in self.folders]
         there = f"cache: {counted(self.needed, 'entry')}, {self.present} were there, {what}; {_size(self.bytes)}"
-        return (*places, there)
+        return (*places, there) if self.repeats else (*places, there, NO_REPEAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +117,7 @@ def fill(
     record = Record(worker.catalogue, rows, worker.settings, caches, extra_captions)
     known = _known(worker, record, verify_bytes)
     if known is not None:
-        return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders)
+        return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders, known.repeats)
     damaged = record.damaged()
     pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
     captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
@@ -121,24 +125,26 @@ def fill(
     is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
     # from here on things change
     needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
+    encodings = {cache: Encoding(worker.device, fixed=cache.in_fixed_batches) for cache in open_caches}
     try:
-        count = _fill_latents(worker, latents, pictures) if latents else 0
+        count = _fill_latents(worker, latents, pictures, encodings[latents]) if latents else 0
         if latents:
             _fill_masks(worker, latents, rows)
-        count += _fill_text(worker, text, captions) if text and captions else 0
+        count += _fill_text(worker, text, captions, encodings[text]) if text and captions else 0
     finally:
         for store in (store for cache in open_caches for store in cache.stores):
             store.close_writer()
     worker.barrier()
     for cache in open_caches:
         cache.refresh()
+    repeats = all(worker.gather("yes" if all(one.repeats for one in encodings.values()) else ""))
     size = sum(store.bytes_on_disk for cache in open_caches for store in cache.stores)
     if worker.rank == 0:
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=latents, text=text))
         if record.damaged() == damaged:  # else another look is due
             is_checked = all(one.is_checked for one in pictures) and (captions is None or captions.is_checked)
-            record.write(Complete(needed, size, is_checked))
-    return CacheSummary(needed, present, needed - present, why, count, size, folders)
+            record.write(Complete(needed, size, is_checked, repeats))
+    return CacheSummary(needed, present, needed - present, why, count, size, folders, repeats)
 
 
 def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
@@ -236,7 +242,9 @@ def _why(
     return Counter(of_pictures.values()), of_captions
 
 
-def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Lookup[LatentEntries]]) -> int:
+def _fill_latents(
+    worker: Worker, latents: LatentCache, pictures: Sequence[_Lookup[LatentEntries]], encoding: Encoding
+) -> int:
     mine = [(one.needed, np.flatnonzero(one.absent)) for one in pictures]
     count = sum(len(entries) for _, entries in mine)
     if not count:
@@ -248,16 +256,20 @@ def _fill_latents(worker: Worker, latents: LatentCache, pictures: Sequence[_Look
             import_cache.latents(worker.catalogue, latents, needed, entries, spec)
         return count
     progress, encoded = _Progress(worker, "pictures", count), 0
-    family = worker.load("media")
+    family = encoding.laid_out(worker.load("media"))
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for needed, of_bucket in mine:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
-            for batch, pixels in _decoded(worker, latents, needed, _batches(of_bucket, size), pool):
-                store = latents.store(needed.bucket, is_still=needed.is_still)
-                entries = _still_absent(store, needed.addresses, batch)
-                _encode_pictures(worker, latents, family, needed, batch[entries], pixels[torch.from_numpy(entries)])
-                encoded += len(entries)
-                progress.add(len(batch))
+            batches = _batches(of_bucket, 1 if encoding.fixed else size)
+            absent = _to_encode(worker, latents, needed, batches, pool, progress)
+
+            def encode(batch: _Pixels, needed: LatentEntries = needed) -> Tensor:
+                return _moments(worker, latents, family, needed, *batch)
+
+            with closing(encoding.run(encode, absent, at_once=size)) as of_batches:
+                for (entries, _), rows in of_batches:
+                    _keep_rows(worker, latents, family, needed, entries, rows)
+                    encoded += len(entries)
             for store in latents.stores:  # what waits to be synced is that of one bucket at most
                 store.close_writer()
     return encoded
@@ -269,29 +281,57 @@ def _fill_masks(worker: Worker, latents: LatentCache, rows: NDArray[np.int32]) -
         worker.say(f"cache: {counted(count, 'mask')} kept beside the latents")
 
 
+_Pixels = tuple[NDArray[np.int64], Tensor]
+"""Entries of a bucket, (n,), and their uint8 pixels."""
+
+
+def _to_encode(
+    worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor,
+    progress: _Progress,
+) -> Iterator[_Pixels]:  # fmt: skip
+    """Batches of what nobody has made meanwhile."""
+    for batch, pixels in _decoded(worker, latents, needed, batches, pool):
+        entries = _still_absent(latents.store(needed.bucket, is_still=needed.is_still), needed.addresses, batch)
+        progress.add(len(batch))
+        if len(entries):
+            fault_injection.reach("cache.encode")
+            yield batch[entries], pixels[torch.from_numpy(entries)]
+
+
 def _decoded(
     worker: Worker, latents: LatentCache, needed: LatentEntries, batches: Iterator[NDArray[np.int64]], pool: Executor
-) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-    """Batches with their uint8 pixels; the next one is decoded while this one is encoded."""
+) -> Iterator[_Pixels]:
+    """Batches with their pixels; the next ones are decoded while these are encoded."""
 
-    def collected(
-        batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8]]]
-    ) -> tuple[NDArray[np.int64], Tensor]:
-        return batch, torch.stack([torch.from_numpy(picture.result()) for picture in pictures])
+    def collected(batch: NDArray[np.int64], pictures: Sequence[Future[NDArray[np.uint8] | None]]) -> _Pixels:
+        results = [picture.result() for picture in pictures]
+        sound = [i for i, result in enumerate(results) if result is not None]
+        pixels = [torch.from_numpy(result) for result in results if result is not None]
+        return batch[sound], torch.stack(pixels) if pixels else torch.empty(0)
 
-    ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8]]]]] = deque()
+    ahead: deque[tuple[NDArray[np.int64], list[Future[NDArray[np.uint8] | None]]]] = deque()
     for batch in batches:
         ahead.append((batch, [pool.submit(_decode, worker, latents, needed, int(i)) for i in batch]))
-        if len(ahead) > 1:
+        if len(ahead) > 1 and sum(len(one) for one, _ in ahead) > 2 * worker.settings.workers:
             yield collected(*ahead.popleft())
     while ahead:
         yield collected(*ahead.popleft())
 
 
-def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8]:
+def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: int) -> NDArray[np.uint8] | None:
+    """The pixels of an entry; None of a picture that proves damaged, where its place shall count nothing."""
     row = int(needed.rows[entry])
     fault_injection.reach("data.decode")
-    picture = _read(worker, latents, needed, entry)
+    try:
+        picture = _read(worker, latents, needed, entry)
+    except DatasetError as error:
+        is_picture = not (worker.settings.has_clips or needed.is_still)
+        if error.code == BROKEN and worker.settings.on_broken == "weight-0" and is_picture:
+            worker.say(
+                f"cache: {worker.catalogue.path(row)} is damaged: no entry is made, and its place counts nothing"
+            )
+            return None
+        raise
     if not worker.catalogue.verify(row):
         path = worker.catalogue.path(row)
         raise DatasetError(
@@ -314,23 +354,24 @@ def _read(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: in
     return frames[:, 0] if needed.is_still else frames
 
 
-def _encode_pictures(
-    worker: Worker,
-    latents: LatentCache,
-    family: ModelFamily,
-    needed: LatentEntries,
-    entries: NDArray[np.int64],
+def _moments(
+    worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
     pixels: Tensor,
-) -> None:
-    if not len(entries):
-        return
-    fault_injection.reach("cache.encode")
+) -> Tensor:  # fmt: skip
+    """Rows as they are kept."""
     rows = family.encode_media(to_pixels(pixels, worker.device))
     if latents.content == "sample":
         hashes = worker.catalogue.key_hash[needed.rows[entries]]
         of_draws = zip(hashes, needed.views[entries], needed.stills[entries], strict=True)
         keys = [latents.draw(int(key_hash), int(view), int(still)) for key_hash, view, still in of_draws]
         rows = drawn_latents(rows, torch.from_numpy(np.array(keys, dtype=np.uint64).view(np.int64)))
+    return rows
+
+
+def _keep_rows(
+    worker: Worker, latents: LatentCache, family: ModelFamily, needed: LatentEntries, entries: NDArray[np.int64],
+    rows: Tensor,
+) -> None:  # fmt: skip
     pixels_per_latent = needed.bucket.width // rows.shape[-1]
     has_frames = worker.settings.has_clips or needed.is_still
     latents.define(LatentLayout(rows.shape[1], pixels_per_latent, family.grid.frames if has_frames else 0))
@@ -340,7 +381,7 @@ def _encode_pictures(
     store.append(needed.addresses[entries], rows, names=names, at_once=False)
 
 
-def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) -> int:
+def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], encoding: Encoding) -> int:
     needed = captions.needed
     mine = np.flatnonzero(captions.absent)
     of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[mine]
@@ -359,15 +400,22 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries]) 
         return encoded
     progress = _Progress(worker, "captions", len(mine))
     family = worker.load("text")
-    for batch in _batches(mine, _CAPTIONS_PER_BATCH):
-        entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
-        if len(entries):
-            fault_injection.reach("cache.encode")
-            with torch.no_grad():
-                embedding = family.encode_text([needed.captions[i] for i in entries])
+
+    def absent() -> Iterator[NDArray[np.int64]]:
+        for batch in _batches(mine, CAPTIONS if encoding.fixed else _CAPTIONS_PER_BATCH):
+            entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
+            progress.add(len(batch))
+            if len(entries):
+                fault_injection.reach("cache.encode")
+                yield entries
+
+    def encode(entries: NDArray[np.int64]) -> TextEmbedding:
+        return encoding.text_of(family, [needed.captions[i] for i in entries])
+
+    with closing(encoding.run(encode, absent(), at_once=_CAPTIONS_PER_BATCH // CAPTIONS)) as of_batches:
+        for entries, embedding in of_batches:
             _keep(text, embedding, needed, entries)
-        encoded += len(entries)
-        progress.add(len(batch))
+            encoded += len(entries)
     return encoded
 
 

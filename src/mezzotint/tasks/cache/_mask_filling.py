@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache, has_mask
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.loading.worker import read_mask
+from mezzotint.data.loading.worker import BROKEN, read_mask
 from mezzotint.data.media import decoding
 from mezzotint.diffusion.masking import pooled
 from mezzotint.errors import DatasetError
@@ -39,12 +39,16 @@ def fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache, row
         is_there = store.has(list(placed), checks=True) if placed else ()
         absent = iter([address for address, has in zip(placed, is_there, strict=True) if not has])
         while batch := list(islice(absent, _AT_ONCE)):
-            masks = [_read(catalogue, *placed[address], settings) for address in batch]
-            done += store.append(batch, pooled(torch.stack(masks), *store.shape[1:])[:, None], at_once=False)
+            masks = {address: _read(catalogue, *placed[address], settings) for address in batch}
+            whole = {address: mask for address, mask in masks.items() if mask is not None}
+            if whole:
+                pixels = torch.stack(list(whole.values()))
+                done += store.append(list(whole), pooled(pixels, *store.shape[1:])[:, None], at_once=False)
     return done
 
 
-def _read(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> torch.Tensor:
+def _read(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> torch.Tensor | None:
+    """None of a picture that proves damaged, where its place shall count nothing."""
     path, digests = catalogue.overrides.mask_of(row), catalogue.overrides.mask_digest
     if path is not None and digests is not None and decoding.digest_of(path) != bytes(digests[row]):
         raise DatasetError(
@@ -52,4 +56,9 @@ def _read(catalogue: Catalogue, row: int, placed: Placement, settings: DataSetti
             "again",
             code="E1251",
         )
-    return torch.from_numpy(read_mask(catalogue, row, placed, settings))
+    try:
+        return torch.from_numpy(read_mask(catalogue, row, placed, settings))
+    except DatasetError as error:
+        if error.code == BROKEN and settings.on_broken == "weight-0":
+            return None
+        raise

@@ -82,20 +82,22 @@ def _aloud(line: str) -> None:
 def fill_for(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, say: Callable[[str], None],
     *, checks: bool,
-) -> None:  # fmt: skip
+) -> dict[str, bool]:  # fmt: skip
     """Fills the caches with everything that a run sees: what is trained, what is measured, preview prompts. checks:
-    whether every entry is read, however many they are. say: of the first process."""
+    whether every entry is read, however many they are. say: of the first process. Returns what a
+    history has to say of it: `cache_repeats`, where encoders do not repeat themselves (`CacheSummary.repeats`)."""
     prompts = previews.captions(recipe, dataset)
-    fill_rows(recipe, files, runtime, held_out.in_use(recipe, dataset), caches, say, prompts, checks=checks)
+    return fill_rows(recipe, files, runtime, held_out.in_use(recipe, dataset), caches, say, prompts, checks=checks)
 
 
 def fill_rows(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, seen: Seen, caches: Caches, say: Callable[[str], None],
     captions: Sequence[str] = (), *, checks: bool = False,
-) -> None:  # fmt: skip
-    """Fills the caches that there are with some rows, and with captions besides."""
+) -> dict[str, bool]:  # fmt: skip
+    """Fills the caches that there are with some rows, and with captions besides. Returns as `fill_for`."""
+    repeats = True
     if caches.latents is None and caches.text is None:
-        return
+        return {}
     for catalogue, rows, settings in seen:
         worker = Worker(
             catalogue,
@@ -112,6 +114,8 @@ def fill_rows(
         )
         summary = fill(worker, rows, caches, captions, verify_bytes=None if checks else VERIFIED_BYTES)
         captions = ()
+        repeats &= summary.repeats
         for line in summary.lines():
             say(line)
     carrying.carry(recipe, runtime)
+    return {} if repeats else {"cache_repeats": False}

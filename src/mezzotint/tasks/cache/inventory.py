@@ -173,7 +173,8 @@ class Ledger:
             lines["picture"] = np.ascontiguousarray(catalogue.digest[rows][:, :8]).view("<u8")[:, 0]
             lines["media"] = _hash(identity["media"], identity["compute"])
             lines["placed"] = _hash(*_placing(settings), identity["preprocessing"], latents.seeds[0])
-            lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1])
+            encoding = [identity["encoding"]] if "encoding" in identity else []
+            lines["kept"] = _hash(identity["content"], identity["dtype"], latents.seeds[1], *encoding)
         if text is not None:
             lines["captions"] = catalogue.caption_checks(rows)
             lines["text"] = _hash(text.identity)

@@ -1,15 +1,21 @@
 """Captions that a text encoder cuts because they are too long: counted by its own tokenizer before a run begins.
 
 A token is a byte at least, so most captions need no look; of very many long ones some thousands are looked at, and the
-rest is estimated, which is said."""
+rest is estimated, which is said. What came out lies beside the data index: the same captions and tokenizer load no
+tokenizer again."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import numpy as np
 
+from mezzotint import durable, outside
 from mezzotint.data.catalogue.catalogue import Catalogue, readable
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
@@ -20,6 +26,7 @@ from mezzotint.recipe.sections.captions import CaptionSettings
 _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
 _SHOWN = 3
+_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +41,40 @@ class LostWords:
     all: int
 
 
-def lost_words(family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings) -> LostWords | None:
-    """Counts over all samples, the first of each wildcard. None where the model's tokenizer is not there:
-    embeddings come from elsewhere then."""
+def lost_words(
+    family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings, known_by: str = ""
+) -> LostWords | None:
+    """Counts over all samples, the first of each wildcard. None where the model's tokenizer is not there: embeddings
+    come from elsewhere then. known_by: what the answer depends on besides the data set and the settings, for it to be
+    remembered."""
+    changes = Changes.of(settings)
+    text = repr((_VERSION, catalogue.folder.name, catalogue.fingerprint, changes, known_by))
+    place = catalogue.folder.parent / "lost_words" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
+    lost = _remembered(place) if known_by else None
+    if lost is None:
+        lost = _counted(family, catalogue, changes)
+        if known_by and lost is not None:
+            with suppress(OSError):  # another start counts again
+                place.parent.mkdir(parents=True, exist_ok=True)
+                with durable.swapped_in(place) as aside:
+                    aside.write_text(json.dumps(asdict(lost)), encoding="ascii")
+    return lost
+
+
+def _remembered(place: Path) -> LostWords | None:
+    try:
+        content = outside.read_json(place, limit=outside.LISTED)
+        tokens = {int(row): int(count) for row, count in content.pop("tokens").items()}
+        return LostWords(tokens, **{name: int(number) for name, number in content.items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None  # none, or no record of ours
+
+
+def _counted(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostWords | None:
     try:
         rows, numbers = catalogue.long_captions(_room(family))
         chosen = np.unique(np.linspace(0, len(numbers) - 1, min(len(numbers), _LOOKED_AT)).astype(np.int64))
         tokens: dict[int, int] = {}
-        changes = Changes.of(settings)
         cut = 0
         for chunk in np.array_split(chosen, max(1, -(-len(chosen) // _MANY))):
             lost = family.lost_tokens([unchanged(catalogue.caption(i), changes) for i in numbers[chunk].tolist()])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable
+from mezzotint.data.catalogue.catalogue import ALWAYS_LET_PASS
 from mezzotint.data.schedule import schedule_file
-from mezzotint.errors import StorageError
+from mezzotint.errors import DatasetError, StorageError
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.run_folder import RunFolder
@@ -138,6 +139,18 @@ class TrainHost(RunHost):
         for callback in trainer.callbacks:
             callback.replaced(recipe.run, recipe.sample)
         trainer.progress.live = dict(self.changes.values)
+
+    def broken(self, samples: Sequence[str], so_far: int) -> None:
+        """Says them. Raises DatasetError E1820 where there are more than a start would let pass."""
+        for key in samples:
+            self.warn(f"sample {key!r} is damaged, which its header did not show; its place counts nothing")
+        share = self.recipe.data.max_skipped
+        if so_far > max(ALWAYS_LET_PASS, share * len(self.dataset.rows)):
+            raise DatasetError(
+                f"{so_far:,} of {len(self.dataset.rows):,} samples have proved damaged, more than "
+                f"data.max_skipped={share:g} allows; their names are in run.log; mend or remove them, or raise it",
+                code="E1820",
+            )
 
     def bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere

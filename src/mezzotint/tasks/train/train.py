@@ -244,7 +244,7 @@ def prepare(
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
         caches = assemble.open_caches(recipe, files)
-        cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
+        of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
         resolved = assemble.resolve(recipe, steps)
         model = assemble.open_model(recipe, files, runtime, resolved)
         _foreign_start.check(recipe, model, steps)
@@ -252,7 +252,7 @@ def prepare(
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe)},
+            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe), **of_cache},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
             say=live.say,
@@ -358,11 +358,10 @@ def _introduced(
 ) -> list[str]:  # fmt: skip
     """Writes what the run folder says of this start, and returns what its reader is told."""
     recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
-    lost = (
-        None
-        if assemble.only_texts_of_files(recipe)
-        else lost_words(model.family, dataset.catalogue, recipe.data.captions)
-    )
+    texts = repr((recipe.model.family, sorted(host.identity.parts.items()), recipe.model.tokens))
+    lost = None
+    if not assemble.only_texts_of_files(recipe):
+        lost = lost_words(model.family, dataset.catalogue, recipe.data.captions, texts)
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)

@@ -1,0 +1,101 @@
+"""How a filling runs encoders, so that an entry is the same whatever is made with it (`data.cache.batches=fixed`).
+
+An encoder is always shown one shape: a picture or a clip alone, captions by eight, filled up where there are fewer. On
+a CPU each of these is computed by one thread, as another number of them gives other bits, and several at once; an
+autoencoder's weights lie channels last there, which costs fewer page faults. The kernels of a GPU may be of a kind that
+gives other bits each time; so there the first batch is encoded twice, and what comes out is said and kept.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import fields
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from mezzotint.families.base import ModelFamily
+from mezzotint.stages import TextEmbedding
+
+CAPTIONS = 8
+"""In a batch. Measured on a CPU: one by one takes 1.25 times the time, and more than eight cost page faults. Two
+pictures at once cost page faults, too, and have other bits than one. Whoever changes this raises `entries.ENCODING`."""
+
+NO_REPEAT = (
+    "cache: this device gave other numbers when it encoded the same again, so entries depend on when they are made: a "
+    "cache that is made anew or mended may not give the same run to the bit (run.deterministic=true helps where it can)"
+)
+
+Item = TypeVar("Item")
+Result = TypeVar("Result", Tensor, TextEmbedding)
+
+
+class Encoding:
+    """Runs an encoder over batches. device: where it computes. fixed: see `data.cache.batches`. `repeats`: whether it
+    gave the same numbers when it was shown the same again."""
+
+    def __init__(self, device: torch.device, *, fixed: bool) -> None:
+        self.fixed = fixed
+        self.repeats = True
+        self._proves = fixed and device.type != "cpu"
+        self._threads = torch.get_num_threads() if fixed and device.type == "cpu" else 0
+
+    def laid_out(self, family: ModelFamily) -> ModelFamily:
+        """The family with its autoencoder as it is fastest here."""
+        if self._threads:
+            for weight in (one for module in family.parts().values() for one in module.parameters() if one.ndim == 4):
+                weight.data = weight.data.contiguous(memory_format=torch.channels_last)
+        return family
+
+    def text_of(self, family: ModelFamily, captions: Sequence[str]) -> TextEmbedding:
+        """The embeddings of no more captions than a batch has."""
+        shown = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))] if self.fixed else captions
+        with torch.no_grad():
+            text = family.encode_text(shown)
+        states, mask, pooled = (None if one is None else one[: len(captions)] for one in _numbers(text))
+        assert states is not None
+        return TextEmbedding(states, mask, pooled)
+
+    def run(
+        self, encode: Callable[[Item], Result], items: Iterable[Item], *, at_once: int
+    ) -> Generator[tuple[Item, Result], None, None]:
+        """Each item with what `encode` gives for it, in order. at_once: that are computed at most, as each takes memory
+        of its own."""
+        if not self._threads:
+            for item in items:
+                result = encode(item)
+                if self._proves:
+                    self._proves = False
+                    self.repeats = all(map(_equal, _numbers(result), _numbers(encode(item))))
+                yield item, result
+            return
+        try:
+            threads = min(self._threads, max(at_once, 1))
+            with ThreadPoolExecutor(threads, "encode", torch.set_num_threads, (1,)) as pool:
+                yield from _by_threads(pool, encode, items, ahead=threads)
+        finally:
+            torch.set_num_threads(self._threads)
+
+
+def _by_threads(
+    pool: ThreadPoolExecutor, encode: Callable[[Item], Result], items: Iterable[Item], *, ahead: int
+) -> Iterator[tuple[Item, Result]]:
+    waiting: deque[tuple[Item, Future[Result]]] = deque()
+    for item in items:
+        waiting.append((item, pool.submit(encode, item)))
+        if len(waiting) > ahead:
+            first, result = waiting.popleft()
+            yield first, result.result()
+    for first, result in waiting:
+        yield first, result.result()
+
+
+def _numbers(result: Tensor | TextEmbedding) -> list[Tensor | None]:
+    return [result] if isinstance(result, Tensor) else [getattr(result, field.name) for field in fields(result)]
+
+
+def _equal(one: Tensor | None, other: Tensor | None) -> bool:
+    return one is other or (one is not None and other is not None and torch.equal(one, other))

@@ -1,0 +1,63 @@
+"""Pictures that prove damaged at their first use (`data.on_broken=weight-0`) change neither the plan nor other draws:
+in one process and in two, without a cache and with one, in one go and gone on with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pictures import broken_inside
+
+BROKEN = ("03.png", "07.png")
+SETTINGS = {"data__verify": "use", "data__on_broken": "weight-0", "run__save__asynchronous": False}
+
+
+def damage(world: Any) -> None:
+    for name in BROKEN:
+        broken_inside(world.pictures / name)
+
+
+def test_a_run_with_damaged_pictures_is_exact_and_knows_them(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    damage(world)
+    assert world.train("whole", run__steps=4, **SETTINGS) == 0
+    said = capsys.readouterr().out
+    assert all(said.count(f"sample '{name}' is damaged") == 1 for name in BROKEN), "each is said once"
+    assert world.train("parts", run__steps=2, **SETTINGS) == 0
+    assert world.train("parts", run__steps=4, **SETTINGS) == 0
+    whole = world.end("whole")
+    assert whole == world.end("parts")
+    assert whole.progress["broken"] == list(BROKEN)
+    samples = "".join(whole.samples)
+    assert all(name in samples for name in BROKEN), "they keep their places"
+
+
+def test_a_cached_run_passes_over_what_has_no_entry_as_it_is_damaged(world: Any) -> None:
+    damage(world)
+    cached = SETTINGS | {"data__cache__latents": True, "data__cache__crops": 2}
+    assert world.train("cached", run__steps=3, **cached) == 0
+    assert world.end("cached").progress["broken"] == list(BROKEN)
+    assert world.train("again", run__steps=3, **cached) == 0, "what is known to be complete lacks them, too"
+    assert world.end("again") == world.end("cached")
+
+
+def test_more_damaged_pictures_than_may_be_skipped_end_the_run(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    damage(world)
+    monkeypatch.setattr("mezzotint.tasks.train._host.ALWAYS_LET_PASS", 1)
+    assert world.train("many", run__steps=6, data__max_skipped=0.1, **SETTINGS) == 2
+    assert "E1820" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_pass_over_the_same_places(world: Any, tmp_path: Path) -> None:
+    damage(world)
+    assert world.train("one", run__steps=6, **SETTINGS) == 0
+    assert [world.wait(child) for child in world.fork_group("two", 2, run__steps=6, **SETTINGS)] == [0, 0]
+    one, two = world.end("one"), world.end("two")
+    assert two.progress["broken"] == one.progress["broken"] == list(BROKEN)
+    assert [line[0] for line in two.metrics] == [line[0] for line in one.metrics]
+    for first, second in zip(one.metrics, two.metrics, strict=True):
+        assert float.fromhex(second[1]) == pytest.approx(float.fromhex(first[1]), rel=1e-4)

@@ -1,0 +1,192 @@
+"""An entry's bits do not depend on what else was encoded, by how many processes and threads, or when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from filling import data, filled, write_pictures
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mezzotint.data.cache.entries import Caches, LatentCache, TextCache
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.stages import TextEmbedding
+from mezzotint.tasks.cache import _encoding
+from mezzotint.tasks.cache._filling import CacheSummary, Worker, fill
+from mezzotint.tasks.cache.inventory import latent_entries, text_entries
+
+SIZES = [(64, 64)] * 7 + [(96, 48)] * 3
+
+
+@pytest.fixture(scope="module")
+def tiny() -> Family:
+    return Family.tiny()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@dataclass
+class World:
+    """Pictures, and what the tiny model makes of them in a cache of some name."""
+
+    root: Path
+    family: Any
+
+    def filled(self, name: str, rows: Sequence[int] | None = None, **worker: Any) -> dict[bytes, bytes]:
+        settings, caches = self.settings(name), self.caches(name)
+        catalogue = catalogues.build(settings, self.root / "index", workers=1)
+        every = np.arange(len(catalogue), dtype=np.int32)
+        chosen = every if rows is None else np.asarray(rows, dtype=np.int32)
+        fill(Worker(catalogue, settings, lambda _: self.family, torch.device("cpu"), **worker), chosen, caches)
+        return _bits(settings, caches, catalogue, every)
+
+    def settings(self, name: str) -> DataSettings:
+        return data(self.root, resolution=64, workers=2, cache={"path": self.root / name})
+
+    def caches(self, name: str) -> Caches:
+        settings = self.settings(name)
+        latents = LatentCache(settings.cache.path, settings, identity="tiny", compute="fp32", seed=5)
+        return Caches(latents, TextCache(settings.cache.path, settings, identity="tiny", compute="fp32"))
+
+
+def _bits(settings: DataSettings, caches: Caches, catalogue: Any, rows: NDArray[np.int32]) -> dict[bytes, bytes]:
+    """What lies under the addresses that are there."""
+    assert caches.latents is not None
+    assert caches.text is not None
+    stored = [
+        (caches.latents.store(one.bucket), one.addresses)
+        for one in latent_entries(catalogue, rows, settings, caches.latents)
+    ]
+    of_text = text_entries(catalogue, rows, caches.text, ())
+    entries = {}
+    for rows_of, addresses in [*stored, (caches.text.rows(), of_text.addresses)]:
+        assert rows_of is not None
+        for address in addresses:
+            row = rows_of.fetch(address[None]) if hasattr(rows_of, "fetch") else rows_of.read(address[None])
+            if not isinstance(row, np.ndarray):
+                numbers = row if isinstance(row, Tensor) else row.states
+                entries[address.tobytes()] = numbers.numpy().tobytes()
+    return entries
+
+
+@pytest.fixture
+def world(tmp_path: Path, tiny: Family) -> World:
+    write_pictures(tmp_path / "pictures", SIZES)
+    return World(tmp_path, tiny)
+
+
+def test_an_entry_is_the_same_however_the_cache_was_filled(world: World, threads: None) -> None:
+    torch.set_num_threads(2)
+    whole = world.filled("whole")
+    assert len(whole) == 2 * len(SIZES) + 1
+    torch.set_num_threads(1)
+    assert world.filled("one thread") == whole
+    for rows in ([8, 2], [0, 1, 2, 3, 4], [9], [5, 6, 7]):
+        in_parts = world.filled("in parts", rows)
+    assert in_parts == whole
+    for rank in (0, 1):  # one after the other: what each encodes is its own
+        by_two = world.filled("by two", rank=rank, world_size=2, gather=lambda text: (text,) * 2)
+    assert by_two == whole
+
+
+def test_a_mended_entry_is_what_it_was(world: World) -> None:
+    whole = world.filled("mended")
+    for path in sorted((world.root / "mended").rglob("*.rows")):
+        damaged = bytearray(path.read_bytes())
+        damaged[5] ^= 1
+        path.write_bytes(bytes(damaged))
+    fewer = _read(world, "mended")
+    assert 0 < len(fewer) < len(whole)
+    assert world.filled("mended") == whole
+
+
+def _read(world: World, name: str) -> dict[bytes, bytes]:
+    settings = world.settings(name)
+    catalogue = catalogues.build(settings, world.root / "index", workers=1)
+    return _bits(settings, world.caches(name), catalogue, np.arange(len(catalogue), dtype=np.int32))
+
+
+def test_every_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pictures(tmp_path / "pictures")
+    seen: list[int] = []
+    true = _encoding.Encoding.text_of
+    monkeypatch.setattr(_encoding.Encoding, "text_of", lambda *given: seen.append(len(given[2])) or true(*given))
+    fixed = filled(tmp_path)
+    assert seen == [7]
+    assert sum(len(encoder.captions) for encoder in fixed.encoders) == _encoding.CAPTIONS
+    assert fixed.summary.encoded == 13
+    assert all(encoder.largest == 1 for encoder in fixed.encoders if encoder.pictures)
+    free = filled(tmp_path, data(tmp_path, cache={"batches": "free"}))
+    assert len(free.captions) == 7
+    assert max(encoder.largest for encoder in free.encoders) > 1
+
+
+def test_both_rules_have_entries_of_their_own_and_keep_them(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    free = data(tmp_path, cache={"batches": "free"})
+    before = filled(tmp_path, free)
+    assert "encoding" not in before.latents.identity + before.text.identity, "as it was before there was a choice"
+    assert set(filled(tmp_path).summary.why) == {
+        "7 captions (text encoder changed)",
+        "6 pictures (cache settings changed)",
+    }
+    assert filled(tmp_path, free).summary.new == 0
+    assert filled(tmp_path).summary.new == 0
+
+
+class _Wavering:
+    """A device other than a CPU, whose encoders give something else each time."""
+
+    def __init__(self, step: float) -> None:
+        self.step, self.times = step, 0
+
+    def encode(self, item: int) -> Tensor:
+        self.times += 1
+        return torch.full((2,), item + self.step * self.times)
+
+
+@pytest.mark.parametrize(("step", "repeats"), [(0.0, True), (0.5, False)])
+def test_a_device_that_does_not_repeat_itself_is_noticed(step: float, repeats: bool) -> None:
+    encoding, device = _encoding.Encoding(torch.device("meta"), fixed=True), _Wavering(step)
+    assert len(list(encoding.run(device.encode, [1, 2, 3], at_once=2))) == 3
+    assert device.times == 4, "the first one twice"
+    assert encoding.repeats is repeats
+    free = _encoding.Encoding(torch.device("meta"), fixed=False)
+    list(free.run(_Wavering(0.5).encode, [1, 2, 3], at_once=2))
+    assert free.repeats, "nothing is promised there"
+
+
+def test_what_does_not_repeat_itself_is_said_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_pictures(tmp_path / "pictures")
+    monkeypatch.setattr(_encoding.Encoding, "repeats", False, raising=False)
+    monkeypatch.setattr(_encoding.Encoding, "__setattr__", _but_repeats)
+    first = filled(tmp_path).summary
+    assert first.lines()[-1] == _encoding.NO_REPEAT
+    monkeypatch.undo()
+    later: CacheSummary = filled(tmp_path).summary
+    assert (later.new, later.repeats) == (0, False), "known from the record beside the entries"
+
+
+def _but_repeats(self: object, name: str, value: object) -> None:
+    if name != "repeats":
+        object.__setattr__(self, name, value)
+
+
+def test_a_text_embedding_is_cut_to_its_captions(tiny: Family) -> None:
+    text: TextEmbedding = _encoding.Encoding(torch.device("cpu"), fixed=True).text_of(tiny, ["one", "two"])
+    assert len(text.states) == 2
+    with torch.no_grad():
+        torch.testing.assert_close(text.states, tiny.encode_text(["one", "two"]).states)

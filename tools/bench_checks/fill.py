@@ -1,0 +1,135 @@
+"""What filling a cache costs: photos of one to four megapixels at 512 × 512 with a small autoencoder, against the usual
+way, one picture after the other: Pillow, the network as it was loaded, an .npz.
+CPU seconds, in turn, the median of several rounds."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from mezzotint.data.buckets import buckets
+from mezzotint.data.cache.entries import Caches
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.recipe.reading.read import located
+from mezzotint.shapes import Size, cover
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache._filling import Worker, fill
+from mezzotint.tasks.reading.arguments import parse
+
+ROUNDS = 3
+PICTURES = 16
+CPU = torch.device("cpu")
+
+
+def rows(rounds: int = ROUNDS, pictures: int = PICTURES) -> list[tuple[str, str, str]]:
+    """(mark, goal, figure) of each mark."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        folder = Path(name)
+        draw = np.random.default_rng(0)
+        for number in range(pictures):
+            photo(draw, 1024 + 64 * (number % 16)).save(folder / f"{number:03d}.jpg", quality=92)
+        ratios = []
+        for number in range(rounds):
+            one_by_one = _cpu(partial(_one_by_one, folder, folder / f"npz-{number}"))
+            ratios.append(one_by_one / _cpu(partial(_fill, folder, folder / f"cache-{number}")))
+        alone, half = _by_two(folder)
+    return [
+        ("one by one / filled", "≥ 1.3", f"{statistics.median(ratios):.2f}"),
+        ("two processes, pictures a CPU second of each", "≥ 1.8", f"{2 * alone / half:.2f} ×"),
+    ]
+
+
+def photo(draw: np.random.Generator, width: int) -> Image.Image:
+    """Something like a photo: large and small shapes, and a little grain."""
+    size = (width, width * 3 // 4)
+    picture = np.zeros((size[1], size[0], 3), np.float32)
+    for cells, strength in ((6, 120.0), (40, 50.0), (250, 20.0)):
+        noise = draw.random((cells * 3 // 4, cells, 3), dtype=np.float32) - 0.5
+        layers = [Image.fromarray(noise[..., i]).resize(size, Image.Resampling.BICUBIC) for i in range(3)]
+        picture += strength * np.stack([np.asarray(layer) for layer in layers], axis=2)
+    picture += draw.normal(0.0, 2.0, picture.shape).astype(np.float32)
+    return Image.fromarray(np.clip(picture + 128, 0, 255).astype(np.uint8))
+
+
+def _recipe(folder: Path, cache: Path) -> Any:
+    words = ["tiny_cpu", f"data.path={folder}", f"data.cache.path={cache}", "data.cache.latents=true"]
+    words += ["data.cache.dtype=fp16", "data.crop=center", "data.flip=0", "data.resolution=512"]
+    return located(parse([*words, "data.buckets.step=64", "data.workers=1", "data.captions.missing=empty"], "cache"))
+
+
+def _prepared(folder: Path, cache: Path) -> tuple[Any, Caches, Callable[[Any], Any], Any]:
+    recipe = _recipe(folder, cache)
+    files = assemble.open_files(recipe)
+    catalogue = catalogues.build(recipe.data, folder / "catalogues", workers=1)
+    return recipe, assemble.open_caches(recipe, files), assemble.encoders(recipe, files, CPU), catalogue
+
+
+def _fill(folder: Path, cache: Path, rank: int = 0, world_size: int = 1) -> None:
+    recipe, caches, load, catalogue = _prepared(folder, cache)
+    every = np.arange(len(catalogue), dtype=np.int32)
+    share = {"rank": rank, "world_size": world_size, "gather": lambda text: (text,) * world_size}
+    fill(Worker(catalogue, recipe.data, load, CPU, say=lambda line: None, **share), every, caches)  # type: ignore[arg-type]
+
+
+@torch.no_grad()
+def _one_by_one(folder: Path, npz: Path) -> None:
+    npz.mkdir()
+    recipe = _recipe(folder, npz)
+    vae: Any = assemble.encoders(recipe, assemble.open_files(recipe), CPU)("media").parts()["vae"]
+    table = buckets.table(recipe.data)
+    for path in sorted(folder.glob("*.jpg")):
+        with Image.open(path) as file:
+            image = file.convert("RGB")
+        number = buckets.assign(np.array([image.width]), np.array([image.height]), table)[0]
+        bucket = table[int(number)]
+        to = cover(Size(*image.size), bucket)
+        left, top = (to.width - bucket.width) // 2, (to.height - bucket.height) // 2
+        resized = image.resize((to.width, to.height), Image.Resampling.LANCZOS)
+        cut = np.array(resized.crop((left, top, left + bucket.width, top + bucket.height)))
+        pixels: Tensor = torch.from_numpy(cut).permute(2, 0, 1)[None].float().div(127.5).sub(1)
+        latents = vae.encode(pixels).latent_dist.sample() * 0.18215
+        np.savez(npz / f"{path.stem}.npz", latents=latents[0].half().numpy())
+
+
+def _by_two(folder: Path) -> tuple[float, float]:
+    """CPU seconds that one process takes for all pictures, and the slower of two for its share, both at once."""
+    alone = _processes(folder, 1)
+    return alone[0], max(_processes(folder, 2))
+
+
+def _processes(folder: Path, count: int) -> list[float]:
+    cache = folder / f"cache-of-{count}"
+    words = [sys.executable, __file__, str(folder), str(cache)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    running = [
+        subprocess.Popen([*words, str(rank), str(count)], stdout=subprocess.PIPE, text=True, env=environment)
+        for rank in range(count)
+    ]
+    return [float(process.communicate()[0].splitlines()[-1]) for process in running]
+
+
+def _cpu(work: Callable[[], object]) -> float:
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    source, target, rank, count = sys.argv[1:]
+    _fill(Path(source), Path(target) / "warm-up", int(rank), int(count))
+    print(_cpu(lambda: _fill(Path(source), Path(target), int(rank), int(count))))
