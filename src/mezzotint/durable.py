@@ -9,8 +9,10 @@ import itertools
 import json
 import mmap
 import os
+import re
 import shutil
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,6 +48,65 @@ def sync(path: Path) -> None:
     sync_file(path)
 
 
+_ASIDE = re.compile(r"\.(?P<name>.+?)(\.removed|\.scratch)?\.(?P<pid>\d+)-(?P<host>[0-9a-f]{8})\.partial", re.DOTALL)
+
+
+def aside_of(path: Path, what: str = "") -> Path:
+    """The hidden name beside `path` under which this process writes: `.NAME.PID-HOST.partial`, the one rule for all
+    that is temporary and may be left behind. what: tells things of one name apart, `removed` or `scratch`."""
+    ending = f"{'.' if what else ''}{what}.{os.getpid()}-{_host()}.partial"
+    name = path.name
+    if len(os.fsencode(name)) + len(ending) > 254:  # file systems take 255 bytes
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    return path.with_name(f".{name}{ending}")
+
+
+def _host() -> str:
+    return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
+
+
+def sweep(folder: Path, name: str | None = None) -> list[str]:
+    """Removes what processes of this machine that are dead have left of `aside_of` in a folder; returns the names.
+    name: of one file alone. What another machine may still write stays."""
+    gone: list[str] = []
+    try:
+        entries = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".partial")]
+    except OSError:
+        return gone
+    for entry in sorted(entries):
+        mark = _ASIDE.fullmatch(entry)
+        if mark is None or mark["host"] != _host() or name not in (None, mark["name"]) or _is_alive(int(mark["pid"])):
+            continue
+        with suppress(OSError):
+            _remove(folder / entry)
+            gone.append(entry)
+    return gone
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """A folder beside `path` for as long as the block lasts; what a killed process has left of `path` goes first.
+    Raises the system's own errors."""
+    sweep(path.parent, path.name)
+    folder = aside_of(path, "scratch")
+    _remove(folder)
+    folder.mkdir(0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
     """A name beside `path`, in a folder that is there, under which a file or a folder is written. At the end it takes
@@ -53,7 +114,7 @@ def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
 
     durably: whether it must survive a power cut. Raises the system's own errors.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside = aside_of(path)
     _remove(aside)
     try:
         yield aside
@@ -184,7 +245,7 @@ def write_new(path: Path, content: bytes | str, *, code: str = "E1014", remedy: 
     """`write_file` where a user says: what lies there stays. Raises RecipeError, of the code given, where something
     does, also where it came meanwhile; StorageError."""
     data = content.encode() if isinstance(content, str) else content
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside = aside_of(path)
     refuse_taken(path, code=code, remedy=remedy)
     with storage_errors(path, needed=len(data)):
         try:
@@ -278,7 +339,7 @@ def sha256(path: Path) -> str:
 
 def remove_tree(folder: Path) -> None:
     """Removes a folder of ours: first out of sight under a hidden name, so that no reader meets half of it."""
-    aside = folder.with_name(f".removing-{folder.name}-{os.getpid()}")
+    aside = aside_of(folder, "removed")
     try:
         os.replace(folder, aside)
     except FileNotFoundError:

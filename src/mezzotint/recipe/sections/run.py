@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from string import Formatter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -33,11 +34,17 @@ def _is_name(value: str | None) -> str | None:
     """Refuses what is no template of `run.export.name`, or would leave the folder."""
     if value is None:
         return None
+    known = {"name": "run", "what": "run", "epoch": 1, "step": 1, "micro_step": 1, "last": "last-", "ema": "_ema"}
     try:
-        name = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
+        for _, field, width, _ in Formatter().parse(value):
+            if field is not None and (field not in known or not re.fullmatch(r"\d{0,2}d?", width or "")):
+                raise ValueError(field)
+        name = value.format(**known)
     except (KeyError, IndexError, ValueError) as error:
-        known = "{name}, {what}, {epoch}, {step}, {micro_step}, {last} and {ema}"
-        raise ValueError(f"takes {known} alone, got {value!r}") from error
+        *most, last = (f"{{{one}}}" for one in known)
+        raise ValueError(
+            f"takes {', '.join(most)} and {last} alone, numbers with a width of at most 99, got {value!r}"
+        ) from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
         raise ValueError(f"makes the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
     return value

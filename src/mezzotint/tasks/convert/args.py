@@ -3,13 +3,13 @@ them."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, StorageError, WeightsError
 from mezzotint.recipe.reading.read import locate
@@ -88,11 +88,11 @@ def require_free(destination: Path, verb: str) -> None:
 def store_beside(destination: Path) -> Iterator[Path]:
     """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
     place = destination.absolute()
-    try:
-        store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
-    except OSError as error:
-        raise StorageError(
-            f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
-        ) from error
-    with store as name:
-        yield Path(name)
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(durable.scratch_beside(place))
+        except OSError as error:
+            raise StorageError(
+                f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
+            ) from error
+        yield store

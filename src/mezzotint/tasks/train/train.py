@@ -6,7 +6,7 @@ import gc
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -225,7 +225,8 @@ def prepare(
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
         start = _start(recipe, runtime, folder, command, live.say, damaged)
-        settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
+        with resume.reading(start.checkpoint) if start.checkpoint else nullcontext():
+            settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
         recipe = settled.recipe
         dataset = _dataset(recipe, runtime, live)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
@@ -242,7 +243,8 @@ def prepare(
         )
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
-        changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
+        with resume.reading(restored.path) if restored else nullcontext():
+            changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
         caches = assemble.open_caches(recipe, files)
         cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
         resolved = assemble.resolve(recipe, steps)
@@ -322,7 +324,9 @@ def _begin(host: TrainHost) -> None:
 def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost) -> None:
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
-    trainer.load(_read(restored, host.runtime), restored.values)
+    tensors = _read(restored, host.runtime)
+    with resume.reading(restored.path):
+        trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
     host.restore_live(trainer)
     is_own = restored.path.resolve().parent == folder.checkpoints.resolve()
