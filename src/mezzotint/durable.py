@@ -129,8 +129,8 @@ def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
     """Gives what is written beside `path` its name, in the place of what lies there. Raises the system's own errors."""
     if durably:
         sync(aside)
-    if aside.is_dir():
-        remove_tree(path)
+    if aside.is_dir() and os.path.lexists(path):
+        _remove(path) if path.is_symlink() or not path.is_dir() else remove_tree(path)
     os.replace(aside, path)
     if durably:
         sync_folder(path.parent)
@@ -146,7 +146,7 @@ def replacing(path: Path, *, needed: int | None = None, durably: bool = True) ->
 def free_folder(folder: Path) -> Path:
     """The folder, or the first of FOLDER-2, FOLDER-3 … that is not there."""
     names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
-    return next(name for name in itertools.chain([folder], names) if not name.exists())
+    return next(name for name in itertools.chain([folder], names) if not os.path.lexists(name))
 
 
 def set_aside(path: Path) -> Path:
@@ -241,10 +241,16 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def write_new(path: Path, content: bytes | str, *, code: str = "E1014", remedy: str = "give another name") -> None:
-    """`write_file` where a user says: what lies there stays. Raises RecipeError, of the code given, where something
-    does, also where it came meanwhile; StorageError."""
+def write_new(
+    path: Path, content: bytes | str, *, code: str = "E1014", remedy: str = "give another name", replaces: bool = False
+) -> None:
+    """`write_file` where a user says: what lies there stays, unless `replaces`, and then a file or a link goes, never
+    what the link leads to. Raises RecipeError, of the code given, where something stays, also where it came meanwhile;
+    StorageError."""
     data = content.encode() if isinstance(content, str) else content
+    if replaces and not path.is_dir():
+        write_file(path, data)
+        return
     aside = aside_of(path)
     refuse_taken(path, code=code, remedy=remedy)
     with storage_errors(path, needed=len(data)):
@@ -262,14 +268,15 @@ def write_new(path: Path, content: bytes | str, *, code: str = "E1014", remedy: 
         sync_folder(path.parent)
 
 
-def refuse_taken(path: Path, *, code: str = "E1014", remedy: str = "give another name") -> None:
-    """Raises RecipeError, of the code given, where anything lies, a link that leads nowhere among it."""
-    if os.path.lexists(path):
+def refuse_taken(path: Path, *, code: str = "E1014", remedy: str = "give another name", replaces: bool = False) -> None:
+    """Raises RecipeError, of the code given, where anything lies, a link that leads nowhere among it. replaces: files
+    and links are in nobody's way."""
+    if os.path.lexists(path) and not (replaces and not path.is_dir()):
         raise _taken(path, code, remedy)
 
 
 def _taken(path: Path, code: str, remedy: str) -> RecipeError:
-    return RecipeError(f"{path}: is there already and stays as it is; {remedy}", code=code)
+    return RecipeError(f"{path}: is there already and stays as it is; {remedy}, or add --replace", code=code)
 
 
 def _name_new(aside: Path, path: Path, data: bytes) -> None:

@@ -146,7 +146,7 @@ def test_a_class_that_makes_no_step_is_refused_before_the_first(name: str) -> No
 
 @pytest.mark.parametrize("name", ["{step:9999999999}", "{name.__class__}", "{name!r}", "{step:{epoch}}", "{step:099x}"])
 def test_the_name_of_an_export_makes_no_endless_text(name: str) -> None:
-    with pytest.raises(RecipeError, match="run.export.name"):
+    with pytest.raises(RecipeError, match=r"run\.export\.name"):
         read_text("schema: 1", overrides=[f"run.export.name='{name}'"])
 
 

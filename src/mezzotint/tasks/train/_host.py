@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from mezzotint.training.trainer import RunHost, Trainer
 class TrainHost(RunHost):
     """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
     checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
-    the first process."""
+    the first process. replaces: exports may take the place of others' files."""
 
     recipe: Recipe
     digest: str
@@ -52,6 +52,7 @@ class TrainHost(RunHost):
     changes: LiveSettings
     saves: Saves
     say: Callable[[str], None]
+    replaces: bool = False
 
     def requests(self) -> int:
         return self.interrupts.requests()
@@ -161,8 +162,9 @@ class TrainHost(RunHost):
         }
         facts = exports.facts(self.recipe, trainer)
         return exports.write(
-            self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say, **names
-        )
+            self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say,
+            free=partial(exports.free_place, self.folder, replaces=self.replaces, say=self.say), **names,
+        )  # fmt: skip
 
 
 def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: int) -> list[Callback]:

@@ -257,7 +257,7 @@ def prepare(
             resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe)},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
-            say=live.say,
+            say=live.say, replaces=reading.replaces,
         )  # fmt: skip
         host.saves.reserve(model.update)
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
