@@ -130,10 +130,15 @@ class CheckpointError(MezzotintError):
 
 
 class Diverged(MezzotintError):
-    """Training went wrong numerically: non-finite values, or a part that does not learn."""
+    """Training went wrong numerically: non-finite values, or a part that does not learn. step: the one that every
+    process has found it at, counted from 1, where the run could go back from it."""
 
     exit_status = 3
     default_code = "E1600"
+
+    def __init__(self, message: str, *, code: str | None = None, step: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.step = step
 
 
 class StorageError(MezzotintError):

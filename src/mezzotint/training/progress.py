@@ -53,7 +53,8 @@ class Progress:
 
     bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
     highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
-    first_step: steps that lay behind the weights at the run's own start (`run.start.step`).
+    first_step: steps that lay behind the weights at the run's own start (`run.start.step`). rolled_back: how often the
+    run went back to a good checkpoint, rate: what rates are multiplied by since.
     """
 
     step: int = 0
@@ -68,6 +69,8 @@ class Progress:
     rate_peak: dict[str, float] = field(default_factory=dict)
     live: dict[str, Any] = field(default_factory=dict)
     first_step: int = 0
+    rolled_back: int = 0
+    rate: float = 1.0
 
     @property
     def is_done(self) -> bool:

@@ -26,6 +26,7 @@ from mezzotint.recipe.base import (
     Share,
     as_list,
 )
+from mezzotint.recipe.sections.divergence import RollBackSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 
@@ -419,6 +420,18 @@ class RunSettings(Section):
 
     max_bad_steps: Annotated[NonNegativeInt, FREE] = 5
     """Steps with non-finite values in a row that are skipped; one more ends the run with status 3."""
+
+    on_divergence: Annotated[Literal["stop", "roll-back"], RECORDED] = "stop"
+    """What becomes of a run with too many steps that are not finite, or spoilt weights: `stop` ends it with status 3.
+    `roll-back` goes on from the last good checkpoint, as `run.roll_back` says; the history tells it, and a run that is
+    killed and gone on with does the same to the bit."""
+
+    roll_back: RollBackSettings = RollBackSettings()
+    """How `run.on_divergence: roll-back` goes on."""
+
+    spikes: Annotated[float | None, Field(gt=1.0), FREE] = 10.0
+    """A step whose loss or gradient norm is above so many times the median of the 64 before it is written with its
+    samples, timesteps and losses into `logs/spikes.rankN.jsonl`. Null watches none."""
 
     log_every: Annotated[PositiveInt, FREE] = 1
     """Steps between lines of metrics.jsonl and TensorBoard."""

@@ -107,8 +107,6 @@ def look(args: SampleArgs) -> Place:
     if args.out is not None and not args.numbered:
         names = [one.stem + ending for one in planned for ending in (".png", ".mp4")]
         refuse_taken(args.out, names, replaces=args.replaces)
-            args.out, [one.stem + ending for one in planned for ending in (".png", ".mp4")], replaces=args.replaces
-        )
     return place
 
 

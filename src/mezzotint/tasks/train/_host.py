@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -142,15 +143,21 @@ class TrainHost(RunHost):
 
     def bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere
+        what = self._spoilt() or ("gradient" if math.isfinite(report.loss) else "loss")
         try:
             durable.append_line(self.folder.bad_steps, {
-                "step": report.step + 1, "rank": self.runtime.rank, "keys": report.keys, "timesteps": report.timesteps,
-                "losses": [str(x) for x in report.losses], "norm": str(report.norm),
+                "step": report.step + 1, "rank": self.runtime.rank, "what": what, "keys": report.keys,
+                "timesteps": report.timesteps, "losses": [str(x) for x in report.losses], "norm": str(report.norm),
             })  # fmt: skip
             where = "its samples are in bad_steps.jsonl"
         except StorageError as error:
             where = f"its samples could not be written down: {error.message}"
-        self.warn(f"step {report.step + 1} was not finite and moved nothing; {where}")
+        self.warn(f"step {report.step + 1} was not finite and moved nothing ({what}); {where}")
+
+    def _spoilt(self) -> str:
+        """The first trained weight of this process that is not finite, "" where the numbers of the step alone are."""
+        masters = self.model.update.masters.items()
+        return next((f"weight {name}" for name, master in masters if not torch.isfinite(master).all()), "")
 
     def _export_one(self, trainer: Trainer, weights: Mapping[str, Tensor], ema: str) -> list[Path]:
         whole, settings = self.runtime.whole(weights), self.changes.now.run.export

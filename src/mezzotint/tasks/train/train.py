@@ -6,11 +6,12 @@ import gc
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,9 +32,20 @@ from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train import _foreign_start, _host, _live_settings, announce, ema_start, exports, resume, run_files
+from mezzotint.tasks.train import (
+    _foreign_start,
+    _host,
+    _live_settings,
+    _roll_back,
+    announce,
+    ema_start,
+    exports,
+    resume,
+    run_files,
+)
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
+from mezzotint.tasks.train._roll_back import RollBack
 from mezzotint.training import sharding, state
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks import metrics_log, wandb_log
@@ -80,11 +92,24 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         inputs = (reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
-        job = _from_sound(lambda damaged: prepare(*inputs, damaged=damaged))
-        stack.callback(job.close)
-        job.train()
-        job.finish()
+        while _goes_back(inputs):
+            gc.collect()  # the model of the attempt lets its memory go
     return 0
+
+
+def _goes_back(inputs: Any) -> bool:
+    """Trains to the end, or until the run goes back to an earlier checkpoint: then there is another attempt."""
+    job = _from_sound(lambda damaged: prepare(*inputs, damaged=damaged))
+    with closing(job):
+        try:
+            job.train()
+            job.finish()
+        except Diverged as error:
+            trainer = job.trainer
+            if not _roll_back.begun(error, job.recipe.run, trainer.progress, job.folder, job.runtime, job.say):
+                raise
+            return True
+    return False
 
 
 def folder_of(reading: Reading, recipe: Recipe) -> Path:
@@ -261,15 +286,16 @@ def prepare(
         )  # fmt: skip
         host.saves.reserve(model.update)
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
+        back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
         if restored:
-            progress.step = restored.step
+            progress.step = back.at if back else restored.step
         opened = assemble.open_trainer(
             recipe, runtime, dataset, caches, model, resolved, progress=progress, host=host,
             callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
             update_check=UpdateCheck(model.update.masters),
         )  # fmt: skip
         trainer = stack.enter_context(opened)
-        _begin(host) if restored is None else _restore(restored, changes, trainer, host)
+        _begin(host) if restored is None else _restore(restored, changes, trainer, host, back)
         if runtime.is_first:
             lines = _introduced(host, reading, launch, restored, changes, command, words)
             for line in (*(f"note       {note}" for note in reading.notes), *lines):
@@ -303,7 +329,7 @@ def _start(
     """The first process decides, the others hear: a checkpoint may go bad between two looks."""
     start = resume.Start(None)
     if runtime.is_first:
-        start = resume.choose(recipe.run.resume, folder, command, damaged)
+        start = resume.choose(recipe.run.resume, folder, command, {**_roll_back.behind(folder), **damaged})
         for sentence in start.said:
             say(f"warning: {sentence}")
     path = runtime.share(str(start.checkpoint or ""))
@@ -321,7 +347,9 @@ def _begin(host: TrainHost) -> None:
         host.say(sentence)
 
 
-def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost) -> None:
+def _restore(
+    restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost, back: RollBack | None
+) -> None:
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
     tensors = _read(restored, host.runtime)
@@ -329,14 +357,18 @@ def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, hos
         trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
     host.restore_live(trainer)
+    if back is not None:
+        back.apply(trainer.progress, host.dataset.timeline)
+        trainer.owes_export = trainer.owes_export and back.at == back.to
     is_own = restored.path.resolve().parent == folder.checkpoints.resolve()
     if host.runtime.is_first:
         moved = resume.set_aside_later(folder, restored.step if is_own else restored.step - 1)
-        metrics_log.truncate(folder, restored.step)
+        metrics_log.truncate(folder, back.at if back else restored.step)
         folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
     if not is_own:
         # from here on this folder alone says where the run stands
         trainer.owes_export = False  # the other run owes it
+    if not is_own or (back is not None and back.at > back.to):
         host.save(trainer)
 
 
