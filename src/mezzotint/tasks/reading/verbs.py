@@ -283,6 +283,43 @@ VERBS: tuple[Verb, ...] = (
         reads_recipe=True,
     ),
     Verb(
+        "prove",
+        "show on this machine that a killed run goes on to the same bits",
+        "RECIPE [key=value …]",
+        (
+            ("mezzotint prove recipe.yaml", "8 steps in one go against 8 with a kill between, bit by bit"),
+            (
+                "mezzotint prove recipe.yaml run.deterministic=true",
+                "on a GPU, with kernels that add up in one order",
+            ),
+            ("mezzotint prove recipe.yaml run.precision=bf16", "the same in another precision"),
+        ),
+        reads_recipe=True,
+    ),
+    Verb(
+        "verify",
+        "read again what a run was made of, and name what has changed",
+        "RUN",
+        (
+            ("mezzotint verify runs/mine", "recipe, checkpoints, weights and data against the run's manifest.json"),
+            ("mezzotint verify runs/mine && mezzotint train runs/mine", "goes on only with the very same inputs"),
+            ("mezzotint verify .", "the run folder in which one stands"),
+        ),
+        names=(1, 1),
+    ),
+    Verb(
+        "diff",
+        "tell what two runs differ in, and from which step on",
+        "RUN RUN",
+        (
+            ("mezzotint diff runs/a runs/b", "settings, data, weights, versions, the first step whose loss differs"),
+            ("mezzotint diff runs/a runs/b --json", "the same for programs"),
+            ("mezzotint diff runs/fox runs/fox-2", "of a run and one that was begun beside it"),
+        ),
+        switches=(Switch("--json", "one JSON document instead of the page"),),
+        names=(2, 2),
+    ),
+    Verb(
         "sample",
         "draw pictures or clips from a model, a run or a recipe",
         "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]",

@@ -39,13 +39,14 @@ from mezzotint.tasks.train import (
     _roll_back,
     announce,
     ema_start,
-    exports,
     resume,
     run_files,
 )
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train._roll_back import RollBack
+from mezzotint.tasks.train.exports import require_possible
+from mezzotint.tasks.verify import manifest
 from mezzotint.training import sharding, state
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks import metrics_log, wandb_log
@@ -71,13 +72,14 @@ def run(arguments: Sequence[str]) -> int:
     return train(reading, arguments)
 
 
-def train(reading: Reading, words: Sequence[str] = ()) -> int:
-    """Trains a recipe from wherever its run folder stands. words: those behind the verb, for lines that are printed."""
+def train(reading: Reading, words: Sequence[str] = (), *, exports: bool = True) -> int:
+    """Trains a recipe from wherever its run folder stands. words: those behind the verb, for lines that are printed.
+    exports: whether the finished model is written."""
     recipe = located(reading)
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
-    exports.require_possible(recipe)
+    require_possible(recipe)
     launch = Launch.read()
     if recipe.run.wandb.mode != "off" and not launch.rank:
         wandb_log.package(recipe.run.wandb)  # before anything that takes long
@@ -92,18 +94,19 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         inputs = (reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
-        while _goes_back(inputs):
+        while _goes_back(inputs, finishes=exports):
             gc.collect()  # the model of the attempt lets its memory go
     return 0
 
 
-def _goes_back(inputs: Any) -> bool:
+def _goes_back(inputs: Any, *, finishes: bool) -> bool:
     """Trains to the end, or until the run goes back to an earlier checkpoint: then there is another attempt."""
     job = _from_sound(lambda damaged: prepare(*inputs, damaged=damaged))
     with closing(job):
         try:
             job.train()
-            job.finish()
+            if finishes:
+                job.finish()
         except Diverged as error:
             trainer = job.trainer
             if not _roll_back.begun(error, job.recipe.run, trainer.progress, job.folder, job.runtime, job.say):
@@ -398,6 +401,8 @@ def _introduced(
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)
+    if restored is None or changes or not (folder.path / manifest.FILE).exists():
+        manifest.write(folder, recipe, dataset.catalogue, model.files, run_files.environment(runtime, launch))
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
     behind, steps = recipe.run.start.step, host.resolved.steps
