@@ -10,40 +10,18 @@ from typing import Any
 
 import pytest
 import torch
-from runs import logged, tensors_of
+from divergence import SETTINGS, events, poisoning
+from runs import tensors_of
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.run_folder import RunFolder
 from mezzotint.training.trainer import Trainer
-
-SETTINGS = {
-    "run__on_divergence": "roll-back", "run__max_bad_steps": 1, "run__steps": 9, "run__save__every": 2,
-    "run__save__asynchronous": False, "data__captions__dropout": 0.0, "run__export__parts": "trained",
-}  # fmt: skip
 
 
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes the loss of given steps (counted from 0) no number, where a rule says so."""
-    loss = Trainer._loss
-
-    def spoil(*steps: int, when: Callable[[Trainer], bool] = lambda trainer: True) -> None:
-        def spoilt(trainer: Trainer, batch: Any, step: int) -> Any:
-            made, level = loss(trainer, batch, step)
-            if step in steps and when(trainer):
-                made.per_sample.mul_(math.nan)
-                made.total.mul_(math.nan)
-            return made, level
-
-        monkeypatch.setattr(Trainer, "_loss", spoilt)
-
-    return spoil
-
-
-def events(folder: Path, name: str = "rolled-back") -> list[dict[str, Any]]:
-    return [event for event in RunFolder(folder).events() if event["event"] == name]
+    return poisoning(monkeypatch)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -54,8 +32,6 @@ def same(mine: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return mine.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in mine.items())
 
 
-# breaks if the run ended, went back to a checkpoint from within the bad steps, or trained the skipped batches
-@pytest.mark.effect("run.on_divergence", "run.roll_back.skip")
 def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     world: Any, poison: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,30 +59,8 @@ def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     assert len(events(world.root / "killed")) == 1
 
 
-# breaks if the count were not kept over the way back
-@pytest.mark.effect("run.roll_back.times")
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_it_goes_back_at_most_so_often(world: Any, poison: Callable[..., None], times: int) -> None:
-    poison(4, 5, 6, 7)
-    name = f"times-{times}"
-    assert world.train(name, **SETTINGS, run__roll_back__times=times) == (0 if times == 2 else 3)
-    assert [(event["to"], event["at"]) for event in events(world.root / name)] == [(4, 6), (6, 8)][:times]
-
-
-# breaks if rates stayed, or the lower one were forgotten by the next checkpoint
-@pytest.mark.effect("run.roll_back.rate")
-def test_the_same_batches_come_again_with_a_lower_rate(world: Any, poison: Callable[..., None]) -> None:
-    poison(5, 6, when=lambda trainer: trainer.progress.rate == 1.0)
-    given = SETTINGS | {"run__roll_back__skip": False, "run__roll_back__rate": 0.5}
-    assert world.train("slower", **given) == 0
-    assert logged(world.root / "slower", "lr/denoiser") == [1e-3] * 4 + [5e-4] * 5
-    assert not any(isinstance(loss, str) for loss in logged(world.root / "slower"))
-    assert world.train("slower", **given | {"run__longer": "1 steps"}) == 0
-    assert logged(world.root / "slower", "lr/denoiser")[-1] == 5e-4
-
-
 def test_the_same_batches_at_the_same_rate_are_refused() -> None:
-    with pytest.raises(RecipeError, match=r"run\.roll_back\.rate below 1"):
+    with pytest.raises(RecipeError, match=r"run\.roll_back\.factor below 1"):
         read_text("schema: 1", overrides=["run.roll_back.skip=false"])
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from mezzotint import durable, outside
 from mezzotint.errors import StorageError
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks._scalars import RunningMean
-from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog, SpikeLog, keys_digest, truncate
+from mezzotint.training.callbacks.metrics_log import MetricsLog, SampleLog, keys_digest, truncate
 from mezzotint.training.progress import Progress
 
 
@@ -126,24 +124,3 @@ def test_a_full_disk_is_said_once_and_logging_goes_on_when_there_is_room(
         log.on_step(report(1), Progress(step=2, last_step=9))
     log.on_step(report(2), Progress(step=3, last_step=9))
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [3]
-
-
-# breaks if a step of usual size were written, a spike were not, or a resumed run knew no steps before
-@pytest.mark.effect("run.spikes")
-def test_a_spike_is_written_with_its_samples(folder: RunFolder) -> None:
-    losses = [1.0] * 20 + [3.0, 30.0, 1.0, math.nan, 31.0]
-
-    def watched(log: SpikeLog, steps: range) -> SpikeLog:
-        for step in steps:
-            log.on_step(replace(report(step), loss=losses[step], norm=1.0), Progress(step=step + 1, last_step=25))
-        return log
-
-    kept = json.loads(json.dumps(watched(SpikeLog(folder, 0, 10.0), range(22)).state()))
-    resumed = SpikeLog(folder, 0, 10.0)
-    resumed.load(kept)
-    watched(resumed, range(22, 25))
-    lines = outside.read_lines(folder.logs / "spikes.rank0.jsonl")
-    assert [(line["step"], line["loss"], line["usual_loss"]) for line in lines] == [(22, 30.0, 1.0), (25, 31.0, 1.0)]
-    assert lines[0]["keys"] == list(report(21).keys)
-    assert {"timesteps", "losses", "norm"} <= lines[0].keys()
-    assert truncate(folder, 24) == 1

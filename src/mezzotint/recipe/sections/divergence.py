@@ -20,14 +20,14 @@ class RollBackSettings(Section):
     skip: Annotated[bool, RECORDED] = True
     """Leave out the batches from that checkpoint to the step that ended it, as PaLM was trained (Chowdhery et al. 2022,
     arXiv:2204.02311): they count as steps and move nothing. false trains them again, which goes the same way unless
-    `rate` is below 1."""
+    `factor` is below 1."""
 
-    rate: Annotated[float, Field(gt=0.0, le=1.0), RECORDED] = 1.0
+    factor: Annotated[float, Field(gt=0.0, le=1.0), RECORDED] = 1.0
     """What every learning rate is multiplied by from then on, each time anew."""
 
     def contradictions(self) -> Iterator[str]:
-        if not self.skip and self.rate == 1.0:
+        if not self.skip and self.factor == 1.0:
             yield (
                 "run.roll_back.skip=false trains the same batches again, which end the same way; write a "
-                "run.roll_back.rate below 1, such as 0.5, or leave skip out"
+                "run.roll_back.factor below 1, such as 0.5, or leave skip out"
             )

@@ -73,7 +73,7 @@ def _planned(step: int, run: RunSettings, progress: Progress, folder: RunFolder)
     if newest is None:
         return None
     to, settings = state.step_of(newest), run.roll_back
-    return RollBack(to, step if settings.skip else to, progress.rolled_back + 1, progress.rate * settings.rate)
+    return RollBack(to, step if settings.skip else to, progress.rolled_back + 1, progress.rate * settings.factor)
 
 
 def behind(folder: RunFolder) -> Mapping[Path, str]:

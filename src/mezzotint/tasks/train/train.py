@@ -56,6 +56,7 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
+from mezzotint.weights.model_files import ModelFiles
 
 _ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
 """What torch says where another process is gone."""
@@ -261,14 +262,7 @@ def prepare(
         assemble.refuse_empty_shares(recipe, runtime.world_size)
         recipe = _with_sums(recipe, dataset, runtime, live.say)
         files = assemble.open_files(recipe)
-        identity = resume.Identity(
-            data=dataset.catalogue.fingerprint,
-            parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
-            world_size=runtime.world_size,
-            device=runtime.device.type,
-            torch=torch.__version__,
-            threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
-        )
+        identity = _identity(recipe, dataset, files, runtime)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         with resume.reading(restored.path) if restored else nullcontext():
@@ -305,6 +299,17 @@ def prepare(
                 live.say(line)
         close = stack.pop_all().close
     return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+
+
+def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runtime: Runtime) -> resume.Identity:
+    return resume.Identity(
+        data=dataset.catalogue.fingerprint,
+        parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
+        world_size=runtime.world_size,
+        device=runtime.device.type,
+        torch=torch.__version__,
+        threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
+    )
 
 
 def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
