@@ -287,7 +287,9 @@ class End:
             digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
         lines = outside.read_lines(folder / "metrics.jsonl")
         metrics = tuple(
-            (m["step"], m["loss"].hex(), m["norm"].hex(), m["samples_digest"]) for m in lines if "loss" in m
+            (m["step"], float(m["loss"]).hex(), float(m["norm"]).hex(), m["samples_digest"])
+            for m in lines
+            if "loss" in m
         )
         logged = (folder / "logs" / "samples.rank0.jsonl").read_text().splitlines()
         progress = {k: v for k, v in restored.values["progress"].items() if k != "seconds"}

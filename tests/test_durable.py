@@ -93,3 +93,23 @@ def test_what_is_written_past_the_cache_is_what_was_given(
             file.write(content[start : start + 1000])
         assert file.tell() == size
     assert (tmp_path / "file").read_bytes() == content
+
+
+def test_what_dead_processes_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+    own = durable.aside_of(tmp_path / "a")
+    dead = own.name.replace(str(os.getpid()), "4194305")  # more than Linux gives
+    other_machine = dead.replace(dead.rpartition("-")[2], "00000000.partial")
+    for name in (own.name, dead, other_machine, "mine.partial", ".b.partial", ".a.12.partial"):
+        (tmp_path / name).write_text("x")
+    (tmp_path / dead.replace(".a.", ".c.scratch.")).mkdir()
+    assert durable.sweep(tmp_path, "a") == [dead]
+    assert durable.sweep(tmp_path) == [dead.replace(".a.", ".c.scratch.")]
+    assert len(os.listdir(tmp_path)) == 5
+    assert len(os.fsencode(durable.aside_of(tmp_path / ("ä" * 125)).name)) <= 255
+
+
+def test_a_folder_for_a_while_goes_whatever_happens(tmp_path: Path) -> None:
+    with contextlib.suppress(KeyError), durable.scratch_beside(tmp_path / "a") as folder:
+        (folder / "x").write_text("x")
+        raise KeyError
+    assert os.listdir(tmp_path) == []

@@ -37,7 +37,7 @@ CODES: dict[str, str] = {
     "(`E1007`), and what kohya, diffusers, OneTrainer, SimpleTuner and EveryDream2 call their settings "
     "(`learning_rate`). What was asked for is none of them.",
     "E1014": "A file lies already where a verb would write what it was asked for: a copied recipe, a report, results. "
-    "Nothing is ever written over: give another name, or move away what is there.",
+    "Nothing is written over unless `--replace` says so: give another name, or move away what is there.",
     "E1015": "`--as` reads the command line of another trainer. There is no dialect of the name that was given; "
     "`mezzotint ls dialects` lists them.",
     "E1016": "A word of the foreign command line is no flag of that trainer. Nothing is ignored in silence, also "
@@ -250,8 +250,8 @@ CODES: dict[str, str] = {
     "reads them in a process that can do no harm.",
     "E1409": "A configuration in the model folder is missing, not JSON, or says something that no model of this "
     "family can have.",
-    "E1410": "The place of an export is taken. An export never writes over files: remove the folder or choose another "
-    "name.",
+    "E1410": "The place of an export is taken. Nothing is written over: remove what lies there, choose another name, "
+    "or add `--replace`, which takes the place of files, links and folders of models.",
     "E1411": "A pickled model file (.ckpt, .pt, .bin) was not read. Such a file is a program; it is read in a process "
     "of its own that rebuilds tensors and nothing else, with bounds on memory and time. The message says what the "
     "file asked for, or how it is damaged. Nothing of it was run. Most models are published as safetensors, too.",
@@ -370,6 +370,15 @@ CODES: dict[str, str] = {
     "a new run beside it.",
     "E1514": "A frozen part (VAE, text encoder) has other weights than at the checkpoint. `run.allow_change=[model]` "
     "accepts that, and the history records it. Random weights also change with torch's version.",
+    "E1515": "A folder has no manifest.json of a run that this version can read. It is written when a run starts, and "
+    "says by hashes what the run is made of; runs that began with an earlier version get one when they go on.",
+    "E1516": "`mezzotint verify` found something that is not what the run was made of: its recipe, a checkpoint, "
+    "weights, or a sample, which the message names. What comes after it was not looked at.",
+    "E1517": "`mezzotint prove` found that a run which is killed and gone on with does not end with the same bits as "
+    "the run in one go, with this recipe on this machine. On a GPU `run.deterministic=true` takes kernels that add up "
+    "in one order; on a CPU this is a bug.",
+    "E1518": "`mezzotint prove` could not compare: one of its short runs failed with the error above it, or several "
+    "processes were launched.",
     "E1600": "Training diverged: values that are not finite, or a part that was to be trained and does not move. The "
     "newest checkpoint was written before it happened.",
     "E1601": "A part was to be trained, but no gradient reaches it: it takes no part in the loss, or all that would "

@@ -9,8 +9,10 @@ import itertools
 import json
 import mmap
 import os
+import re
 import shutil
 import stat
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -46,6 +48,65 @@ def sync(path: Path) -> None:
     sync_file(path)
 
 
+_ASIDE = re.compile(r"\.(?P<name>.+?)(\.removed|\.scratch)?\.(?P<pid>\d+)-(?P<host>[0-9a-f]{8})\.partial", re.DOTALL)
+
+
+def aside_of(path: Path, what: str = "") -> Path:
+    """The hidden name beside `path` under which this process writes: `.NAME.PID-HOST.partial`, the one rule for all
+    that is temporary and may be left behind. what: tells things of one name apart, `removed` or `scratch`."""
+    ending = f"{'.' if what else ''}{what}.{os.getpid()}-{_host()}.partial"
+    name = path.name
+    if len(os.fsencode(name)) + len(ending) > 254:  # file systems take 255 bytes
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    return path.with_name(f".{name}{ending}")
+
+
+def _host() -> str:
+    return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
+
+
+def sweep(folder: Path, name: str | None = None) -> list[str]:
+    """Removes what processes of this machine that are dead have left of `aside_of` in a folder; returns the names.
+    name: of one file alone. What another machine may still write stays."""
+    gone: list[str] = []
+    try:
+        entries = [entry.name for entry in os.scandir(folder) if entry.name.endswith(".partial")]
+    except OSError:
+        return gone
+    for entry in sorted(entries):
+        mark = _ASIDE.fullmatch(entry)
+        if mark is None or mark["host"] != _host() or name not in (None, mark["name"]) or _is_alive(int(mark["pid"])):
+            continue
+        with suppress(OSError):
+            _remove(folder / entry)
+            gone.append(entry)
+    return gone
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """A folder beside `path` for as long as the block lasts; what a killed process has left of `path` goes first.
+    Raises the system's own errors."""
+    sweep(path.parent, path.name)
+    folder = aside_of(path, "scratch")
+    _remove(folder)
+    folder.mkdir(0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 @contextmanager
 def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
     """A name beside `path`, in a folder that is there, under which a file or a folder is written. At the end it takes
@@ -53,7 +114,7 @@ def swapped_in(path: Path, *, durably: bool = True) -> Iterator[Path]:
 
     durably: whether it must survive a power cut. Raises the system's own errors.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    aside = aside_of(path)
     _remove(aside)
     try:
         yield aside
@@ -68,8 +129,8 @@ def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
     """Gives what is written beside `path` its name, in the place of what lies there. Raises the system's own errors."""
     if durably:
         sync(aside)
-    if aside.is_dir():
-        remove_tree(path)
+    if aside.is_dir() and os.path.lexists(path):
+        _remove(path) if path.is_symlink() or not path.is_dir() else remove_tree(path)
     os.replace(aside, path)
     if durably:
         sync_folder(path.parent)
@@ -85,7 +146,7 @@ def replacing(path: Path, *, needed: int | None = None, durably: bool = True) ->
 def free_folder(folder: Path) -> Path:
     """The folder, or the first of FOLDER-2, FOLDER-3 … that is not there."""
     names = (folder.with_name(f"{folder.name}-{number}") for number in itertools.count(2))
-    return next(name for name in itertools.chain([folder], names) if not name.exists())
+    return next(name for name in itertools.chain([folder], names) if not os.path.lexists(name))
 
 
 def set_aside(path: Path) -> Path:
@@ -180,11 +241,17 @@ def json_text(value: Any) -> str:
     return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
-def write_new(path: Path, content: bytes | str, *, code: str = "E1014", remedy: str = "give another name") -> None:
-    """`write_file` where a user says: what lies there stays. Raises RecipeError, of the code given, where something
-    does, also where it came meanwhile; StorageError."""
+def write_new(
+    path: Path, content: bytes | str, *, code: str = "E1014", remedy: str = "give another name", replaces: bool = False
+) -> None:
+    """`write_file` where a user says: what lies there stays, unless `replaces`, and then a file or a link goes, never
+    what the link leads to. Raises RecipeError, of the code given, where something stays, also where it came meanwhile;
+    StorageError."""
     data = content.encode() if isinstance(content, str) else content
-    aside = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if replaces and not path.is_dir():
+        write_file(path, data)
+        return
+    aside = aside_of(path)
     refuse_taken(path, code=code, remedy=remedy)
     with storage_errors(path, needed=len(data)):
         try:
@@ -201,14 +268,15 @@ def write_new(path: Path, content: bytes | str, *, code: str = "E1014", remedy: 
         sync_folder(path.parent)
 
 
-def refuse_taken(path: Path, *, code: str = "E1014", remedy: str = "give another name") -> None:
-    """Raises RecipeError, of the code given, where anything lies, a link that leads nowhere among it."""
-    if os.path.lexists(path):
+def refuse_taken(path: Path, *, code: str = "E1014", remedy: str = "give another name", replaces: bool = False) -> None:
+    """Raises RecipeError, of the code given, where anything lies, a link that leads nowhere among it. replaces: files
+    and links are in nobody's way."""
+    if os.path.lexists(path) and not (replaces and not path.is_dir()):
         raise _taken(path, code, remedy)
 
 
 def _taken(path: Path, code: str, remedy: str) -> RecipeError:
-    return RecipeError(f"{path}: is there already and stays as it is; {remedy}", code=code)
+    return RecipeError(f"{path}: is there already and stays as it is; {remedy}, or add --replace", code=code)
 
 
 def _name_new(aside: Path, path: Path, data: bytes) -> None:
@@ -278,7 +346,7 @@ def sha256(path: Path) -> str:
 
 def remove_tree(folder: Path) -> None:
     """Removes a folder of ours: first out of sight under a hidden name, so that no reader meets half of it."""
-    aside = folder.with_name(f".removing-{folder.name}-{os.getpid()}")
+    aside = aside_of(folder, "removed")
     try:
         os.replace(folder, aside)
     except FileNotFoundError:

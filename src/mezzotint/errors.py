@@ -28,6 +28,11 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff
     return f"did you mean {near}?" if near is not None else otherwise
 
 
+def visible(text: str) -> str:
+    """A line as a terminal may get it: what would steer it, such as in a file's name, stands there as an escape."""
+    return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong in a file or a request.
@@ -57,7 +62,7 @@ class MezzotintError(Exception):
         self.code = code or self.default_code
 
     def __str__(self) -> str:
-        return f"error[{self.code}]: {self.message}"
+        return f"error[{self.code}]: " + "\n".join(map(visible, self.message.split("\n")))
 
     def __reduce__(self) -> tuple[object, ...]:
         # the code travels back from worker processes, too
@@ -125,10 +130,15 @@ class CheckpointError(MezzotintError):
 
 
 class Diverged(MezzotintError):
-    """Training went wrong numerically: non-finite values, or a part that does not learn."""
+    """Training went wrong numerically: non-finite values, or a part that does not learn. step: the one that every
+    process has found it at, counted from 1, where the run could go back from it."""
 
     exit_status = 3
     default_code = "E1600"
+
+    def __init__(self, message: str, *, code: str | None = None, step: int | None = None) -> None:
+        super().__init__(message, code=code)
+        self.step = step
 
 
 class StorageError(MezzotintError):

@@ -34,6 +34,7 @@ POINTS: dict[str, str] = {
     "export.renamed": "after an export carries its final name",
     "publish.file": "after each file of a finished model that is laid into another folder, before the next",
     "preview.begin": "before previews are drawn",
+    "roll-back.recorded": "after the history says that a run goes back, before it does",
 }
 """Every point with where it lies. `reach` with another name is an error, and a test asserts that each point is
 exercised."""

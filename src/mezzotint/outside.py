@@ -105,10 +105,20 @@ def read_lines(path: Path, *, limit: int = LOGGED) -> list[dict[str, Any]]:
     return objects
 
 
-def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What a JSON text says. pairs: makes an object of its keys and values, a dictionary without it.
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON. Raises ValueError where a key stands twice: readers differ in which of the two they take."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} stands twice")
+    return value
 
-    Raises json.JSONDecodeError, and ValueError for what is nested too deep or has a number of too many digits.
+
+def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] = unique_keys) -> Any:
+    """What a JSON text says. pairs: makes an object of its keys and values.
+
+    Raises json.JSONDecodeError, and ValueError for what is nested too deep, has a number of too many digits, or a key
+    twice.
     """
     if text.count("[") + text.count("{") > _DEPTH and _depth(text) > _DEPTH:
         raise ValueError(f"it is nested more than {_DEPTH} deep")

@@ -51,7 +51,7 @@ class RunFolder:
         with durable.storage_errors(self.path):
             for folder in self._folders:
                 _make(folder)
-            probe = self.path / f".probe-{os.getpid()}"
+            probe = durable.aside_of(self.path / "probe")
             durable.write_file(probe, b"can this folder be written?")
             probe.unlink()
         return self

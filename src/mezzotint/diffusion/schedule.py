@@ -18,6 +18,9 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 
+MOST_TIMESTEPS = 1_000_000
+"""Of a schedule that a configuration describes; the models that are met have 1,000."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
@@ -83,8 +86,8 @@ class Schedule:
                 raise _unusable("trained_betas must be a list of numbers")
             return cls.from_betas(trained)
         count = config.get("num_train_timesteps", 1000)
-        if not isinstance(count, int) or count < 1:
-            raise _unusable(f"num_train_timesteps must be a whole number above 0, got {count!r}")
+        if not isinstance(count, int) or not 1 <= count <= MOST_TIMESTEPS:
+            raise _unusable(f"num_train_timesteps must be a whole number from 1 to {MOST_TIMESTEPS:,}, got {count!r}")
         start, end = config.get("beta_start", 0.0001), config.get("beta_end", 0.02)
         if not all(_is_number(beta) and 0 < beta <= 1 for beta in (start, end)):
             raise _unusable(f"beta_start and beta_end must lie above 0 and be at most 1, got {start!r} and {end!r}")

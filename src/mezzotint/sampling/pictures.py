@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from PIL.PngImagePlugin import PngImageFile, PngInfo
 
-from mezzotint import __version__
+from mezzotint import __version__, outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.sampling.grids import spread
@@ -100,7 +100,7 @@ def told_by(image: Image.Image) -> dict[str, str]:
     too. Empty for pictures of others. Raises AttributeError for what is no PNG."""
     chunks = {name: str(text) for name, text in cast(PngImageFile, image).text.items()}
     try:
-        own = json.loads(chunks.get(OWN, ""))
+        own = outside.parse_json(chunks.get(OWN, ""))
     except ValueError:
         own = None
     if isinstance(own, dict):

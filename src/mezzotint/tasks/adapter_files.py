@@ -24,6 +24,7 @@ from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.adapter import AdapterSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.convert.args import require_free
+from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 from mezzotint.weights import merge
 from mezzotint.weights.files import pickled, tensor_files
@@ -167,7 +168,7 @@ def target(line: Words) -> Path:
     path = Path(line.plain[-1]).expanduser()
     if path.suffix != ".safetensors":
         raise line.wrong(f"an adapter is written as a file that ends in .safetensors, got {path.name}")
-    require_free(path, line.verb.name)
+    require_free(path, line.verb.name, replaces=REPLACE.name in line)
     return path
 
 

@@ -1,14 +1,16 @@
-"""`mezzotint cp NAME [DESTINATION]`: a shipped recipe as a file of one's own. Nothing is ever written over."""
+"""`mezzotint cp NAME [DESTINATION]`: a shipped recipe as a file of one's own. What lies there stays."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+from mezzotint import durable
 from mezzotint.assets import ASSETS
 from mezzotint.errors import RecipeError, StorageError, did_you_mean
 from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
 from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.verbs import REPLACE
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -17,7 +19,8 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError: E1012 for another number of words, E1011 for an unknown name, E1014 where a file lies already;
     StorageError E1701 where the destination cannot be written. Folders that are missing are made.
     """
-    name, *destination = words.parse(arguments, "cp").plain
+    line = words.parse(arguments, "cp")
+    name, *destination = line.plain
     source = _shipped(name)
     target = _target(source, *destination)
     try:
@@ -25,11 +28,10 @@ def run(arguments: Sequence[str]) -> int:
     except OSError as error:
         raise StorageError(f"{target.parent}: no folder can be made there: {error.strerror}", code="E1701") from None
     try:
-        with target.open("x", encoding="utf-8") as file:
-            file.write(_text(source))
-    except FileExistsError:
-        what = "already exists and stays as it is; give another name"
-        raise RecipeError(f"{target} {what}: mezzotint cp {source.stem} NAME.yaml", code="E1014") from None
+        durable.write_new(
+            target, _text(source), replaces=REPLACE.name in line,
+            remedy=f"give another name: mezzotint cp {source.stem} NAME.yaml",
+        )  # fmt: skip
     except OSError as error:
         raise StorageError(f"{target} cannot be written: {error.strerror}; give another place", code="E1701") from None
     print(f"{target} is yours to change; next: mezzotint check {target}")

@@ -17,7 +17,7 @@ from mezzotint.adapters.extraction import RankRule, Remainder
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
-from mezzotint.errors import WeightsError
+from mezzotint.errors import WeightsError, visible
 from mezzotint.tasks import adapter_files
 from mezzotint.tasks.adapter_files import BaseModel, Reads
 from mezzotint.tasks.convert.args import config, dtype, store_beside
@@ -38,7 +38,7 @@ def run(arguments: Sequence[str]) -> int:
     first, second = (Path(word).expanduser() for word in line.plain[:2])
     base = BaseModel.at(first, config(line))
     layout = adapter_files.layout(line, adapter_files.usual_layout(base))
-    print(f"{second} − {base.path} → {target}")
+    print(visible(f"{second} − {base.path} → {target}"))
     with store_beside(target) as store:
         before, after = base.weights(store), _tuned(second, base, store)
         adapter, rows = _extracted(base, before, after, rule)
@@ -50,13 +50,13 @@ def run(arguments: Sequence[str]) -> int:
             )
         fingerprints = {part: base.family.files.of(base.settings).fingerprint(part) for part in _parts(base, adapter)}
         for text in adapter_files.remainders(rows):
-            print(f"  {text}")
+            print(visible(f"  {text}"))
         for text in _besides(base, before, after):
-            print(f"  {text}")
+            print(visible(f"  {text}"))
     for text in adapter_files.write(
         target, adapter, base, layout, dtype=dtype(line) or "fp32", fingerprints=fingerprints
     ):  # fmt: skip
-        print(f"  {text}")
+        print(visible(f"  {text}"))
     return 0
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
@@ -23,14 +23,15 @@ from mezzotint.adapters.laying import AdaptedMerge, LaidAdapter
 from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
 from mezzotint.diffusion.objective import Objective
-from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.errors import RecipeError, WeightsError, visible
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.tasks import adapter_files
 from mezzotint.tasks.convert import convert
-from mezzotint.tasks.convert.args import config, destination, dtype, require_free, store_beside
+from mezzotint.tasks.convert.args import config, destination, dtype, place_of, require_free, store_beside
 from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.folder.components import DTypeName
@@ -45,7 +46,7 @@ class MergeArgs:
     """sources: the whole model first. strengths: by source, of those that have one. shares: of a sum, one for each
     source; empty lays one over the other. averaged: of later files the averaged copy is taken. report: where to write
     where each tensor came from. base: of adapters alone, their model. layout: of the adapter that they become; None is
-    the first one's."""
+    the first one's. replaces: what lies where something is written."""
 
     sources: tuple[Path, ...]
     destination: Path
@@ -57,6 +58,7 @@ class MergeArgs:
     report: Path | None = None
     base: Path | None = None
     layout: Layout | None = None
+    replaces: bool = False
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -67,19 +69,19 @@ def run(arguments: Sequence[str]) -> int:
     E1701.
     """
     for line in merge(parse(arguments)):
-        print(line, flush=True)
+        print(visible(line), flush=True)
     return 0
 
 
 def merge(args: MergeArgs) -> Iterator[str]:
     """Merges; yields what is to be said. Raises as `run`."""
-    require_free(args.destination, "merge")
+    require_free(args.destination, "merge", replaces=args.replaces)
     if args.report is not None:  # before minutes of work
-        durable.refuse_taken(args.report)
+        durable.refuse_taken(args.report, replaces=args.replaces)
     for source in args.sources:
         if source.is_dir():
             convert.refuse_run(source)
-    with store_beside(args.destination) as store:
+    with store_beside(args.destination) as store, place_of(args.destination, store) as place:
         adapters = [path.exists() and adapter_files.is_adapter(path, store) for path in args.sources]
         for path, strength, is_adapter in zip(args.sources, args.strengths, adapters, strict=True):
             if strength is not None and not is_adapter:
@@ -89,6 +91,7 @@ def merge(args: MergeArgs) -> Iterator[str]:
                     code="E1443",
                 )
         yield f"{', '.join(map(str, args.sources))} → {args.destination}"
+        args = replace(args, destination=place)
         if adapters[0]:
             yield from _into_one(args, store)
         elif any(adapters) and not _is_stable(args.sources[0]):
@@ -121,7 +124,7 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
     yield from _to_file(args, merged) if to_file else _to_folder(args, merged)
     if args.report is not None:
         origins = {"sources": [str(p) for p in args.sources], "tensors": merged.keys()}
-        durable.write_new(args.report, durable.json_text(origins))
+        durable.write_new(args.report, durable.json_text(origins), replaces=args.replaces)
         yield f"  where each tensor came from: {args.report}"
 
 
@@ -206,6 +209,7 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
         line.path("--report"),
         line.path("--base"),
         cast("Layout | None", line.get("--layout")),
+        REPLACE.name in line,
     )
 
 

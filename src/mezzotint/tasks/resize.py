@@ -12,6 +12,7 @@ from mezzotint.adapters.extraction import Remainder
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
+from mezzotint.errors import visible
 from mezzotint.tasks import adapter_files
 from mezzotint.tasks.convert.args import config, dtype, store_beside
 from mezzotint.tasks.reading import words
@@ -28,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     source = Path(line.plain[0]).expanduser()
     base = adapter_files.base_of(line.path("--base"), "resize", config(line))
-    print(f"{source} → {target}")
+    print(visible(f"{source} → {target}"))
     with store_beside(target) as store:
         adapter = base.read(source, store)
         for note in adapter.notes:
@@ -47,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
             modules |= resized.modules
             rows += remainders
     for text in adapter_files.remainders(rows):
-        print(f"  {text}")
+        print(visible(f"  {text}"))
     if lengthened:
         print(f"  {len(lengthened)} layers were DoRA; what it makes of this base is now a LoRA, for this base alone")
     kept = {key: value for key, value in adapter.metadata.items() if not key.startswith("ss_network_")}
@@ -55,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
         target, Adapter(modules), base, adapter_files.layout(line, adapter.layout), before=kept,
         dtype=dtype(line) or _type(adapter),
     ):  # fmt: skip
-        print(f"  {text}")
+        print(visible(f"  {text}"))
     return 0
 
 

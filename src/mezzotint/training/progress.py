@@ -6,6 +6,45 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+_Checks = list[tuple[str, dict[str, Any], type]]
+_IDENTITY = {"data": str, "parts": dict, "world_size": int, "device": str, "torch": str, "threads": int}
+
+
+def damage_of(values: Any) -> str | None:
+    """Why what `state.json` says cannot be gone on from, whole as the file may be; None where every value is of its
+    kind."""
+    if not isinstance(values, dict):
+        return "state.json is no table"
+    callbacks = "callbacks" if "callbacks" in values else "observers"
+    recipe, progress, identity = (_table(values, name) for name in ("recipe", "progress", "identity"))
+    checks: _Checks = [(name, values, dict) for name in ("progress", "recipe", "identity", callbacks)]
+    checks += [("run", recipe, dict), ("seed", _table(recipe, "run"), int), ("step", progress, int)]
+    checks += [(name, identity, kind) for name, kind in _IDENTITY.items()]
+    later: _Checks = [(name, progress, type(value)) for name, value in asdict(Progress()).items()]
+    later += [(section, recipe, dict) for section in ("data", "model", "objective", "optim", "sample")]
+    later += [("owed", values, list), ("micro_batch", values, int), ("resolved", values, dict)]
+    checks += [(name, table, kind) for name, table, kind in later if name in table]  # what came with later versions
+    for name, table, kind in checks:
+        if not _is(table.get(name), kind):
+            return f"state.json is whole and wrong: {name} is not there or of another kind"
+    states, rates = values[callbacks].values(), _table(progress, "rate_peak").values()
+    if not all(_is(one, int) for one in progress.get("bad_steps", [])) or not all(_is(one, float) for one in rates):
+        return "state.json is whole and wrong: bad_steps or rate_peak has something else than numbers"
+    if not all(isinstance(one, dict) for one in states):
+        return "state.json is whole and wrong: a callback's state is no table"
+    return None
+
+
+def _table(values: Any, name: str) -> dict[str, Any]:
+    value = values.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _is(value: Any, kind: type) -> bool:
+    if kind in (int, float):
+        return not isinstance(value, bool) and isinstance(value, (int, kind))
+    return isinstance(value, kind)
+
 
 @dataclass(slots=True)
 class Progress:
@@ -15,7 +54,8 @@ class Progress:
     bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
     highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
     first_step: steps that lay behind the weights at the run's own start (`run.start.step`). broken: keys of samples
-    whose files have proved damaged, sorted (`data.on_broken`).
+    whose files have proved damaged, sorted (`data.on_broken`). rolled_back: how often the run went back to a good
+    checkpoint, rate: what rates are multiplied by since.
     """
 
     step: int = 0
@@ -31,6 +71,8 @@ class Progress:
     live: dict[str, Any] = field(default_factory=dict)
     first_step: int = 0
     broken: list[str] = field(default_factory=list)
+    rolled_back: int = 0
+    rate: float = 1.0
 
     @property
     def is_done(self) -> bool:

@@ -23,7 +23,6 @@ import hashlib
 import json
 import math
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -126,7 +125,7 @@ class Transaction:
         self._runtime, self._is_first = runtime, runtime is None or runtime.is_first
         self._share: Callable[[str], str] = runtime.share if runtime else str
         self._gather: Callable[[str], tuple[str, ...]] = runtime.gather if runtime else lambda text: (text,)
-        self._aside = Path(self._share(str(folder / f".partial-{name_of(step)}-{secrets.token_hex(4)}")))
+        self._aside = Path(self._share(str(durable.aside_of(self.path))))
         self._manifest = {"schema": SCHEMA_OF_ROWS if runtime else SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
@@ -348,12 +347,15 @@ def listed(folder: Path) -> list[Path]:
     return sorted((path for path in paths if step_of(path) >= 0 and path.is_dir()), key=step_of, reverse=True)
 
 
-def newest(folder: Path, *, hashes: bool = True, damaged: Mapping[Path, str] = MappingProxyType({})) -> Newest:
+def newest(
+    folder: Path, *, hashes: bool = True, damaged: Mapping[Path, str] = MappingProxyType({}),
+    unfit: Callable[[Path], str | None] = lambda path: None,
+) -> Newest:  # fmt: skip
     """The newest checkpoint that verifies (see `damage`). Order is by step, never by file time. damaged: checkpoints
-    that are known to be, with the reason."""
+    that are known to be, with the reason. unfit: why one whose files are whole cannot be gone on with, if so."""
     passed: list[tuple[Path, str]] = []
     for path in listed(folder):
-        reason = damaged.get(path) or damage(path, hashes=hashes)
+        reason = damaged.get(path) or damage(path, hashes=hashes) or unfit(path)
         if reason is None:
             return Newest(path, tuple(passed))
         passed.append((path, reason))

@@ -304,7 +304,7 @@ class Trainer:
         optim, rates = self.model.optim, {}
         for group in self.model.update.groups:
             schedule = optim.part_schedule.get(group.part, optim.schedule)
-            factor = self.resolved.rate_factor * lr.factor(schedule, step, self.progress.last_step)
+            factor = self.resolved.rate_factor * lr.factor(schedule, step, self.progress.last_step) * self.progress.rate
             rates[group.name] = optim.part_lr.get(group.part, optim.lr) * factor
         return rates
 
@@ -449,6 +449,7 @@ class Trainer:
                 "were not finite; their samples are in bad_steps.jsonl; lower optim.lr"
                 + (", or take run.precision=bf16 or fp32" if self.model.precision.scaled else ""),
                 code="E1604",
+                step=report.step + 1,
             )
 
     def _call(self, callback: Callback, report: StepReport | None) -> Action:
@@ -482,6 +483,13 @@ class Trainer:
         except StorageError as error:
             self._saved_step = -1
             self.host.warn(_not_saved(step, error))
+        except Diverged as error:
+            raise self._at(step, error) from error
+
+    def _at(self, step: int, error: Diverged) -> Diverged:
+        """Spoilt weights that a checkpoint of a step would have held; of several processes the first alone may know."""
+        is_known = self.runtime.world_size == 1 or bool(self.runtime.shares)
+        return Diverged(error.message, code=error.code, step=step if is_known else None)
 
     def _save(self, *, final: bool) -> None:
         self._end_save()
@@ -494,6 +502,8 @@ class Trainer:
             failure = _not_saved(self.progress.step, error)
             if not final:
                 self.host.warn(failure)
+        except Diverged as error:
+            raise self._at(self.progress.step, error) from error
         self.runtime.barrier()  # the first process may have written for long
         if self.runtime.agree(bool(failure)) and final:  # it ends the run, and is said once
             self._failed_save = failure or "another process could not save the final checkpoint"

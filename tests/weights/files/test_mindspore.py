@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 import json
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from mindspore_files import RECORD, entry, everything, file_of
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mezzotint import durable
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import _mindspore_wire as wire
 from mezzotint.weights.files import mindspore, tensor_files
@@ -149,7 +149,7 @@ def everything_named(path: Path, *names: str) -> dict[str, Tensor]:
 def test_what_is_written_need_not_be_at_hand_at_once(tmp_path: Path) -> None:
     made_when: list[int] = []
     path = tmp_path / "x.ckpt"
-    aside = path.with_name(f".x.ckpt.{os.getpid()}.partial")
+    aside = durable.aside_of(path)
 
     def pairs() -> Iterator[tuple[str, Tensor]]:
         for number in range(3):

@@ -184,7 +184,7 @@ def _read_journal(looked: Looked, journal: Path, max_pixels: int) -> None:
     known: dict[tuple[str, tuple[int, ...]], Probe] = {}
     for line in lines:
         try:
-            path, stats, (width, height, conversions, *clip), digest = json.loads(line)
+            path, stats, (width, height, conversions, *clip), digest = outside.parse_json(line)
             frames, begin, rate = clip or (1, 0.0, 0.0)
             probe = Probe(Size(width, height, frames), bytes.fromhex(digest), conversions, begin, rate)
             if len(probe.digest) == 32 and 0 < probe.size.pixels <= max_pixels:

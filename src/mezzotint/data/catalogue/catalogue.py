@@ -348,6 +348,7 @@ def _lock(place: Path) -> Iterator[None]:
         handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        durable.sweep(place)
         yield
     finally:
         os.close(handle)

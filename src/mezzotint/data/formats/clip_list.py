@@ -19,7 +19,7 @@ from mezzotint.data.buckets.clip_buckets import out_of_limits
 from mezzotint.data.files.listing import Listing
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Format, Item, Skipped, Source
-from mezzotint.data.formats.shared.captions import kind_of, unique_keys
+from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import counted, listed
@@ -109,7 +109,7 @@ def read_annotation(path: Path) -> tuple[Annotated, ...]:
     """The entries of an annotation file, in order. Raises DatasetError E1232 with every entry that is malformed: no
     object, no `path` or `cap`, a path that leads out of its folder, another `frame_idx` than `start:end`."""
     try:
-        values = outside.parse_json(_text(path, MAX_ANNOTATION_BYTES, "E1232", "an annotation"), pairs=unique_keys)
+        values = outside.parse_json(_text(path, MAX_ANNOTATION_BYTES, "E1232", "an annotation"))
     except ValueError as error:
         raise DatasetError(f"{path}: is no JSON: {error}", code="E1232") from error
     if not isinstance(values, list):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tarfile
@@ -13,6 +12,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from mezzotint import outside
 from mezzotint.data.files import remote
 from mezzotint.data.files.listing import Listing, Unusable, is_remote
 from mezzotint.data.files.tar_members import Member
@@ -145,7 +145,7 @@ def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
             rest = file.read(tarfile.BLOCKSIZE)
             if rest.strip(b"\0") or 0 < len(rest) < tarfile.BLOCKSIZE:
                 raise tarfile.ReadError(f"byte {archive.offset:,} is no header")
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
         raise DatasetError(f"{path}: {_why_none(path, last, error)}", code="E1280") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}", code="E1280") from error
@@ -242,9 +242,9 @@ class _ShardReader:
 
 def _object(member: Member) -> dict[str, Any]:
     try:
-        value = json.loads(_text(member, _MAX_JSON))
-    except (ValueError, RecursionError) as error:
-        raise Unusable(f"{member.name!a}: not JSON: {getattr(error, 'msg', 'nested too deep')}") from error
+        value = outside.parse_json(_text(member, _MAX_JSON))
+    except ValueError as error:
+        raise Unusable(f"{member.name!a}: not JSON: {getattr(error, 'msg', str(error))}") from error
     if not isinstance(value, dict):
         raise Unusable(f"{member.name!a}: no JSON object")
     return value

@@ -227,8 +227,11 @@ class StableFiles(ModelFiles):
     @property
     def scaling(self) -> tuple[float, float]:
         """Factor and shift between the VAE's latents and the model's."""
-        vae = self.configs["vae"]
-        return float(vae.get("scaling_factor") or self.spec.latent_scale), float(vae.get("shift_factor") or 0.0)
+        vae, where = self.configs["vae"], self.where("vae")
+        scale = components.number_of(vae, "scaling_factor", self.spec.latent_scale, where=where)
+        if scale <= 0:
+            raise WeightsError(f"{where}: scaling_factor must be above 0, got {scale}; take another copy", code="E1409")
+        return scale, components.number_of(vae, "shift_factor", 0.0, where=where)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """What was met in the files of these parts that the reader should know."""

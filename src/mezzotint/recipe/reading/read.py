@@ -48,7 +48,7 @@ class Reading:
     see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
     for what the verb that read it does. packages: what the command line allows to be imported for it. fork: the run
     folder whose newest checkpoint a new run begins from. formerly: dotted path → what an earlier Mezzotint made of the
-    same line, which a run that began so keeps."""
+    same line, which a run that began so keeps. replaces: files of others may be written over."""
 
     recipe: Recipe
     name: str
@@ -60,6 +60,7 @@ class Reading:
     fork: Path | None = None
     packages: tuple[str, ...] = ()
     formerly: Mapping[str, Any] = field(default_factory=dict)
+    replaces: bool = False
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them; those of defaults say so."""

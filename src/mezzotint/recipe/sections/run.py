@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from string import Formatter
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
@@ -25,6 +26,7 @@ from mezzotint.recipe.base import (
     Share,
     as_list,
 )
+from mezzotint.recipe.sections.divergence import RollBackSettings
 from mezzotint.recipe.sections.kernels import Choice, KernelSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
@@ -34,11 +36,17 @@ def _is_name(value: str | None) -> str | None:
     """Refuses what is no template of `run.export.name`, or would leave the folder."""
     if value is None:
         return None
+    known = {"name": "run", "what": "run", "epoch": 1, "step": 1, "micro_step": 1, "last": "last-", "ema": "_ema"}
     try:
-        name = value.format(name="run", epoch=1, step=1, micro_step=1, last="last-", ema="_ema", what="run")
+        for _, field, width, _ in Formatter().parse(value):
+            if field is not None and (field not in known or not re.fullmatch(r"\d{0,2}d?", width or "")):
+                raise ValueError(field)
+        name = value.format(**known)
     except (KeyError, IndexError, ValueError) as error:
-        known = "{name}, {what}, {epoch}, {step}, {micro_step}, {last} and {ema}"
-        raise ValueError(f"takes {known} alone, got {value!r}") from error
+        *most, last = (f"{{{one}}}" for one in known)
+        raise ValueError(
+            f"takes {', '.join(most)} and {last} alone, numbers with a width of at most 99, got {value!r}"
+        ) from error
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
         raise ValueError(f"makes the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
     return value
@@ -417,6 +425,18 @@ class RunSettings(Section):
 
     max_bad_steps: Annotated[NonNegativeInt, FREE] = 5
     """Steps with non-finite values in a row that are skipped; one more ends the run with status 3."""
+
+    on_divergence: Annotated[Literal["stop", "roll-back"], RECORDED] = "stop"
+    """What becomes of a run with too many steps that are not finite, or spoilt weights: `stop` ends it with status 3.
+    `roll-back` goes on from the last good checkpoint, as `run.roll_back` says; the history tells it, and a run that is
+    killed and gone on with does the same to the bit."""
+
+    roll_back: RollBackSettings = RollBackSettings()
+    """How `run.on_divergence: roll-back` goes on."""
+
+    spikes: Annotated[float | None, Field(gt=1.0), FREE] = 10.0
+    """A step whose loss or gradient norm is above so many times the median of the 64 before it is written with its
+    samples, timesteps and losses into `logs/spikes.rankN.jsonl`. Null watches none."""
 
     log_every: Annotated[PositiveInt, FREE] = 1
     """Steps between lines of metrics.jsonl and TensorBoard."""

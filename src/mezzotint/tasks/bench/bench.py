@@ -31,6 +31,7 @@ from mezzotint.tasks.bench._run import BLOCK, Length, Measured, measure
 from mezzotint.tasks.bench._turns import Turn, in_turn
 from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
+from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 from mezzotint.tasks.train.run_files import environment
 
@@ -58,6 +59,7 @@ class Options:
     target: float | None
     as_json: bool
     out: Path | None
+    replaces: bool
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -69,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     options = _options(line)
     if options.out is not None:
         for name in _FILES:
-            durable.refuse_taken(options.out / name, remedy="give another folder with --out")
+            durable.refuse_taken(options.out / name, remedy="give another folder with --out", replaces=options.replaces)
     launch = Launch.read()
     recipe = located(reading)
     if options.gpu:
@@ -260,10 +262,11 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     runs = [BenchRun(r["name"], r["step_loss"], r["step_seconds"], r["step_samples"]) for r in document["rows"]]
     with durable.storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    durable.write_new(folder / _FILES[0], durable.json_text(document))
-    durable.write_new(folder / _FILES[1], "\n".join(page) + "\n")
+    durable.write_new(folder / _FILES[0], durable.json_text(document), replaces=options.replaces)
+    durable.write_new(folder / _FILES[1], "\n".join(page) + "\n", replaces=options.replaces)
     title = f"{document['recipe']}: {document['processes']} x {document['device']}"
-    durable.write_new(folder / _FILES[2], plot_bench(runs, title=title, warm_up=document["warm_up_steps"]))
+    plot = plot_bench(runs, title=title, warm_up=document["warm_up_steps"])
+    durable.write_new(folder / _FILES[2], plot, replaces=options.replaces)
     if options.as_json:
         return [json.dumps(document, indent=1, ensure_ascii=False)]
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]
@@ -293,4 +296,5 @@ def _options(line: Words) -> Options:
         target=PUBLISHED_TARGETS.get(line.dialect or "") if target is None else target,
         as_json="--json" in line,
         out=line.path("--out"),
+        replaces=REPLACE.name in line,
     )

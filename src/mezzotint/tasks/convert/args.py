@@ -3,17 +3,19 @@ them."""
 
 from __future__ import annotations
 
-import tempfile
+import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
 
+from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, StorageError, WeightsError
 from mezzotint.recipe.reading.read import locate
 from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 from mezzotint.weights.files import mindspore, pickled
 from mezzotint.weights.folder.components import DTypeName
@@ -23,7 +25,7 @@ from mezzotint.weights.folder.components import DTypeName
 class ConvertArgs:
     """dtype: None keeps every tensor's. ema: what happens to averaged copies in a single file. prediction, config: for
     files that do not say it. store: where a pickled source is kept as safetensors; None is the usual place. base,
-    layout: of an adapter, its model and how it is to be written."""
+    layout: of an adapter, its model and how it is to be written. replaces: what lies at the destination."""
 
     source: Path
     destination: Path
@@ -34,6 +36,7 @@ class ConvertArgs:
     store: Path | None = None
     base: Path | None = None
     layout: Literal["diffusers", "kohya"] | None = None
+    replaces: bool = False
 
 
 def parse(arguments: Sequence[str]) -> ConvertArgs:
@@ -50,6 +53,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         config(line),
         base=line.path("--base"),
         layout=cast('Literal["diffusers", "kohya"] | None', line.get("--layout")),
+        replaces=REPLACE.name in line,
     )
 
 
@@ -73,26 +77,44 @@ def config(line: Words) -> Path | None:
     return None if path is None else locate(path, None, shipped=MODELS)
 
 
-def require_free(destination: Path, verb: str) -> None:
+def require_free(destination: Path, verb: str, *, replaces: bool = False) -> None:
     """Raises WeightsError E1410 where something is in the way, RecipeError E1012 where there is no folder to write
-    into."""
-    if destination.exists():
+    into. replaces: a file, a link or a model's folder is not."""
+    is_folder = destination.is_dir() and not destination.is_symlink()
+    if replaces and is_folder and not (destination / "model_index.json").is_file():
+        raise WeightsError(f"{destination}: is a folder and no model's, which --replace leaves alone", code="E1410")
+    if os.path.lexists(destination) and not replaces:
         raise WeightsError(
-            f"{destination}: is already there; {verb} writes over nothing, give another name", code="E1410"
+            f"{destination}: is already there; {verb} writes over nothing, give another name, or add --replace",
+            code="E1410",
         )
     if not destination.absolute().parent.is_dir():
         raise RecipeError(f"mezzotint {verb}: {destination.parent} is no folder; make it first", code="E1012")
 
 
 @contextmanager
+def place_of(destination: Path, store: Path) -> Iterator[Path]:
+    """Where a destination that is free is written, or to be replaced: itself, or a name in `store` that takes its place
+    when the block ends well."""
+    if not os.path.lexists(destination):
+        yield destination
+        return
+    aside = store / "new" / destination.name
+    aside.parent.mkdir()
+    yield aside
+    with durable.storage_errors(destination):
+        durable.take_place(aside, destination)
+
+
+@contextmanager
 def store_beside(destination: Path) -> Iterator[Path]:
     """A folder for copies of pickled files, beside the destination, as long as it takes. Raises StorageError E1701."""
     place = destination.absolute()
-    try:
-        store = tempfile.TemporaryDirectory(prefix=f".{place.name}.", suffix=".partial", dir=place.parent)
-    except OSError as error:
-        raise StorageError(
-            f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
-        ) from error
-    with store as name:
-        yield Path(name)
+    with ExitStack() as stack:
+        try:
+            store = stack.enter_context(durable.scratch_beside(place))
+        except OSError as error:
+            raise StorageError(
+                f"{place}: cannot be written ({error.strerror}); choose another place", code="E1701"
+            ) from error
+        yield store

@@ -16,9 +16,9 @@ from pathlib import Path
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.errors import RecipeError, WeightsError, visible
 from mezzotint.tasks import adapter_files
-from mezzotint.tasks.convert.args import ConvertArgs, parse, require_free, store_beside
+from mezzotint.tasks.convert.args import ConvertArgs, parse, place_of, require_free, store_beside
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import SIZES, TYPES, TensorInfo
@@ -57,25 +57,22 @@ def run(arguments: Sequence[str]) -> int:
     or a destination that is taken (E1410); StorageError E1701.
     """
     args = parse(arguments)
-    require_free(args.destination, "convert")
-    print(f"{args.source} → {args.destination}")
-    with store_beside(args.destination) as store:
+    require_free(args.destination, "convert", replaces=args.replaces)
+    print(visible(f"{args.source} → {args.destination}"))
+    with store_beside(args.destination) as store, place_of(args.destination, store) as place:
         convert = _adapter if args.base is not None or args.layout is not None else _convert
-        for line in convert(replace(args, store=store)):
-            print(f"  {line}")
+        for line in convert(replace(args, store=store, destination=place)):
+            print(visible(f"  {line}"))
     return 0
 
 
-def single_file_of(folder: Path, place: Path, dtype: DTypeName | None = None, ending: str = ".safetensors") -> Path:
-    """An exported model folder once more, as one file of its name in `place`. dtype: of the weights; None keeps the
-    folder's. ending: `.ckpt` is a checkpoint of MindSpore's. Raises as `run`."""
-    target = place / f"{folder.name}{ending}"
+def single_file_of(folder: Path, target: Path, dtype: DTypeName | None = None) -> None:
+    """An exported model folder once more, as one file in the place of what lies there. dtype: of the weights; None
+    keeps the folder's. target: `.ckpt` is a checkpoint of MindSpore's. Raises as `run`."""
     with durable.storage_errors(target):
-        place.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
-    for _ in _convert(ConvertArgs(folder, target, dtype=dtype, store=place)):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    for _ in _convert(ConvertArgs(folder, target, dtype=dtype, store=target.parent)):
         pass
-    return target
 
 
 def _adapter(args: ConvertArgs) -> Iterator[str]:

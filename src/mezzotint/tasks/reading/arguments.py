@@ -10,7 +10,7 @@ from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import continuing, foreign, hub, words
-from mezzotint.tasks.reading.verbs import ALLOW, AS, Verb
+from mezzotint.tasks.reading.verbs import ALLOW, AS, REPLACE, Verb
 from mezzotint.tasks.reading.words import Words
 
 PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
@@ -30,7 +30,7 @@ def parse_with(arguments: Sequence[str], verb: str) -> tuple[Reading, Words]:
     """What `parse` reads, and the words with the verb's switches. A foreign line is translated for as many processes as
     `--processes=N` says, otherwise for those that run. Raises as `parse`."""
     line = words.parse(arguments, verb)
-    reading = replace(_read(line), packages=line.packages)
+    reading = replace(_read(line), packages=line.packages, replaces=REPLACE.name in line)
     problems = list(_strange_packages(reading))
     if problems:
         raise RecipeError(reading.name, problems=reading.placed(problems))

@@ -53,6 +53,10 @@ ALLOW = Switch("--allow-package=NAME", "a package that may be imported for an op
 """Of every verb that reads a recipe. Importing a package runs it, so that no recipe can say it."""
 
 
+REPLACE = Switch("--replace", "put what is written in the place of what lies there; without it nothing is written over")
+"""Of every verb that writes where its user says."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verb:
     """A verb. about: one line. form: what follows it. examples: three command lines with what they do. switches: its
@@ -121,6 +125,7 @@ _BENCH = (
     Switch("--target=LOSS", "tell whether the last micro-batch's loss is below it"),
     Switch("--json", "the JSON document instead of the table"),
     Switch("--out=FOLDER", "where the results go; without it a new folder in bench/"),
+    REPLACE,
 )
 _SAMPLE = (
     Switch(
@@ -168,6 +173,7 @@ _SAMPLE = (
     Switch("--rate=FPS", "frames a second of a clip's file", setting="sample.clip.rate"),
     Switch("--out=FOLDER", "where the pictures go; without it a new folder in samples/"),
     Switch("--numbered", "calls pictures 000000000.png and so on, after those that are there"),
+    REPLACE,
 )
 _CONVERT = (
     _DTYPE,
@@ -180,6 +186,7 @@ _CONVERT = (
     Switch("--config=FOLDER", "configurations of a single file of unusual size"),
     _BASE,
     _LAYOUT,
+    REPLACE,
 )
 _MERGE = (
     Switch("--weights=A,B", "sum the models up, one weight for each"),
@@ -189,6 +196,7 @@ _MERGE = (
     Switch("--report=FILE.json", "write down where every tensor came from"),
     _BASE,
     _LAYOUT,
+    REPLACE,
 )
 _RANK = (
     Switch("--rank=N", "of the new adapter, the most that a layer gets"),
@@ -197,6 +205,7 @@ _RANK = (
     Switch("--dtype=fp16", "fp32, fp16 or bf16", choices=("fp32", "fp16", "bf16")),
     _LAYOUT,
     Switch("--config=FOLDER", "configurations of a model's single file of unusual size"),
+    REPLACE,
 )
 _IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is drawn anew"
 _INSTEAD_OF_SAMPLE = {
@@ -220,6 +229,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint train recipe.yaml optim.lr=1e-6 run.name=slow", "the same recipe with two settings changed"),
             ("torchrun --nproc-per-node 2 -m mezzotint train recipe.yaml", "on two devices, with the same draws"),
         ),
+        switches=(REPLACE,),
         reads_recipe=True,
     ),
     Verb(
@@ -277,6 +287,43 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=_BENCH,
         reads_recipe=True,
+    ),
+    Verb(
+        "prove",
+        "show on this machine that a killed run goes on to the same bits",
+        "RECIPE [key=value …]",
+        (
+            ("mezzotint prove recipe.yaml", "8 steps in one go against 8 with a kill between, bit by bit"),
+            (
+                "mezzotint prove recipe.yaml run.deterministic=true",
+                "on a GPU, with kernels that add up in one order",
+            ),
+            ("mezzotint prove recipe.yaml run.precision=bf16", "the same in another precision"),
+        ),
+        reads_recipe=True,
+    ),
+    Verb(
+        "verify",
+        "read again what a run was made of, and name what has changed",
+        "RUN",
+        (
+            ("mezzotint verify runs/mine", "recipe, checkpoints, weights and data against the run's manifest.json"),
+            ("mezzotint verify runs/mine && mezzotint train runs/mine", "goes on only with the very same inputs"),
+            ("mezzotint verify .", "the run folder in which one stands"),
+        ),
+        names=(1, 1),
+    ),
+    Verb(
+        "diff",
+        "tell what two runs differ in, and from which step on",
+        "RUN RUN",
+        (
+            ("mezzotint diff runs/a runs/b", "settings, data, weights, versions, the first step whose loss differs"),
+            ("mezzotint diff runs/a runs/b --json", "the same for programs"),
+            ("mezzotint diff runs/fox runs/fox-2", "of a run and one that was begun beside it"),
+        ),
+        switches=(Switch("--json", "one JSON document instead of the page"),),
+        names=(2, 2),
     ),
     Verb(
         "sample",
@@ -393,6 +440,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint cp tiny_cpu mine.yaml", "copies it under another name"),
             ("mezzotint cp tiny_cpu recipes/", "copies it into a folder"),
         ),
+        switches=(REPLACE,),
         names=(1, 2),
     ),
 )

@@ -18,6 +18,7 @@ from mezzotint.recipe.sections.sample import size_named
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
 from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 
 _MOST_SEEDS = 1000
@@ -30,7 +31,8 @@ class SampleArgs:
     """A command line. place: what is drawn from, as written. overrides: `key=value`, those of prompt files and switches
     included, in this order. lines: the prompts; empty takes the recipe's. sizes, seeds: empty takes the recipe's.
     weights, out: None where nothing is said. notes: sentences about the files. numbered: pictures have numbers for
-    names, after those that are there. adapters: files that are laid into the model, with their strengths."""
+    names, after those that are there. adapters: files that are laid into the model, with their strengths. replaces:
+    what lies where something is written."""
 
     place: str
     overrides: tuple[str, ...] = ()
@@ -44,6 +46,7 @@ class SampleArgs:
     notes: tuple[str, ...] = ()
     numbered: bool = False
     adapters: tuple[tuple[Path, float], ...] = ()
+    replaces: bool = False
 
 
 def parse(arguments: Sequence[str]) -> SampleArgs:
@@ -86,6 +89,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         ),
         numbered="--numbered" in line,
         adapters=tuple(_adapter(line, text) for text in line.all("--adapter")),
+        replaces=REPLACE.name in line,
     )
 
 

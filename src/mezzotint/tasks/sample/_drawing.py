@@ -73,28 +73,29 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None]) -> Iterator
     if args.numbered:
         drawings = _numbered(out, drawings)
     else:
-        refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)])
+        refuse_taken(out, [*(one.name for one in drawings), *_sheet_names(drawings)], replaces=args.replaces)
     if any(one.request.size.frames > 1 for one in drawings) and (sentence := pictures.written_as(recipe.sample.clip)):
         say(sentence)
     _tell_of_lost_words(model.family, drawings, say)
     tiles: dict[tuple[int, int], Pixels] = {}
     try:
-        _draw_all(out, drawings, model, recipe, tiles, say)
+        _draw_all(out, drawings, model, recipe, tiles, say, replaces=args.replaces)
     except KeyboardInterrupt:
         there = [one for one in drawings if (one.row, one.column) in tiles]
         if there:
-            say(f"interrupted: {_where(out, there, tiles, recipe.sample, source.name, of=len(drawings))}")
+            where = _where(out, there, tiles, recipe.sample, source.name, of=len(drawings), replaces=args.replaces)
+            say(f"interrupted: {where}")
         raise
-    yield _where(out, drawings, tiles, recipe.sample, source.name)
+    yield _where(out, drawings, tiles, recipe.sample, source.name, replaces=args.replaces)
 
 
 def _where(
     out: Path, drawn: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
-    *, of: int | None = None,
+    *, of: int | None = None, replaces: bool,
 ) -> str:  # fmt: skip
     """Writes the contact sheets and says where everything lies. of: how many were asked for, where not all are
     there."""
-    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title))
+    sheets = ", ".join(str(path) for path in _write_sheets(out, drawn, tiles, settings, title, replaces=replaces))
     what = "clip" if drawn[0].request.size.frames > 1 else "picture"
     number = counted(len(drawn), what) if of is None else f"{len(drawn)} of {counted(of, what)}"
     return f"{number} in {out}; contact sheet: {sheets}"
@@ -146,7 +147,7 @@ def _drawings(
 
 def _draw_all(
     out: Path, drawings: Sequence[Drawing], model: SampledModel, recipe: Recipe, tiles: dict[tuple[int, int], Pixels],
-    say: Callable[[str], None],
+    say: Callable[[str], None], *, replaces: bool,
 ) -> None:  # fmt: skip
     """Draws and writes, each picture as soon as it is there. tiles: gets small copies by place."""
     settings = recipe.sample
@@ -162,7 +163,7 @@ def _draw_all(
                 facts["unconditional"] = "zeros"  # what guidance moved away from, in the negative prompt's place
             facts |= begun | model.facts
             content = pictures.file(picture.pixels, facts, settings.clip)
-            durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE)
+            durable.write_new(out / one.name, content, code="E1071", remedy=ELSEWHERE, replaces=replaces)
             tiles[one.row, one.column] = _small(pictures.strip(picture.pixels))
             if number % max(1, settings.batch_size) == 0 or number == len(drawings):
                 say(f"drawn {number} of {len(drawings)}")
@@ -184,8 +185,9 @@ def _begun_with(recipe: Recipe) -> dict[str, str]:
 
 
 def _write_sheets(
-    out: Path, drawings: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str
-) -> list[Path]:
+    out: Path, drawings: Sequence[Drawing], tiles: dict[tuple[int, int], Pixels], settings: SampleSettings, title: str,
+    *, replaces: bool,
+) -> list[Path]:  # fmt: skip
     """contact.png, and contact-2.png … where one would be too large. Under each picture what its column does not say of
     it."""
     prompts = {one.row: one.request.prompt or "(no prompt)" for one in drawings}
@@ -203,8 +205,9 @@ def _write_sheets(
                 notes=[[notes.get((row, column), "") for column in columns] for row in rows],
                 title=title,
             )
-            written.append(next(path for path in _sheet_paths(out) if not path.exists()))
-            durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE)
+            free = (path for path in _sheet_paths(out) if path not in written and (replaces or not path.exists()))
+            written.append(next(free))
+            durable.write_new(written[-1], grids.png(image), code="E1071", remedy=ELSEWHERE, replaces=replaces)
     return written
 
 

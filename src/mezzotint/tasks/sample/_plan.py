@@ -105,7 +105,8 @@ def look(args: SampleArgs) -> Place:
     for width, height in args.sizes:
         refuse_sides(width, height, _EVERY_GRID)
     if args.out is not None and not args.numbered:
-        refuse_taken(args.out, [one.stem + ending for one in planned for ending in (".png", ".mp4")])
+        names = [one.stem + ending for one in planned for ending in (".png", ".mp4")]
+        refuse_taken(args.out, names, replaces=args.replaces)
     return place
 
 
@@ -163,10 +164,10 @@ def refuse_sides(width: int, height: int, multiple: int, where: str = "") -> Non
         )
 
 
-def refuse_taken(out: Path, names: Sequence[str]) -> None:
+def refuse_taken(out: Path, names: Sequence[str], *, replaces: bool) -> None:
     """Raises RecipeError E1071 where one of the files, or a contact sheet, is in the folder already."""
     for name in (*names, CONTACT):
-        durable.refuse_taken(out / name, code="E1071", remedy=ELSEWHERE)
+        durable.refuse_taken(out / name, code="E1071", remedy=ELSEWHERE, replaces=replaces)
 
 
 def _settled(seed: int, prompt: str, say: Callable[[str], None]) -> int:

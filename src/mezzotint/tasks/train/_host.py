@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ from mezzotint.training.trainer import RunHost, Trainer
 class TrainHost(RunHost):
     """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
     checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
-    the first process."""
+    the first process. replaces: exports may take the place of others' files."""
 
     recipe: Recipe
     digest: str
@@ -53,6 +54,7 @@ class TrainHost(RunHost):
     changes: LiveSettings
     saves: Saves
     say: Callable[[str], None]
+    replaces: bool = False
 
     def requests(self) -> int:
         return self.interrupts.requests()
@@ -154,15 +156,21 @@ class TrainHost(RunHost):
 
     def bad_step(self, report: StepReport) -> None:
         # each process names its own samples: the one that spoilt the step may be anywhere
+        what = self._spoilt() or ("gradient" if math.isfinite(report.loss) else "loss")
         try:
             durable.append_line(self.folder.bad_steps, {
-                "step": report.step + 1, "rank": self.runtime.rank, "keys": report.keys, "timesteps": report.timesteps,
-                "losses": [str(x) for x in report.losses], "norm": str(report.norm),
+                "step": report.step + 1, "rank": self.runtime.rank, "what": what, "keys": report.keys,
+                "timesteps": report.timesteps, "losses": [str(x) for x in report.losses], "norm": str(report.norm),
             })  # fmt: skip
             where = "its samples are in bad_steps.jsonl"
         except StorageError as error:
             where = f"its samples could not be written down: {error.message}"
-        self.warn(f"step {report.step + 1} was not finite and moved nothing; {where}")
+        self.warn(f"step {report.step + 1} was not finite and moved nothing ({what}); {where}")
+
+    def _spoilt(self) -> str:
+        """The first trained weight of this process that is not finite, "" where the numbers of the step alone are."""
+        masters = self.model.update.masters.items()
+        return next((f"weight {name}" for name, master in masters if not torch.isfinite(master).all()), "")
 
     def _export_one(self, trainer: Trainer, weights: Mapping[str, Tensor], ema: str) -> list[Path]:
         whole, settings = self.runtime.whole(weights), self.changes.now.run.export
@@ -174,8 +182,9 @@ class TrainHost(RunHost):
         }
         facts = exports.facts(self.recipe, trainer)
         return exports.write(
-            self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say, **names
-        )
+            self.model, self.recipe, settings, self.folder.exports, whole, facts=facts, say=self.say,
+            free=partial(exports.free_place, self.folder, replaces=self.replaces, say=self.say), **names,
+        )  # fmt: skip
 
 
 def callbacks(host: TrainHost, caches: Caches, line: LiveLine, *, start_step: int) -> list[Callback]:

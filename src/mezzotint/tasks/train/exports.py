@@ -3,7 +3,9 @@ of it alone."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -68,16 +70,17 @@ def name_of(recipe: Recipe, trainer: Trainer, ema: str = "", *, alone: bool = Fa
 def write(
     model: TrainableModel, recipe: Recipe, settings: ExportSettings, place: Path, weights: Mapping[str, Tensor], *,
     name: str, name_alone: str, facts: Mapping[str, object], say: Callable[[str], None],
+    free: Callable[[Path], Path] = lambda path: path,
 ) -> list[Path]:  # fmt: skip
     """Writes weights, trained ones by `part/parameter`, into the folder `place`: the model as a folder called `name`,
     or the file of what was trained; before it the file of `run.export.trained_file`, called `name_alone`, where that is
     another one. Of an adapter, a folder called `name` with its files. facts: of the run, for their headers. say: gets
-    sentences about what readers of them misread. Returns what was written. Raises what exporting raises, StorageError
-    E1701."""
+    sentences about what readers of them misread. free: the place of a file that may lie among others. Returns what was
+    written. Raises what exporting raises, StorageError E1701."""
 
     def parts(stem: str, *, mindspore_file: bool) -> Path:
         ending = mindspore.SUFFIX if mindspore_file else ".safetensors"
-        target = (settings.single_file_folder or place) / f"{stem}{ending}"
+        target = _file(settings, place, f"{stem}{ending}", free)
         with durable.storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             on_cpu = {n: t.detach().cpu() for n, t in weights.items()}
@@ -94,16 +97,35 @@ def write(
     if settings.parts == "trained":
         written = [parts(name, mindspore_file=settings.mindspore)]
     else:
-        written = [_folder(model, recipe, settings, place / name, weights)]
+        written = [_folder(model, recipe, settings, place / name, weights, free)]
     is_mindspore = settings.trained_file == "mindspore"
     if settings.trained_file == "none" or (settings.parts == "trained" and settings.mindspore == is_mindspore):
         return written
     return [parts(name_alone, mindspore_file=is_mindspore), *written]
 
 
+def _file(settings: ExportSettings, place: Path, name: str, free: Callable[[Path], Path]) -> Path:
+    return place / name if settings.single_file_folder is None else free(settings.single_file_folder / name)
+
+
+def free_place(folder: RunFolder, path: Path, *, replaces: bool, say: Callable[[str], None]) -> Path:
+    """Where a run writes a file outside of its folder: `path` when nothing lies there, or what the run itself has put
+    there, or anything with `replaces`; otherwise the first NAME-2, NAME-3 … of that kind, which is told. The history
+    has it before the file does, so that a kill changes nothing."""
+    own = {event.get("path") for event in folder.events() if event.get("event") == "writes"}
+    places = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
+    place = next(one for one in places if replaces or str(one) in own or not os.path.lexists(one))
+    if place != path:
+        say(f"note: {path} is there already and not of this run; it stays, and the model lies in {place.name}")
+    if str(place) not in own:
+        folder.record("writes", path=str(place))
+    return place
+
+
 def _folder(
-    model: TrainableModel, recipe: Recipe, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor]
-) -> Path:
+    model: TrainableModel, recipe: Recipe, settings: ExportSettings, target: Path, weights: Mapping[str, Tensor],
+    free: Callable[[Path], Path],
+) -> Path:  # fmt: skip
     with _new_or_replaced(target) as folder:
         model.family.export(
             folder,
@@ -118,7 +140,8 @@ def _folder(
         ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
         from mezzotint.tasks.convert.convert import single_file_of  # at the end of a run, and of few
 
-        single_file_of(target, settings.single_file_folder or target.parent, settings.single_file_dtype, ending)
+        file = _file(settings, target.parent, f"{target.name}{ending}", free)
+        single_file_of(target, file, settings.single_file_dtype)
     return target
 
 

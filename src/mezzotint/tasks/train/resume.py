@@ -4,7 +4,8 @@ what the recipe leaves open."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks.reading import optimizers
 from mezzotint.training import state
+from mezzotint.training.progress import damage_of
 
 Line = Callable[[Sequence[str]], str]
 
@@ -36,8 +38,31 @@ class Start:
     def recipe(self) -> dict[str, Any]:
         """The recipe that the checkpoint was trained with, as JSON."""
         assert self.checkpoint is not None
-        recipe: dict[str, Any] = outside.read_json(self.checkpoint / "state.json", limit=outside.LISTED)["recipe"]
+        recipe: dict[str, Any] = _values(self.checkpoint)["recipe"]
         return recipe
+
+
+def _values(checkpoint: Path) -> Any:
+    return outside.read_json(checkpoint / "state.json", limit=outside.LISTED)
+
+
+def _unfit(checkpoint: Path) -> str | None:
+    """Why a checkpoint whose files are whole cannot be gone on with."""
+    try:
+        return damage_of(_values(checkpoint))
+    except (OSError, ValueError) as error:
+        return f"state.json cannot be read ({error})"
+
+
+@contextmanager
+def reading(checkpoint: Path) -> Iterator[None]:
+    """Within, what a checkpoint's state.json says is used for the first time. Raises DamagedCheckpoint where a value
+    turns out to be none that any version has written."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        what = f"state.json is whole and wrong ({type(error).__name__}: {error})"
+        raise state.DamagedCheckpoint(checkpoint, what) from error
 
 
 def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, str] = MappingProxyType({})) -> Start:
@@ -66,7 +91,7 @@ def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, 
 
 
 def _newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bool) -> Start:
-    newest = state.newest(checkpoints, hashes=False, damaged=damaged)
+    newest = state.newest(checkpoints, hashes=False, damaged=damaged, unfit=_unfit)
     passed_over = [f"{path.name}: {reason}" for path, reason in newest.passed_over]
     if newest.path is not None:
         return Start(newest.path, tuple(f"passed over {one}" for one in passed_over))
@@ -93,8 +118,9 @@ def _at(path: Path, folder: RunFolder, damaged: Mapping[Path, str]) -> Start:
         there = state.listed(folder.checkpoints) or state.listed(path.parent)
         listing = f"here are {_names(there)}" if there else f"none is in {folder.checkpoints} either"
         raise CheckpointError(f"{path}: is no checkpoint and no run folder; {listing}", code="E1507")
-    if path in damaged:
-        raise state.DamagedCheckpoint(path, damaged[path])
+    reason = damaged.get(path) or state.damage(path, hashes=False) or _unfit(path)
+    if reason is not None:
+        raise state.DamagedCheckpoint(path, reason)
     return Start(path)
 
 

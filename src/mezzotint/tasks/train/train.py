@@ -6,11 +6,12 @@ import gc
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,9 +32,21 @@ from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train import _foreign_start, _host, _live_settings, announce, ema_start, exports, resume, run_files
+from mezzotint.tasks.train import (
+    _foreign_start,
+    _host,
+    _live_settings,
+    _roll_back,
+    announce,
+    ema_start,
+    resume,
+    run_files,
+)
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
+from mezzotint.tasks.train._roll_back import RollBack
+from mezzotint.tasks.train.exports import require_possible
+from mezzotint.tasks.verify import manifest
 from mezzotint.training import sharding, state
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks import metrics_log, wandb_log
@@ -43,6 +56,7 @@ from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
+from mezzotint.weights.model_files import ModelFiles
 
 _ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
 """What torch says where another process is gone."""
@@ -59,13 +73,14 @@ def run(arguments: Sequence[str]) -> int:
     return train(reading, arguments)
 
 
-def train(reading: Reading, words: Sequence[str] = ()) -> int:
-    """Trains a recipe from wherever its run folder stands. words: those behind the verb, for lines that are printed."""
+def train(reading: Reading, words: Sequence[str] = (), *, exports: bool = True) -> int:
+    """Trains a recipe from wherever its run folder stands. words: those behind the verb, for lines that are printed.
+    exports: whether the finished model is written."""
     recipe = located(reading)
     problems = unknown_allowances(recipe.run.allow_change)
     if problems:
         raise RecipeError(reading.name, problems=problems)
-    exports.require_possible(recipe)
+    require_possible(recipe)
     launch = Launch.read()
     if recipe.run.wandb.mode != "off" and not launch.rank:
         wandb_log.package(recipe.run.wandb)  # before anything that takes long
@@ -80,11 +95,25 @@ def train(reading: Reading, words: Sequence[str] = ()) -> int:
         run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
         inputs = (reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
-        job = _from_sound(lambda damaged: prepare(*inputs, damaged=damaged))
-        stack.callback(job.close)
-        job.train()
-        job.finish()
+        while _goes_back(inputs, finishes=exports):
+            gc.collect()  # the model of the attempt lets its memory go
     return 0
+
+
+def _goes_back(inputs: Any, *, finishes: bool) -> bool:
+    """Trains to the end, or until the run goes back to an earlier checkpoint: then there is another attempt."""
+    job = _from_sound(lambda damaged: prepare(*inputs, damaged=damaged))
+    with closing(job):
+        try:
+            job.train()
+            if finishes:
+                job.finish()
+        except Diverged as error:
+            trainer = job.trainer
+            if not _roll_back.begun(error, job.recipe.run, trainer.progress, job.folder, job.runtime, job.say):
+                raise
+            return True
+    return False
 
 
 def folder_of(reading: Reading, recipe: Recipe) -> Path:
@@ -225,24 +254,19 @@ def prepare(
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
         start = _start(recipe, runtime, folder, command, live.say, damaged)
-        settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
+        with resume.reading(start.checkpoint) if start.checkpoint else nullcontext():
+            settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
         recipe = settled.recipe
         dataset = _dataset(recipe, runtime, live)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         assemble.refuse_empty_shares(recipe, runtime.world_size)
         recipe = _with_sums(recipe, dataset, runtime, live.say)
         files = assemble.open_files(recipe)
-        identity = resume.Identity(
-            data=dataset.catalogue.fingerprint,
-            parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
-            world_size=runtime.world_size,
-            device=runtime.device.type,
-            torch=torch.__version__,
-            threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
-        )
+        identity = _identity(recipe, dataset, files, runtime)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
-        changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
+        with resume.reading(restored.path) if restored else nullcontext():
+            changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
         caches = assemble.open_caches(recipe, files)
         of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
         resolved = assemble.resolve(recipe, steps)
@@ -255,25 +279,37 @@ def prepare(
             resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe), **of_cache},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
-            say=live.say,
+            say=live.say, replaces=reading.replaces,
         )  # fmt: skip
         host.saves.reserve(model.update)
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
+        back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
         if restored:
-            progress.step = restored.step
+            progress.step = back.at if back else restored.step
         opened = assemble.open_trainer(
             recipe, runtime, dataset, caches, model, resolved, progress=progress, host=host,
             callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
             update_check=UpdateCheck(model.update.masters),
         )  # fmt: skip
         trainer = stack.enter_context(opened)
-        _begin(host) if restored is None else _restore(restored, changes, trainer, host)
+        _begin(host) if restored is None else _restore(restored, changes, trainer, host, back)
         if runtime.is_first:
             lines = _introduced(host, reading, launch, restored, changes, command, words)
             for line in (*(f"note       {note}" for note in reading.notes), *lines):
                 live.say(line)
         close = stack.pop_all().close
     return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+
+
+def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runtime: Runtime) -> resume.Identity:
+    return resume.Identity(
+        data=dataset.catalogue.fingerprint,
+        parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
+        world_size=runtime.world_size,
+        device=runtime.device.type,
+        torch=torch.__version__,
+        threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
+    )
 
 
 def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
@@ -301,7 +337,7 @@ def _start(
     """The first process decides, the others hear: a checkpoint may go bad between two looks."""
     start = resume.Start(None)
     if runtime.is_first:
-        start = resume.choose(recipe.run.resume, folder, command, damaged)
+        start = resume.choose(recipe.run.resume, folder, command, {**_roll_back.behind(folder), **damaged})
         for sentence in start.said:
             say(f"warning: {sentence}")
     path = runtime.share(str(start.checkpoint or ""))
@@ -319,20 +355,28 @@ def _begin(host: TrainHost) -> None:
         host.say(sentence)
 
 
-def _restore(restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost) -> None:
+def _restore(
+    restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost, back: RollBack | None
+) -> None:
     folder, shares = host.folder, host.runtime.shares
     state.fits(restored, trainer.tensors(), shares)
-    trainer.load(_read(restored, host.runtime), restored.values)
+    tensors = _read(restored, host.runtime)
+    with resume.reading(restored.path):
+        trainer.load(tensors, restored.values)
     host.saves.verified.add(restored.path)
     host.restore_live(trainer)
+    if back is not None:
+        back.apply(trainer.progress, host.dataset.timeline)
+        trainer.owes_export = trainer.owes_export and back.at == back.to
     is_own = restored.path.resolve().parent == folder.checkpoints.resolve()
     if host.runtime.is_first:
         moved = resume.set_aside_later(folder, restored.step if is_own else restored.step - 1)
-        metrics_log.truncate(folder, restored.step)
+        metrics_log.truncate(folder, back.at if back else restored.step)
         folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
     if not is_own:
         # from here on this folder alone says where the run stands
         trainer.owes_export = False  # the other run owes it
+    if not is_own or (back is not None and back.at > back.to):
         host.save(trainer)
 
 
@@ -365,6 +409,8 @@ def _introduced(
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)
+    if restored is None or changes or not (folder.path / manifest.FILE).exists():
+        manifest.write(folder, recipe, dataset.catalogue, model.files, run_files.environment(runtime, launch))
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
     behind, steps = recipe.run.start.step, host.resolved.steps

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -127,14 +128,54 @@ class SampleLog(Callback):
         self._lines.close()
 
 
+class SpikeLog(Callback):
+    """Writes which samples, timesteps and losses this process had in a step whose loss or norm lies far above those
+    before it. factor: above so many times their median."""
+
+    follows = True
+    on_all_ranks = True
+    LAST, LEAST = 64, 16
+
+    def __init__(self, folder: RunFolder, rank: int, factor: float) -> None:
+        self._lines = Lines(folder.logs / f"spikes.rank{rank}.jsonl")
+        self._factor = factor
+        self._before: dict[str, list[float]] = {"loss": [], "norm": []}
+
+    def on_step(self, report: StepReport | None, progress: Progress) -> Action:
+        """Writes the line of a spike. Raises StorageError E1705, once."""
+        if report is None or not (math.isfinite(report.loss) and math.isfinite(report.norm)):
+            return Action.NOTHING  # bad_steps.jsonl has it
+        numbers = {"loss": report.loss, "norm": report.norm}
+        usual = {name: statistics.median(b) for name, b in self._before.items() if len(b) >= self.LEAST}
+        self._before = {name: [*b, numbers[name]][-self.LAST :] for name, b in self._before.items()}
+        if any(numbers[name] > self._factor * median for name, median in usual.items()):
+            facts = {name: getattr(report, name) for name in ("keys", "timesteps", "losses")}
+            medians = {f"usual_{name}": median for name, median in usual.items()}
+            self._lines.add({"step": report.step + 1, **numbers, **medians, **facts})
+        return Action.NOTHING
+
+    def state(self) -> dict[str, Any]:
+        """The numbers of the last steps; the lines are on the disk before the checkpoint is."""
+        self._lines.sync()
+        return {name: list(before) for name, before in self._before.items()}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; an older run's knows nothing."""
+        self._before = {name: list(state.get(name, ())) for name in self._before}
+
+    def close(self) -> None:
+        self._lines.close()
+
+
 def truncate(folder: RunFolder, step: int) -> int:
     """Takes back every line that a checkpoint of `step` does not know, so that a killed and resumed run has each step
     once; 0 empties the logs, because the run then says its step 0 again. Returns how many lines went.
 
-    Concerns metrics.jsonl, bad_steps.jsonl and the sample logs of all processes. Each file is replaced as a whole;
-    torn lines go, too. Call it in the first process, before any callback writes. Raises StorageError.
+    Concerns metrics.jsonl, bad_steps.jsonl and the logs of samples and spikes of all processes. Each file is replaced
+    as a whole; torn lines go, too. Call it in the first process, before any callback writes. Raises StorageError.
     """
-    logs = [folder.metrics, folder.bad_steps, *sorted(folder.logs.glob("samples.rank*.jsonl"))]
+    logs = [folder.metrics, folder.bad_steps]
+    logs += [path for name in ("samples", "spikes") for path in sorted(folder.logs.glob(f"{name}.rank*.jsonl"))]
     return sum(_truncate(path, step) for path in logs if path.is_file())
 
 
@@ -195,7 +236,9 @@ def _plain(value: Any) -> Any:
 
 
 def opened(setup: Setup) -> Iterator[Callback]:
-    """The lines of every run, and those of samples with `run.log_samples`."""
+    """The lines of every run, those of samples with `run.log_samples`, and those of spikes."""
     yield MetricsLog(setup.folder, setup.run.log_every)
     if setup.run.log_samples:
         yield SampleLog(setup.folder, setup.runtime.rank)
+    if setup.run.spikes is not None:
+        yield SpikeLog(setup.folder, setup.runtime.rank, setup.run.spikes)

@@ -3,6 +3,8 @@ on as it would have."""
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,9 +60,12 @@ class Profiler(Callback):
         watched.stop()
         with durable.storage_errors(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
-        with durable.replacing(self._path, durably=False) as aside:
+        numbered = (self._path.with_stem(f"{self._path.stem}-{number}") for number in itertools.count(2))
+        # traces of an earlier start, and a user's file of that name, stay
+        place = next(one for one in itertools.chain([self._path], numbered) if not os.path.lexists(one))
+        with durable.replacing(place, durably=False) as aside:
             watched.export_chrome_trace(str(aside))
-        self._say(f"profile    {self._looks - WARM_UP} steps in {self._path}")
+        self._say(f"profile    {self._looks - WARM_UP} steps in {place}")
 
     def close(self) -> None:
         """A run that ends while it is watched leaves no trace."""

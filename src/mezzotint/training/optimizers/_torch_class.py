@@ -148,6 +148,22 @@ def _tag(key: str, value: Any) -> str:
 _NUMBERS: Mapping[str, type] = {"int": int, "float": float, "bool": bool}
 
 
+def require_stepping(kind: type[torch.optim.Optimizer], options: Mapping[str, Any]) -> None:
+    """Tries a class on a small tensor. Raises RecipeError E1061 for one that cannot be made so, or wants more of a step
+    than a gradient: the loss once more (LBFGS), sparse gradients, a subclass."""
+    if kind.__module__.startswith("bitsandbytes"):  # runs on a GPU alone
+        return
+    try:
+        TorchStep(kind, options)._bytes_after_a_step(torch.Size((2, 2)), torch.float32)
+    except Exception as error:
+        what = str(error).partition("\n")[0] or type(error).__name__
+        raise RecipeError(
+            f"optim.optimizer: {kind.__module__}.{kind.__name__} makes no step from a gradient alone ({what}); take "
+            "another class, or correct its options",
+            code="E1061",
+        ) from error
+
+
 _REMEDIES: Mapping[str, str] = {
     "bitsandbytes.optim.AdamW8bit": "install it with pip install 'mezzotint[eight-bit]', or write "
     'optim.optimizer.kind=adamw, whose moments are float32 (in EveryDream2\'s optimizer.json "optimizer": "adamw")',

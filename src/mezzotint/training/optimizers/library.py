@@ -13,4 +13,6 @@ from mezzotint.training.optimizers.base import OptimizerStep
 
 def step_of(settings: Library, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:
     """The class by its dotted name. Raises RecipeError E1061 for one that is not there, or is no optimizer."""
-    return _torch_class.TorchStep(_torch_class.class_of(settings.class_name), settings.options)
+    kind = _torch_class.class_of(settings.class_name)
+    _torch_class.require_stepping(kind, settings.options)
+    return _torch_class.TorchStep(kind, settings.options)

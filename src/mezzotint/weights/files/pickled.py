@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
+from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import PICKLES, read_header, replacing
@@ -51,10 +51,9 @@ def convert(source: Path, target: Path) -> None:
     Raises WeightsError E1411 when the file is no plain weights, or asks for anything that weights do not need; nothing
     of it was run. StorageError E1701 when the disk refuses.
     """
-    start = f".{target.name}."
-    with replacing(target) as aside, TemporaryDirectory(".partial", start, target.parent) as scratch:
+    with replacing(target) as aside, durable.scratch_beside(target) as scratch:
         aside.touch()  # with the rights that this user's files have
-        converted = Path(scratch, "weights.safetensors")
+        converted = scratch / "weights.safetensors"
         _run_child(source, converted)
         read_header(converted)
         converted.chmod(aside.stat().st_mode)
@@ -62,7 +61,8 @@ def convert(source: Path, target: Path) -> None:
 
 
 def as_safetensors(source: Path, store: Path) -> Path:
-    """A safetensors file with the tensors of a pickled one: made once, kept in `store` under the content's name.
+    """A safetensors file with the tensors of a pickled one: made once, kept in `store` under the content's name, with
+    its own hash beside it; made again where that does not fit.
 
     Several processes may ask at once; one of them makes it. Raises as `convert`.
     """
@@ -71,8 +71,10 @@ def as_safetensors(source: Path, store: Path) -> Path:
         target = store / f"{fingerprint.of_file(source)}.safetensors"
         with target.with_suffix(".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            durable.sweep(store)
             if not _is_whole(target):
                 convert(source, target)
+                durable.write_file(_hash_beside(target), fingerprint.of_file(target) + "\n")
     except OSError as error:
         raise StorageError(
             f"{store}: {source.name} cannot be converted there ({error.strerror}); make room, or convert it to a place "
@@ -92,10 +94,14 @@ def default_store() -> Path:
     return Path("~/.cache/mezzotint/converted").expanduser()
 
 
+def _hash_beside(path: Path) -> Path:
+    return path.with_suffix(".sha256")
+
+
 def _is_whole(path: Path) -> bool:
     try:
-        return bool(read_header(path))
-    except WeightsError:
+        return outside.read_text(_hash_beside(path)).strip() == fingerprint.of_file(path)
+    except (OSError, UnicodeDecodeError, WeightsError):
         return False
 
 

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import json
 import math
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -119,8 +120,8 @@ def shards(path: Path) -> tuple[Path, ...]:
             raise WeightsError(
                 f"{path}: names {str(name)!r}; an index may only name .safetensors files beside it", code="E1404"
             )
-        if not (path.parent / name).is_file():
-            raise WeightsError(f"{path}: names {name}, which is not there; fetch the missing shard", code="E1404")
+        if not os.path.isfile(path.parent / name):  # pathlib's raises for a name that is too long
+            raise WeightsError(f"{path}: names {name[:100]}, which is not there; fetch the missing shard", code="E1404")
     return tuple(path.parent / name for name in names)
 
 
@@ -355,7 +356,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
             if size < 8 or length > min(_HEADER_LIMIT, size - 8):
                 _refuse(path, _reason(start, size))
             file.seek(8)
-            entries = json.loads(file.read(length))
+            entries = outside.parse_json(file.read(length).decode())
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
     except ValueError:

@@ -6,7 +6,9 @@ diffusers' and transformers' classes are used, their loaders are not: those fetc
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -34,6 +36,10 @@ DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.flo
 """Types of weights by the names that recipes give them."""
 
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
+_MOST, _MOST_LAYERS = 100_000_000, 1000
+"""What a configuration's numbers, and those that count layers, are at most; the largest that is met is a vocabulary of
+256,000."""
+_OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
 _PREFIX = "text_model."
 _TEXT = ("clip_text", "clip_text_projected")
 _BY_TRANSFORMERS = (*_TEXT, "t5_text")
@@ -58,6 +64,7 @@ def load(
     E1403 and E1405 for weights that cannot be read, are spoilt, or do not fit.
     """
     stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
+    require_bounded(config, where, tensors=len(stored.header()))
     module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
@@ -75,6 +82,7 @@ def load(
 def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
     """Names and shapes of a network's tensors, as its files name them. Raises WeightsError E1409. No memory is taken
     for values."""
+    require_bounded(config, where)
     text = json.dumps({k: v for k, v in config.items() if not k.startswith("_")}, sort_keys=True)
     return dict(_described(lambda: _shapes(network, text), where))
 
@@ -105,6 +113,7 @@ def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, w
 
     A VAE is not left random where `plain_vae` fits it: it carries colours, so that pictures can be looked at.
     """
+    require_bounded(config, where)
     module = _described(lambda: state.drawn(lambda: _construct(network, config), seed, part), where)
     if network == "vae" and plain_vae.fits(config):
         plain_vae.arrange(module)
@@ -151,6 +160,39 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
             known = {k: v for k, v in plain.items() if k not in _IGNORED_TEXT}
             return cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**known)))
     raise AssertionError(f"{network} is built by its family")
+
+
+def require_bounded(config: Mapping[str, Any], where: Path, *, tensors: int | None = None) -> None:
+    """Before a network is built after a configuration: numbers that no network has would take hours or all memory.
+    tensors: how many the weights hold, of which each layer needs one. Raises WeightsError E1409."""
+    for key, value in config.items():
+        numbers = list(_numbers(value))
+        if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+            raise WeightsError(f"{where}: {key} is no number ({value}); take another copy", code="E1409")
+        most = _MOST_LAYERS if _OF_LAYERS.search(key) else _MOST
+        if len(numbers) > _MOST_LAYERS or any(abs(number) > most for number in numbers):
+            raise WeightsError(f"{where}: {key} is {str(value)[:60]}, at most {most:,} is read", code="E1409")
+        if tensors is not None and most == _MOST_LAYERS and sum(number for number in numbers) > tensors:
+            what = f"{key} is {str(value)[:60]}, and the weights beside it have {tensors:,} tensors in all"
+            raise WeightsError(f"{where}: {what}; they are of different models", code="E1409")
+
+
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _numbers(one)
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        yield value
+
+
+def number_of(config: Mapping[str, Any], key: str, usual: float, *, where: Path) -> float:
+    """A number of a configuration; `usual` where it has none. Raises WeightsError E1409 for anything else."""
+    value = config.get(key)
+    if value is None:
+        return usual
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise WeightsError(f"{where}: {key} must be a number, got {value!r}; take another copy", code="E1409")
+    return float(value)
 
 
 def _described(build: Callable[[], Built], where: Path) -> Built:

@@ -7,7 +7,6 @@ kill. `model_index.json` goes first and comes last: a reader that finds it finds
 
 from __future__ import annotations
 
-import glob
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -64,8 +63,7 @@ def publish(export: Path, folder: Path) -> Path:
 
 
 def _replace(source: Path, target: Path) -> None:
-    for left in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):  # by a call that was killed
-        _remove(left)
+    durable.sweep(target.parent, target.name)  # what a call left that was killed
     with durable.swapped_in(target) as aside:
         if source.is_dir():
             shutil.copytree(source, aside)

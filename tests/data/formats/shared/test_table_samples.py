@@ -53,7 +53,7 @@ HARD_LINES = [
     ('{"file_name": "a.png"', "not JSON"),
     ('"a.png"', "a text, not an object"),
     ('["a.png", "x"]', "a list, not an object"),
-    ("[" * 100_000, "nested too deep"),
+    ("[" * 100_000, "nested more than 200 deep"),
     ('{"file_name": "a.png", "text": "x", "text": "y"}', "the key 'text' stands twice"),
     ('{"text": "x"}', "no picture"),
     ('{"file_name": null, "text": "x"}', "no picture"),

@@ -7,7 +7,6 @@ unreadable is an error.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
-from mezzotint.data.formats.shared.captions import kind_of, unique_keys
+from mezzotint import outside
+from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import counted, listed
 
@@ -132,10 +132,9 @@ def _text(path: Path) -> Iterator[TextIO]:
 
 def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> TableRow:
     try:
-        value = json.loads(line, object_pairs_hook=unique_keys)
-    except (ValueError, RecursionError) as error:
-        what = "nested too deep" if isinstance(error, RecursionError) else getattr(error, "msg", str(error))
-        return TableRow(number, fault=f"not JSON: {what}")
+        value = outside.parse_json(line)
+    except ValueError as error:
+        return TableRow(number, fault=f"not JSON: {getattr(error, 'msg', str(error))}")
     if not isinstance(value, dict):
         return TableRow(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)

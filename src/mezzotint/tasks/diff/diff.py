@@ -1,0 +1,105 @@
+"""`mezzotint diff A B`: what two runs differ in, and from which step on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mezzotint import outside
+from mezzotint.errors import visible
+from mezzotint.recipe.reading.read import read
+from mezzotint.recipe.resume_rules import differences
+from mezzotint.reports import data_report
+from mezzotint.reports.curves import read_metrics
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.reading import words
+from mezzotint.tasks.verify import manifest
+
+_SAMPLES = 3
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint diff A B [--json]`, two run folders. Returns 0, whether they differ or not.
+
+    Raises CheckpointError E1515 for a folder without a manifest.
+    """
+    line = words.parse(arguments, "diff")
+    first, second = (RunFolder(Path(word).expanduser()) for word in line.plain)
+    differing = compared(first, second)
+    if "--json" in line:
+        print(json.dumps(differing, indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(map(visible, _page(differing))))
+    return 0
+
+
+def compared(first: RunFolder, second: RunFolder) -> dict[str, Any]:
+    """What differs, by kind: settings, data, weights, versions, determinism; and the first step whose loss does."""
+    one, other = manifest.read(first.path), manifest.read(second.path)
+    recipe = read(str(second.recipe)).recipe
+    settings = differences(read(str(first.recipe)).recipe.model_dump(mode="json", by_alias=True), recipe)
+    return {
+        "settings": {each.path: [each.old, each.new] for each in settings},
+        "data": _data(first, second) if one["data"] != other["data"] else {},
+        "weights": _pairs(one["weights"], other["weights"]),
+        "versions": _pairs(_flat(one["environment"]), _flat(other["environment"])),
+        "determinism": _pairs(one["determinism"], other["determinism"]),
+        "loss": _first_step(first, second),
+    }
+
+
+def _data(first: RunFolder, second: RunFolder) -> dict[str, Any]:
+    digests = [_digests(folder) for folder in (first, second)]
+    keys = [key for key in sorted({*digests[0], *digests[1]}) if digests[0].get(key) != digests[1].get(key)]
+    return {"samples": len(keys), "first": keys[:_SAMPLES], "captions": not keys}
+
+
+def _digests(folder: RunFolder) -> dict[str, str]:
+    lines = outside.read_lines(folder.path / data_report.FILE)
+    return {f"{line.get('set', '')}{line['id']}": line["sha256"] for line in lines if "sha256" in line}
+
+
+def _pairs(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, list[Any]]:
+    names = sorted({*one, *other})
+    return {name: [one.get(name), other.get(name)] for name in names if one.get(name) != other.get(name)}
+
+
+def _flat(tree: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tree.items():
+        flat |= _flat(value, f"{before}{name}.") if isinstance(value, dict) else {f"{before}{name}": value}
+    return flat
+
+
+def _first_step(first: RunFolder, second: RunFolder) -> dict[str, Any]:
+    """The first logged step that both have and whose loss differs, to the bit; None where none does."""
+    one, other = ({line["step"]: line["loss"] for line in read_metrics(run).steps} for run in (first, second))
+    common = sorted(one.keys() & other.keys())
+    step = next((step for step in common if one[step] != other[step]), None)
+    losses = None if step is None else [one[step], other[step]]
+    return {"steps": len(common), "first_step": step, "losses": losses}
+
+
+def _page(differing: dict[str, Any]) -> Iterator[str]:
+    for kind in ("settings", "weights", "versions", "determinism"):
+        pairs = differing[kind]
+        yield f"{kind:<12} {'the same' if not pairs else f'{len(pairs)} differ'}"
+        yield from (f"  {name}: {old} → {new}" for name, (old, new) in pairs.items())
+        if kind == "settings":
+            yield f"{'data':<12} {_of_data(differing['data'])}"
+    loss = differing["loss"]
+    if loss["first_step"] is None:
+        yield f"{'loss':<12} the same to the bit in {loss['steps']} logged steps of both"
+    else:
+        yield f"{'loss':<12} differs from step {loss['first_step']} on: {loss['losses'][0]} → {loss['losses'][1]}"
+
+
+def _of_data(data: dict[str, Any]) -> str:
+    if not data:
+        return "the same"
+    if data["captions"]:
+        return "captions, repeats or weights differ; pictures are the same"
+    more = ", …" if data["samples"] > _SAMPLES else ""
+    return f"{data['samples']} samples differ: {', '.join(data['first'])}{more}"

@@ -1,0 +1,141 @@
+"""`mezzotint prove RECIPE`: whether this recipe, on this machine, goes on after a kill as if nothing had been.
+
+Eight steps in one go, and beside them eight that are killed in the sixth, without a warning, and gone on with from the
+checkpoint of the fourth. Every tensor of the last checkpoint and every logged loss is compared bit by bit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from mezzotint import durable, fault_injection
+from mezzotint.errors import CheckpointError, MezzotintError, visible
+from mezzotint.recipe.base import Every, with_values
+from mezzotint.recipe.reading.read import Reading, digest_of
+from mezzotint.reports.curves import read_metrics
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch
+from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.train.train import folder_of, train
+from mezzotint.training import state
+
+STEPS, SAVED, KILLED = 8, 4, 6
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint prove RECIPE key=value …`. Returns 0 when the bits are the same.
+
+    Raises CheckpointError: E1517 naming what differs, E1518 under a launcher of several processes, or where one of the
+    runs fails, with its own error.
+    """
+    reading = parse(arguments, "prove")
+    if Launch.read().world_size > 1:
+        raise CheckpointError("mezzotint prove compares runs of one process; start it without a launcher", code="E1518")
+    began = time.monotonic()
+    place = folder_of(reading, reading.recipe)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with durable.scratch_beside(place) as scratch:
+        runs = {name: _as_proof(reading, scratch / name) for name in ("whole", "parted")}
+        _done("in one go", _forked(lambda: _trained(runs["whole"])))
+        status = _forked(lambda: _trained(runs["parted"], fault=f"step.end@{KILLED}:kill"))
+        if status != 128 + signal.SIGKILL:
+            _done("the run to be killed", status or 1)
+        _done("going on", _forked(lambda: _trained(runs["parted"])))
+        said = compared(*(RunFolder(scratch / name) for name in runs))
+    print(
+        visible(f"{reading.name}: {STEPS} steps in one go, and killed in step {KILLED} and gone on with from {SAVED},")
+    )
+    print(f"are the same to the bit: {said}; {time.monotonic() - began:.0f} s")
+    return 0
+
+
+def _as_proof(reading: Reading, folder: Path) -> Reading:
+    """The recipe as it is, but for its length, its folder and what is written for people."""
+    recipe = with_values(
+        reading.recipe,
+        {
+            "run.folder": folder, "run.steps": STEPS, "run.epochs": None, "run.longer": None, "run.whole_epochs": False,
+            "run.resume": "auto", "run.save.every": (Every.parse(f"{SAVED} steps"),), "run.save.keep": None,
+            "run.save.asynchronous": False, "run.export.every": (), "run.export.when_stopped": False,
+            "run.export.folder": None, "run.preview.every": None, "run.log_every": 1, "run.tensorboard": False,
+            "run.wandb.mode": "off", "run.profile.steps": 0,
+        },
+    )  # fmt: skip
+    return replace(reading, recipe=recipe, path=None, digest=digest_of(recipe), fork=None)
+
+
+def _trained(reading: Reading, fault: str = "") -> None:
+    fault_injection.arm(fault)
+    train(reading, exports=False)
+
+
+def _forked(work: Callable[[], None]) -> int:
+    """The exit status of the work in a process of its own, which nothing but its files outlives; 128 + n for a signal.
+    What it prints goes nowhere, but for errors."""
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            with open(os.devnull, "w", encoding="utf-8") as sys.stdout:
+                work()
+            status = 0
+        except MezzotintError as error:
+            sys.stderr.write(f"{error}\n")
+            status = error.exit_status
+        except Exception:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    _, waited = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(waited) if not os.WIFSIGNALED(waited) else 128 + os.WTERMSIG(waited)
+
+
+def _done(what: str, status: int) -> None:
+    if status:
+        raise CheckpointError(f"{what} ended with status {status}, so that nothing can be proved", code="E1518")
+
+
+def compared(one: RunFolder, other: RunFolder) -> str:
+    """What is the same. Raises CheckpointError E1517 naming the first step or tensor that is not."""
+    losses = [
+        {line["step"]: (line["loss"], line["norm"], line["samples_digest"]) for line in read_metrics(run).steps}
+        for run in (one, other)
+    ]
+    for step in sorted({*losses[0], *losses[1]}):
+        if losses[0].get(step) != losses[1].get(step):
+            raise _differs(f"step {step} has {losses[0].get(step)} and {losses[1].get(step)}")
+    ends = [state.newest(run.checkpoints).path for run in (one, other)]
+    if None in ends:
+        raise CheckpointError("a run has no checkpoint, so that nothing can be proved", code="E1518")
+    tensors = [state.read(path).tensors for path in ends if path is not None]
+    for name in sorted({*tensors[0], *tensors[1]}):
+        pair = [each.get(name) for each in tensors]
+        if pair[0] is None or pair[1] is None or not _same(pair[0], pair[1]):
+            raise _differs(f"the tensor {name} is another one")
+    return f"{len(losses[0])} losses and norms, {len(tensors[0])} tensors"
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    bits = [each.contiguous().reshape(-1).view(torch.uint8) for each in (one, other)]
+    return torch.equal(*bits)
+
+
+def _differs(what: str) -> CheckpointError:
+    return CheckpointError(
+        f"a run that is killed and gone on with is not the run in one go: {what}; write run.deterministic=true, and "
+        "report it where that is not enough",
+        code="E1517",
+    )

@@ -1,0 +1,1 @@
+"""The verb `verify`, and the manifest of a run that it reads."""

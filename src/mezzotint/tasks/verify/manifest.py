@@ -1,0 +1,99 @@
+"""What a run was made of, by hashes: `manifest.json` of its folder.
+
+recipe         of recipe.yaml as it was written
+data           of the whole data set, and of its samples by shard of their keys
+weights        of each part of the model that the run began with, tokenizer and schedule among them
+environment    versions, device, processes and threads, as in environment.json
+determinism    the settings that decide whether the same run gives the same bits
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mezzotint import durable, outside
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.errors import CheckpointError
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks import assemble
+from mezzotint.weights.model_files import ModelFiles
+
+FILE = "manifest.json"
+SCHEMA = 1
+_MOST_SHARDS = 4096
+
+
+def write(
+    folder: RunFolder, recipe: Recipe, catalogue: Catalogue, files: ModelFiles, environment: dict[str, Any]
+) -> None:
+    """Writes it beside the recipe.yaml that lies there. Raises StorageError, and WeightsError for files that have
+    gone."""
+    run = recipe.run
+    determinism = {
+        "deterministic": run.deterministic, "precision": run.precision, "tf32": run.tf32, "compile": run.compile,
+        "attention": recipe.model.attention, "seed": run.seed,
+    }  # fmt: skip
+    values = {
+        "schema": SCHEMA,
+        "recipe": durable.sha256(folder.recipe),
+        "data": {"fingerprint": catalogue.fingerprint, "samples": len(catalogue), "shards": shards(catalogue)},
+        "weights": weights(recipe, files),
+        "environment": environment,
+        "determinism": determinism,
+    }
+    durable.write_json(folder.path / FILE, values)
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """What a run folder's says. Raises CheckpointError E1515 where there is none that can be read."""
+    try:
+        values = outside.read_json(folder / FILE, limit=outside.LISTED)
+        if values["schema"] == SCHEMA and all(isinstance(values[name], dict) for name in ("data", "weights")):
+            return dict(values)
+        reason = f"it has format {values['schema']}, this version reads {SCHEMA}"
+    except FileNotFoundError:
+        reason = "there is none; it is written when a run starts"
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"it cannot be read ({error})"
+    raise CheckpointError(f"{folder / FILE}: {reason}; name the folder of a run", code="E1515")
+
+
+def weights(recipe: Recipe, files: ModelFiles) -> dict[str, str]:
+    """The fingerprint of every part of the model as it lies there, and of what is laid on it."""
+    parts = assemble.from_the_folder(files)
+    return {part: files.fingerprint(part) for part in sorted(parts)} | assemble.identities(recipe, files, ())
+
+
+def shards(catalogue: Catalogue) -> dict[str, str]:
+    """Sixteen hexadecimal digits for each shard of keys: of keys, pictures, captions, repeats and weights. There are as
+    many shards as samples, or 4096: one that differs leads to few samples."""
+    num = len(catalogue)
+    count = shard_count(num)
+    columns = (
+        catalogue.key_hash, catalogue.digest, catalogue.caption_checks(np.arange(num, dtype=np.int32)),
+        catalogue.repeats, catalogue.weight,
+    )  # fmt: skip
+    flat = np.concatenate([np.ascontiguousarray(one).view(np.uint8).reshape(num, -1) for one in columns], axis=1)
+    which = shard_of(catalogue.key_hash, count)
+    order = np.lexsort((catalogue.key_hash, which))
+    starts = np.flatnonzero(np.diff(which[order], prepend=-1))
+    ends = [*starts[1:].tolist(), num]
+    return {
+        f"{int(which[order[start]]):03x}": hashlib.sha256(flat[order[start:end]].tobytes()).hexdigest()[:16]
+        for start, end in zip(starts.tolist(), ends, strict=True)
+    }
+
+
+def shard_count(num: int) -> int:
+    """How many shards so many samples have."""
+    return int(min(_MOST_SHARDS, 1 << max(0, num - 1).bit_length()))
+
+
+def shard_of(key_hash: Any, count: int) -> Any:
+    """The shard of a key, or of many, by `draws.text_key`."""
+    return (key_hash % np.uint64(count)).astype(np.int64)

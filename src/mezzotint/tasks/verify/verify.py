@@ -1,0 +1,104 @@
+"""`mezzotint verify RUN`: reads again what a run was made of, and names the first thing that is another one now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mezzotint import draws, durable, outside
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.errors import CheckpointError, visible
+from mezzotint.recipe.reading.read import located, read
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports import data_report
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks import assemble
+from mezzotint.tasks.reading import words
+from mezzotint.tasks.verify import manifest
+from mezzotint.training import state
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint verify RUN`. Returns 0 when everything is as it was.
+
+    Raises CheckpointError: E1515 without a manifest, E1516 naming the first thing that differs; what reading the
+    recipe, the model and the data raises.
+    """
+    folder = RunFolder(Path(words.parse(arguments, "verify").plain[0]).expanduser())
+    for line in verify(folder):
+        print(visible(line), flush=True)
+    return 0
+
+
+def verify(folder: RunFolder) -> Iterator[str]:
+    """Looks at the recipe, the checkpoints, the weights and the data, and yields a line for each that is as it was.
+    Raises as `run`."""
+    known = manifest.read(folder.path)
+    if durable.sha256(folder.recipe) != known["recipe"]:
+        raise _differs(f"{folder.recipe}: is not what the run wrote", "take it from a backup, or start the run again")
+    yield f"recipe       {folder.recipe}"
+    checkpoints = state.listed(folder.checkpoints)
+    for path in checkpoints:
+        reason = state.damage(path)
+        if reason is not None:
+            raise _differs(f"{path}: {reason}", "the run goes on from the one before")
+    yield f"checkpoints  {len(checkpoints)} whole"
+    recipe = located(read(str(folder.recipe)))
+    now = manifest.weights(recipe, assemble.open_files(recipe))
+    for part, digest in known["weights"].items():
+        if now.get(part) != digest:
+            raise _differs(f"model.path: {part} is not the one that the run began with", "put it back")
+    yield f"weights      {', '.join(known['weights'])}"
+    with durable.scratch_beside(folder.path / "verify") as scratch:  # read anew, whatever an index believes
+        catalogue = catalogues.build(recipe.data, scratch)
+        _compare_data(known["data"], catalogue, folder)
+        yield f"data         {len(catalogue)} samples"
+    yield from _of_machine(known["environment"], recipe)
+
+
+def _compare_data(known: dict[str, Any], catalogue: Catalogue, folder: RunFolder) -> None:
+    now = manifest.shards(catalogue) if len(catalogue) else {}
+    if len(catalogue) == known["samples"] and now == known["shards"]:
+        if catalogue.fingerprint != known["fingerprint"]:
+            raise _differs(
+                "data: what samples have of their own, or the pictures beside clips, differ", "put them back"
+            )
+        return
+    count = manifest.shard_count(known["samples"])
+    of_same_count = now if manifest.shard_count(len(catalogue)) == count else {}
+    before = {line["id"]: line["sha256"] for line in outside.read_lines(folder.path / data_report.FILE)
+              if "sha256" in line and "set" not in line}  # fmt: skip
+    after = {key: catalogue.digest[row].tobytes().hex() for row, key in enumerate(catalogue.keys())}
+    for key in sorted({*before, *after}):
+        if before.get(key) != after.get(key):
+            what = (
+                "is new" if key not in before else "is gone, or no longer used" if key not in after else "has changed"
+            )
+            raise _differs(f"data: {key} {what}", "put it back")
+    for key in sorted(after):
+        shard = f"{int(manifest.shard_of(np.uint64(draws.text_key(key)), count)):03x}"
+        if of_same_count.get(shard) != known["shards"].get(shard):
+            raise _differs(
+                f"data: captions, repeats or weight of {key}, or of one of its shard, differ", "put them back"
+            )
+    raise _differs("data: is another data set", "put it back")
+
+
+def _of_machine(known: dict[str, Any], recipe: Recipe) -> Iterator[str]:
+    from mezzotint.runtimes.base import Launch, open_runtime
+    from mezzotint.tasks.train.run_files import environment
+
+    launch = Launch()
+    runtime = open_runtime(recipe.run, launch)
+    now = environment(runtime, launch)
+    runtime.close()
+    changed = [f"{name}: {known[name]} → {now[name]}" for name in known if name in now and known[name] != now[name]]
+    yield f"machine      {'; '.join(changed) or 'as it was'}" + (" (bits may differ)" if changed else "")
+
+
+def _differs(what: str, remedy: str) -> CheckpointError:
+    return CheckpointError(f"{what}; {remedy}", code="E1516")

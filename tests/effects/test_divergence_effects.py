@@ -1,0 +1,69 @@
+"""What becomes of a run whose numbers go wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from divergence import SETTINGS, events, poisoning
+from runs import logged
+from trainers import report
+
+from mezzotint import outside
+from mezzotint.run_folder import RunFolder
+from mezzotint.training.callbacks.metrics_log import SpikeLog, truncate
+from mezzotint.training.progress import Progress
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    return poisoning(monkeypatch)
+
+
+# breaks if the count were not kept over the way back, the run ended at once, or the skipped steps were trained
+@pytest.mark.effect("run.roll_back.times", "run.on_divergence", "run.roll_back.skip")
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_it_goes_back_at_most_so_often(world: Any, poison: Callable[..., None], times: int) -> None:
+    poison(4, 5, 6, 7)
+    name = f"times-{times}"
+    assert world.train(name, **SETTINGS, run__roll_back__times=times) == (0 if times == 2 else 3)
+    assert [(event["to"], event["at"]) for event in events(world.root / name)] == [(4, 6), (6, 8)][:times]
+
+
+# breaks if rates stayed, or the lower one were forgotten by the next checkpoint
+@pytest.mark.effect("run.roll_back.factor")
+def test_the_same_batches_come_again_with_a_lower_rate(world: Any, poison: Callable[..., None]) -> None:
+    poison(5, 6, when=lambda trainer: trainer.progress.rate == 1.0)
+    given = SETTINGS | {"run__roll_back__skip": False, "run__roll_back__factor": 0.5}
+    assert world.train("slower", **given) == 0
+    assert logged(world.root / "slower", "lr/denoiser") == [1e-3] * 4 + [5e-4] * 5
+    assert not any(isinstance(loss, str) for loss in logged(world.root / "slower"))
+    assert world.train("slower", **given | {"run__longer": "1 steps"}) == 0
+    assert logged(world.root / "slower", "lr/denoiser")[-1] == 5e-4
+
+
+# breaks if a step of usual size were written, a spike were not, or a resumed run knew no steps before
+@pytest.mark.effect("run.spikes")
+def test_a_spike_is_written_with_its_samples(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    losses = [1.0] * 20 + [3.0, 30.0, 1.0, math.nan, 31.0]
+
+    def watched(log: SpikeLog, steps: range) -> SpikeLog:
+        for step in steps:
+            log.on_step(replace(report(step), loss=losses[step], norm=1.0), Progress(step=step + 1, last_step=25))
+        return log
+
+    kept = json.loads(json.dumps(watched(SpikeLog(folder, 0, 10.0), range(22)).state()))
+    resumed = SpikeLog(folder, 0, 10.0)
+    resumed.load(kept)
+    watched(resumed, range(22, 25))
+    lines = outside.read_lines(folder.logs / "spikes.rank0.jsonl")
+    assert [(line["step"], line["loss"], line["usual_loss"]) for line in lines] == [(22, 30.0, 1.0), (25, 31.0, 1.0)]
+    assert lines[0]["keys"] == list(report(21).keys)
+    assert {"timesteps", "losses", "norm"} <= lines[0].keys()
+    assert truncate(folder, 24) == 1

@@ -1,0 +1,223 @@
+"""What a stranger's files may hold: a sentence at once, whatever stands there; and what a run finds of its own that is
+whole and wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint import durable, outside
+from mezzotint.assets import MODELS
+from mezzotint.data.formats import webdataset
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import DatasetError, MezzotintError, RecipeError, WeightsError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.train import resume
+from mezzotint.training import state
+from mezzotint.training.optimizers import _torch_class
+from mezzotint.training.progress import Progress, damage_of
+from mezzotint.weights.files import pickled, tensor_files
+from mezzotint.weights.folder import components
+
+
+def header(text: bytes) -> bytes:
+    """A safetensors file of a header alone."""
+    return struct.pack("<Q", len(text)) + text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b'{"a":' + b"[" * 5000 + b"]" * 5000 + b"}", b'{"a": ' + b"9" * 5000 + b"}", b'{"a": {}, "a": {}}', b"\xff\xff"],
+    ids=["deep", "long", "twice", "no-text"],
+)
+def test_a_header_that_is_no_json_is_a_sentence(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "x.safetensors").write_bytes(header(text))
+    with pytest.raises(WeightsError) as caught:
+        tensor_files.read_header(tmp_path / "x.safetensors")
+    assert caught.value.code == "E1402"
+
+
+def test_a_shard_of_a_name_that_no_file_can_have_is_a_sentence(tmp_path: Path) -> None:
+    index = tmp_path / "x.safetensors.index.json"
+    for table in ({"a": "x" * 300 + ".safetensors"}, {"a": "a\0.safetensors"}):
+        index.write_text(json.dumps({"weight_map": table}))
+        with pytest.raises(WeightsError, match="not there") as caught:
+            tensor_files.shards(index)
+        assert caught.value.code == "E1404"
+
+
+def member(name: bytes, size: bytes = b"00000000000\0", kind: bytes = b"0") -> bytes:
+    """A tar header."""
+    fields = [name.ljust(100, b"\0"), b"0000644\0", b"0000000\0" * 2, size, b"0" * 11 + b"\0", b" " * 8, kind]
+    block = b"".join(fields).ljust(257, b"\0") + b"ustar\x0000"
+    block = block.ljust(512, b"\0")
+    return block[:148] + b"%06o\0 " % sum(block) + block[156:]
+
+
+def extended(kind: bytes, body: bytes) -> bytes:
+    return member(b"long", b"%011o\0" % len(body), kind) + body.ljust(512, b"\0")
+
+
+TARS = {
+    "size-of-88-bits": member(b"a.png", b"\x80" + (2**88 - 1).to_bytes(11, "big")),
+    "size-of-24-digits": extended(b"x", b"33 size=100000000000000000000000\n") + member(b"a.png"),
+    "3000-pax-headers": extended(b"x", b"10 path=x\n") * 3000 + member(b"a.png"),
+    "3000-long-names": extended(b"L", b"x" * 9 + b"\0") * 3000 + member(b"a.png"),
+}
+
+
+@pytest.mark.parametrize("name", TARS)
+def test_a_shard_without_sense_is_a_sentence(name: str, tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(TARS[name] + bytes(2 * tarfile.BLOCKSIZE))
+    with pytest.raises(DatasetError) as caught:
+        webdataset.grouped(tmp_path / "x.tar")
+    assert caught.value.code == "E1280"
+
+
+def test_two_readers_cannot_take_two_values_of_one_key() -> None:
+    with pytest.raises(ValueError, match="'a' stands twice"):
+        outside.parse_json('{"b": {"a": 1, "a": 2}}')
+
+
+@pytest.mark.parametrize(
+    ("network", "folder", "change"),
+    [
+        ("unet", "unet", {"layers_per_block": 10**9}),
+        ("unet", "unet", {"layers_per_block": [10**9] * 4}),
+        ("unet", "unet", {"transformer_layers_per_block": 900}),  # bounded, and more than the file has tensors
+        ("clip_text", "text_encoder", {"num_hidden_layers": 10**9}),
+        ("clip_text", "text_encoder", {"vocab_size": 10**12}),
+        ("vae", "vae", {"norm_num_groups": float("nan")}),
+        ("vae", "vae", {"sample_size": [1] * 2000}),
+    ],
+)
+def test_a_configuration_is_bounded_before_anything_is_built(
+    network: str, folder: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(components, "_construct", lambda *given: pytest.fail("a network was built"))
+    place = MODELS / "mezzotint-mini" / folder
+    config = outside.read_json(place / "config.json") | change
+    (weights,) = place.glob("*.safetensors")
+    with pytest.raises(WeightsError, match=next(iter(change))) as caught:
+        components.load(network, config, weights, where=place / "config.json")
+    assert caught.value.code == "E1409"
+
+
+@pytest.mark.parametrize("count", [0, 10**12, 1e30, True, "x", None])
+def test_a_schedule_of_a_configuration_is_bounded(count: object) -> None:
+    if count is None or count is True:  # what diffusers would take
+        return
+    with pytest.raises(WeightsError) as caught:
+        Schedule.from_config({"num_train_timesteps": count})
+    assert caught.value.code == "E1450"
+
+
+@pytest.mark.parametrize("scale", ["x", 0, -1.0, float("nan"), float("inf"), [1], True])
+def test_a_scale_of_latents_that_is_none_is_refused(scale: object, tmp_path: Path) -> None:
+    from mezzotint.families.sd import Family
+    from mezzotint.recipe.sections.model import ModelSettings
+
+    shutil.copytree(MODELS / "mezzotint-mini", tmp_path / "m")
+    path = tmp_path / "m" / "vae" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"scaling_factor": scale}))
+    with pytest.raises(WeightsError, match="scaling_factor") as caught:
+        _ = Family.files.of(ModelSettings(path=tmp_path / "m")).scaling
+    assert caught.value.code == "E1409"
+
+
+@pytest.mark.parametrize("name", ["Optimizer", "LBFGS", "SparseAdam"])
+def test_a_class_that_makes_no_step_is_refused_before_the_first(name: str) -> None:
+    with pytest.raises(RecipeError, match="makes no step") as caught:
+        _torch_class.require_stepping(getattr(torch.optim, name), {})
+    assert caught.value.code == "E1061"
+    with pytest.raises(RecipeError, match="no_such"):
+        _torch_class.require_stepping(torch.optim.NAdam, {"no_such": 1})
+    _torch_class.require_stepping(torch.optim.NAdam, {"momentum_decay": 4e-3})
+
+
+@pytest.mark.parametrize("name", ["{step:9999999999}", "{name.__class__}", "{name!r}", "{step:{epoch}}", "{step:099x}"])
+def test_the_name_of_an_export_makes_no_endless_text(name: str) -> None:
+    with pytest.raises(RecipeError, match=r"run\.export\.name"):
+        read_text("schema: 1", overrides=[f"run.export.name='{name}'"])
+
+
+def test_a_flipped_bit_of_a_converted_file_is_noticed(tmp_path: Path, pickles_read_here: None) -> None:
+    torch.save({"a": torch.ones(64)}, tmp_path / "x.ckpt")
+    store = tmp_path / "store"
+    copy = pickled.as_safetensors(tmp_path / "x.ckpt", store)
+    whole = copy.read_bytes()
+    copy.write_bytes(whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:])
+    assert pickled.as_safetensors(tmp_path / "x.ckpt", store).read_bytes() == whole
+    dead = copy.with_name(durable.aside_of(copy).name.replace(str(os.getpid()), "4194305"))
+    dead.write_bytes(b"half")
+    copy.unlink()
+    assert pickled.as_safetensors(tmp_path / "x.ckpt", store).read_bytes() == whole
+    assert not dead.exists(), "what a killed process has left is swept"
+
+
+def sound() -> dict[str, Any]:
+    """What a state.json says at least."""
+    recipe = json.loads(json.dumps(read_text("schema: 1").recipe.model_dump(mode="json", by_alias=True)))
+    identity = {"data": "d", "parts": {}, "world_size": 1, "device": "cpu", "torch": "2", "threads": 1}
+    return {"progress": Progress(step=1).state(), "callbacks": {}, "recipe": recipe, "identity": identity}
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "null": lambda v: None,
+    "list": lambda v: [],
+    "empty": lambda v: {},
+    "recipe-null": lambda v: v | {"recipe": None},
+    "recipe-empty": lambda v: v | {"recipe": {}},
+    "run-null": lambda v: v | {"recipe": v["recipe"] | {"run": None}},
+    "model-list": lambda v: v | {"recipe": v["recipe"] | {"model": []}},
+    "seed-text": lambda v: v | {"recipe": v["recipe"] | {"run": v["recipe"]["run"] | {"seed": "x"}}},
+    "identity-null": lambda v: v | {"identity": None},
+    "identity-parts": lambda v: v | {"identity": v["identity"] | {"parts": 3}},
+    "progress-step": lambda v: v | {"progress": v["progress"] | {"step": "1"}},
+    "progress-bool": lambda v: v | {"progress": v["progress"] | {"samples": True}},
+    "bad-steps": lambda v: v | {"progress": v["progress"] | {"bad_steps": ["x"]}},
+    "rates": lambda v: v | {"progress": v["progress"] | {"rate_peak": {"denoiser": None}}},
+    "callbacks": lambda v: v | {"callbacks": {"A": 1}},
+    "no-callbacks": lambda v: {key: value for key, value in v.items() if key != "callbacks"},
+    "owed": lambda v: v | {"owed": "export"},
+    "micro-batch": lambda v: v | {"micro_batch": "2"},
+    "deep": lambda v: v | {"recipe": json.loads("[" * 150 + "]" * 150)},
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_path: Path) -> None:
+    from mezzotint.run_folder import RunFolder
+
+    folder = RunFolder(tmp_path / "run").open()
+    for step, values in ((1, sound()), (2, WRONG[kind](sound()))):
+        state.write(folder.checkpoints, step=step, tensors={"w/a": torch.ones(1)}, values=values, recipe_digest="")
+    start = resume.choose("auto", folder, "mezzotint train x")
+    assert start.checkpoint == folder.checkpoints / "step-00000001"
+    assert "passed over step-00000002: state.json is" in start.said[0]
+    with pytest.raises(state.DamagedCheckpoint, match=r"state\.json"):
+        resume.choose("step-00000002", folder, "mezzotint train x")
+
+
+def test_what_earlier_versions_wrote_is_not_called_wrong() -> None:
+    values = sound()
+    for name in ("live", "first_step", "rate_peak", "epoch_ends"):
+        del values["progress"][name]
+    values["observers"] = values.pop("callbacks")
+    assert damage_of(values) is None
+
+
+def test_a_value_that_only_its_use_shows_wrong_is_damage_too(tmp_path: Path) -> None:
+    with pytest.raises(state.DamagedCheckpoint, match="KeyError: 'x'"), resume.reading(tmp_path):
+        raise KeyError("x")
+    with pytest.raises(MezzotintError, match="mine"), resume.reading(tmp_path):
+        raise RecipeError("mine")

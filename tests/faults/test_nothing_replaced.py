@@ -1,0 +1,121 @@
+"""What lies where a user says stays, whatever the verb, unless `--replace` is said; and then only it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from mezzotint import durable
+from mezzotint.assets import MODELS
+from mezzotint.cli import main
+from mezzotint.errors import RecipeError, visible
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.convert import convert
+from mezzotint.tasks.reading.verbs import VERBS
+from mezzotint.tasks.train.exports import free_place
+
+MINI = MODELS / "mezzotint-mini"
+
+
+def test_every_verb_that_writes_where_it_is_told_takes_the_switch() -> None:
+    has = {verb.name for verb in VERBS if verb.switch("--replace") is not None}
+    writes = {verb.name for verb in VERBS if verb.switch("--out") or verb.switch("--report") or verb.switch("--layout")}
+    assert writes | {"cp", "train"} == has
+
+
+@pytest.mark.parametrize("verb", ["convert", "merge"])
+@pytest.mark.parametrize("form", ["x.safetensors", "x"], ids=["file", "folder"])
+def test_a_destination_is_replaced_only_when_that_is_said(
+    verb: str, form: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, sources = tmp_path / form, [str(MINI)] * (2 if verb == "merge" else 1)
+
+    def ran(*switches: str) -> int:
+        return main([verb, *sources, str(target), *switches])
+
+    (tmp_path / "precious").write_text("mine")
+    target.symlink_to(tmp_path / "precious")
+    assert ran() == 2
+    assert "add --replace" in capsys.readouterr().err
+    assert ran("--replace") == 0
+    assert not target.is_symlink()
+    assert (tmp_path / "precious").read_text() == "mine", "what the link led to"
+    whole = _content(target)
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "take_place", _failing)
+        assert ran("--replace") != 0
+    assert _content(target) == whole, "the old one is there until the new one is whole"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["precious", form])
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "mine").write_text("mine")
+    assert main([verb, *sources, str(notes), "--replace"]) == 2
+    assert "is a folder and no model's" in capsys.readouterr().err
+    assert (notes / "mine").read_text() == "mine"
+
+
+def _content(path: Path) -> dict[str, bytes]:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return {file.name: file.read_bytes() for file in files}
+
+
+def _failing(*given: object, **settings: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_a_report_stays_unless_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text("mine")
+    line = ["merge", str(MINI), str(MINI), str(tmp_path / "x"), f"--report={tmp_path / 'notes.json'}"]
+    assert main(line) == 2
+    assert (tmp_path / "notes.json").read_text() == "mine"
+    assert main([*line, "--replace"]) == 0
+    assert (tmp_path / "notes.json").read_text() != "mine"
+
+
+def test_a_copied_recipe_stays_unless_that_is_said(tmp_path: Path) -> None:
+    target = tmp_path / "mine.yaml"
+    target.write_text("mine")
+    assert main(["cp", "tiny_cpu", str(target)]) == 2
+    assert target.read_text() == "mine"
+    assert main(["cp", "tiny_cpu", str(target), "--replace"]) == 0
+    assert target.read_text() != "mine"
+    with pytest.raises(RecipeError, match="is there already"):
+        durable.write_new(tmp_path, "x", replaces=True)
+
+
+def test_an_export_among_others_files_takes_the_place_of_its_own_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    folder = RunFolder(tmp_path / "run").open()
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    (shelf / "a.safetensors").write_text("mine")
+
+    def place(name: str, *, replaces: bool = False) -> str:
+        found = free_place(folder, shelf / name, replaces=replaces, say=said.append)
+        found.write_text("ours")
+        return found.name
+
+    assert [place("b.safetensors"), place("b.safetensors")] == ["b.safetensors"] * 2
+    assert not said
+    assert [place("a.safetensors"), place("a.safetensors")] == ["a-2.safetensors"] * 2
+    assert (shelf / "a.safetensors").read_text() == "mine"
+    assert "not of this run" in said[0]
+    assert place("a.safetensors", replaces=True) == "a.safetensors"
+
+
+def test_a_folder_becomes_a_file_in_the_place_of_one(tmp_path: Path) -> None:
+    target = tmp_path / "x.safetensors"
+    target.write_text("an earlier export")
+    convert.single_file_of(MINI, target)
+    assert target.stat().st_size > 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
+
+
+@pytest.mark.parametrize("words", [("convert", "a\x1b[31m\nb", "c.safetensors"), ("train", "a\x1b[31mb.yaml")])
+def test_names_do_not_steer_a_terminal(words: Sequence[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(list(words)) == 2
+    captured = capsys.readouterr()
+    assert "\x1b" not in captured.out + captured.err
+    assert visible("ä\t\x1b[31m\nb\u202e") == "ä\t\\x1b[31m\\nb\\u202e"

@@ -1,0 +1,39 @@
+"""Runs whose loss is spoilt at given steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.run_folder import RunFolder
+from mezzotint.training.trainer import Trainer
+
+SETTINGS = {
+    "run__on_divergence": "roll-back", "run__max_bad_steps": 1, "run__steps": 9, "run__save__every": 2,
+    "run__save__asynchronous": False, "data__captions__dropout": 0.0, "run__export__parts": "trained",
+}  # fmt: skip
+
+
+def poisoning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes the loss of given steps (counted from 0) no number, where a rule says so."""
+    loss = Trainer._loss
+
+    def spoil(*steps: int, when: Callable[[Trainer], bool] = lambda trainer: True) -> None:
+        def spoilt(trainer: Trainer, batch: Any, step: int) -> Any:
+            made, level = loss(trainer, batch, step)
+            if step in steps and when(trainer):
+                made.per_sample.mul_(math.nan)
+                made.total.mul_(math.nan)
+            return made, level
+
+        monkeypatch.setattr(Trainer, "_loss", spoilt)
+
+    return spoil
+
+
+def events(folder: Path, name: str = "rolled-back") -> list[dict[str, Any]]:
+    return [event for event in RunFolder(folder).events() if event["event"] == name]

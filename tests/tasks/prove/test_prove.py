@@ -1,0 +1,57 @@
+"""Eight steps against eight with a kill between, of the user's own recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.errors import CheckpointError
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.prove import prove
+from mezzotint.training import state
+from mezzotint.training.update import Update
+
+
+def test_a_recipe_is_proved_and_leaves_nothing(world: Any, capfd: pytest.CaptureFixture[str]) -> None:
+    assert world.train("proved", verb="prove", run__epochs=2, run__steps=None) == 0
+    said = capfd.readouterr().out
+    assert "are the same to the bit: 8 losses and norms" in said
+    assert "step 1/8" not in said
+    assert not (world.root / "proved").exists()
+    assert not list(world.root.glob(".*partial"))
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_and_one_that_differs_prove_nothing(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:  # an update that forgets its moments when a run goes on
+        load = Update.load
+        patch.setattr(Update, "load", lambda self, tensors: load(self, _without_moments(tensors)))
+        assert world.train("wrong", verb="prove") == 2
+        assert "error[E1517]" in capfd.readouterr().err
+    assert world.train("none", verb="prove", data__max_samples=4, data__batch_size=64, data__remainder="drop") == 2
+    said = capfd.readouterr().err
+    assert "error[E1207]" in said
+    assert "error[E1518]" in said
+
+
+def _without_moments(tensors: Any) -> Any:
+    return {name: torch.zeros_like(t) if name.startswith("opt.mean") else t for name, t in tensors.items()}
+
+
+def test_one_bit_of_one_tensor_is_seen(tmp_path: Path) -> None:
+    runs = [RunFolder(tmp_path / name).open() for name in "ab"]
+    for number, run in enumerate(runs):
+        run.metrics.write_text('{"step": 1, "loss": 0.5, "norm": 1.0, "samples_digest": "x"}\n')
+        content = torch.tensor([1.0, -0.0 if number else 0.0])
+        state.write(run.checkpoints, step=8, tensors={"w/a": content}, values={}, recipe_digest="")
+    with pytest.raises(CheckpointError, match="the tensor w/a") as caught:
+        prove.compared(*runs)
+    assert caught.value.code == "E1517"
+    runs[1].metrics.write_text('{"step": 1, "loss": 0.25, "norm": 1.0, "samples_digest": "x"}\n')
+    with pytest.raises(CheckpointError, match="step 1"):
+        prove.compared(*runs)
