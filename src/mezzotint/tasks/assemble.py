@@ -26,7 +26,7 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline, plan_columns
-from mezzotint.diffusion.objective import Objective
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.base import with_values
@@ -357,7 +357,7 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         if name not in recipe.model.train or adapter is not None:
             cast(module, precision.of_frozen(name), but=trained.values())
     prediction = recipe.model.prediction or family.prediction
-    objective = Objective(recipe.objective, family.schedule, prediction)
+    objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
     optim = weight_decay.resolved(optim, family.parts(), list(trained))
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
@@ -413,7 +413,9 @@ def what_is_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
-    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
+    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise, WeightsError
+    E1220 and E1221 for a distilled model that nobody has asked to train."""
+    files.require_trainable()
     new_words_of_recipe.add_to(recipe, files, family)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)

@@ -21,7 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cache.text_rows import layout_of
-from mezzotint.diffusion.objective import Objective
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
@@ -225,7 +225,7 @@ class Outline:
         self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=sums)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well
-        objective = Objective(recipe.objective, self.family.schedule, self.prediction)
+        objective = objective_of(recipe.objective, self.family.schedule, self.prediction)
         with self._fake:
             for module in self.family.parts().values():
                 _give_fakes(module, device)

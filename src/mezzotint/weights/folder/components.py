@@ -5,9 +5,10 @@ diffusers' and transformers' classes are used, their loaders are not: those fetc
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -19,13 +20,14 @@ from torch import Tensor, nn
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.files.tensor_files import Stored
-from mezzotint.weights.folder import plain_vae, state
+from mezzotint.weights.folder import plain_vae, state, t5
 from mezzotint.weights.folder.model_folder import write_json
 from mezzotint.weights.kinds import of_tensors
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Network = str
-"""What a component is: one of the libraries' networks, which this module builds, or a family's own."""
+"""What a component is: one of the libraries' networks, which this module builds, or a family's own. A dotted name is
+that of a library's class."""
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Built = TypeVar("Built")
@@ -35,8 +37,9 @@ DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.flo
 
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
 _PREFIX = "text_model."
+_NO_ENCODER = ("lm_head.weight",)
 _TEXT = ("clip_text", "clip_text_projected")
-_BY_TRANSFORMERS = (*_TEXT, "t5_text")
+_T5 = "t5_text"
 _SEEMS = dict.fromkeys(_TEXT, "a text encoder alone") | {"vae": "an autoencoder (VAE) alone"}
 """What files of the networks look like, see `kinds.of_tensors`."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
@@ -58,11 +61,16 @@ def load(
     E1403 and E1405 for weights that cannot be read, are spoilt, or do not fit.
     """
     stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
-    module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
+    module = _described(lambda: _hollow(network, config), where)
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
     state.load_into(
-        module, stored, form, rename=_file_names(network), ignorable=("position_ids", *left_out), kind=guess
+        module,
+        stored,
+        form,
+        rename=_file_names(network),
+        ignorable=("position_ids", *left_out, *(_NO_ENCODER if _is_of_transformers(network) else ())),
+        kind=guess,
     )
     if network in _TEXT:  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
@@ -81,7 +89,7 @@ def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[
 
 @lru_cache(maxsize=16)
 def _shapes(network: Network, config: str) -> Mapping[str, tuple[int, ...]]:
-    module = state.on_meta(lambda: _construct(network, json.loads(config)))
+    module = _hollow(network, json.loads(config))
     return {_file_name_of(network, name): tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
@@ -133,7 +141,17 @@ def write(
 
 def file_name(network: Network) -> str:
     """The plain name of a network's weights file."""
-    return "model.safetensors" if network in _BY_TRANSFORMERS else "diffusion_pytorch_model.safetensors"
+    return "model.safetensors" if _is_of_transformers(network) else "diffusion_pytorch_model.safetensors"
+
+
+def _is_of_transformers(network: Network) -> bool:
+    return network in (*_TEXT, _T5) or network.startswith("transformers.")
+
+
+def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
+    """A network without memory for its parameters. What a library's class works out besides is there."""
+    build = partial(_construct, network, config)
+    return state.with_hollow_parameters(build) if "." in network else state.on_meta(build)
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -150,7 +168,14 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
             kind = modeling_clip.CLIPTextModel if is_plain else modeling_clip.CLIPTextModelWithProjection
             known = {k: v for k, v in plain.items() if k not in _IGNORED_TEXT}
             return cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**known)))
-    raise AssertionError(f"{network} is built by its family")
+        case "t5_text":
+            return t5.construct(config, Path("config.json"))
+    assert "." in network, f"{network} is built by its family"
+    module, _, name = network.rpartition(".")
+    library = getattr(importlib.import_module(module), name)
+    if network.startswith("diffusers."):
+        return cast(nn.Module, library.from_config(plain))
+    return cast(nn.Module, library(library.config_class(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})))
 
 
 def _described(build: Callable[[], Built], where: Path) -> Built:
@@ -164,6 +189,8 @@ def _file_names(network: Network) -> state.Rename:
     """The network's own name of a file's tensor."""
     if network == "clip_text":
         return str if _has_prefix() else lambda name: name.removeprefix(_PREFIX)
+    if network.startswith("transformers."):  # an encoder is the model that its words are predicted with, but the last layer
+        return lambda name: name.removeprefix("model.")
     return _modern_attention if network == "vae" else str
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
@@ -27,6 +28,23 @@ AT_ONCE = 256 << 20
 def on_meta(build: Callable[[], Module]) -> Module:
     """A network without memory for its values, built by `build`; `load_into` or a copy gives it some."""
     with torch.device("meta"):
+        return build()
+
+
+class _HollowParameters(TorchFunctionMode):
+    """Sends to the meta device what is made without values, which is how libraries make parameters."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if function is torch.empty and named.get("device") is None:
+            named["device"] = "meta"
+        return function(*args, **named)
+
+
+def with_hollow_parameters(build: Callable[[], Module]) -> Module:
+    """A network whose large parameters have no memory; tables that it works out for itself, and that no file holds, are
+    there, other than with `on_meta`."""
+    with _HollowParameters():
         return build()
 
 

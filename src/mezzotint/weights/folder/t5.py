@@ -1,4 +1,4 @@
-"""T5 v1.1's encoder, the text encoder of LatteT2V: its files, its network, its tokenizer.
+"""T5 v1.1's encoder, the text encoder of LatteT2V, SD3, Flux and LTX: its files, its network, its tokenizer.
 
 Files of the whole T5 are read as well as those of the encoder alone, in safetensors and, by way of the process that can
 do no harm, in torch's pickles. The vocabulary may be SentencePiece's own file (`spiece.model`), which is read here, or
@@ -114,7 +114,7 @@ def construct(config: Mapping[str, Any], where: Path) -> nn.Module:
     if values.get("model_type", "t5") != "t5" or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(
             f"{where}: is of {values.get('model_type', 'an unknown model')}, its feed_forward_proj "
-            f"{values.get('feed_forward_proj')!r}; LatteT2V reads captions with the encoder of T5 v1.1 (gated-gelu)",
+            f"{values.get('feed_forward_proj')!r}; this model reads captions with the encoder of T5 v1.1 (gated-gelu)",
             code="E1406",
         )
     try:
