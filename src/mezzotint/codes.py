@@ -183,8 +183,8 @@ CODES: dict[str, str] = {
     "scale it is drawn or trained with.",
     "E1221": "The model was distilled to few steps, and training it as others are makes those few steps fall apart. "
     "Take the base model, or say in the recipe that the distilled one is meant; the message names the setting.",
-    "E1222": "A model's folder is not one that the family reads: of another family, a variant that is not trained here, "
-    "or without a part that it needs. The message names what was met, and what to write instead.",
+    "E1222": "A model's folder is not one that the family reads: of another family, a variant that is not trained "
+    "here, or without a part that it needs. The message names what was met, and what to write instead.",
     "E1230": "A clip cannot be used: it is not a regular file, of no known format, a playlist, sound alone, damaged "
     "or cut off, has more pixels in a frame than data.max_pixels, frames of different sizes, or it ends before a "
     "frame that is wanted. The message says which. Clips are decoded once when the data set is indexed, and told by "

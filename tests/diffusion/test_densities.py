@@ -61,7 +61,11 @@ def test_numbers_become_what_the_library_draws_of_them(records: dict[str, Tensor
         name = key.split(".", 1)[1].rpartition(".")[0]
         numbers, theirs = records[key].double().numpy(), records[f"drawn.{name}.u"].double().numpy()
         normal = FlowSettings(density="logit-normal")  # mean and deviation are in the recorded numbers
-        ours = densities.of_normals(normal, -numbers) if key.endswith("normal") else densities.of_evens(settings_of(name), numbers)
+        ours = (
+            densities.of_normals(normal, -numbers)
+            if key.endswith("normal")
+            else densities.of_evens(settings_of(name), numbers)
+        )
         np.testing.assert_allclose(1 - ours, theirs, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
@@ -86,7 +90,8 @@ def test_draws_follow_their_density(settings: dict[str, Any], mean: float) -> No
     chosen = FlowSettings(**settings)
     addresses = draws.keys(3, "timestep", np.arange(20_000))
     drawn = densities.draw(chosen, addresses)
-    assert drawn.min() >= 0 and drawn.max() <= 1
+    assert drawn.min() >= 0
+    assert drawn.max() <= 1
     assert drawn.mean() == pytest.approx(mean, abs=0.01)
     if chosen.density != "mode":
         shares = np.linspace(0.05, 0.95, 19)

@@ -49,14 +49,16 @@ def test_noise_is_straight_and_the_velocity_leads_back() -> None:
     at = noised.level.view(-1, 1, 1, 1)
     torch.testing.assert_close(noised.x_t, (1 - at) * x_0 + at * noised.noise)
     torch.testing.assert_close(noised.x_t - at * chosen.target(noised), x_0, rtol=1e-5, atol=1e-5)
-    assert torch.equal(noised.model_t, noised.level * 1000) and torch.equal(chosen.timestep(noised), noised.model_t)
+    assert torch.equal(noised.model_t, noised.level * 1000)
+    assert torch.equal(chosen.timestep(noised), noised.model_t)
 
 
 def test_levels_are_drawn_by_address() -> None:
     chosen, x_0 = objective(), torch.randn(6, 4, 8, 8)
     whole = chosen.noise(x_0, drawn_at(6))
     part = chosen.noise(x_0[2:4], StepDraws.at(1, 5, np.arange(2, 4), "cpu"))
-    assert torch.equal(part.x_t, whole.x_t[2:4]) and torch.equal(part.level, whole.level[2:4])
+    assert torch.equal(part.x_t, whole.x_t[2:4])
+    assert torch.equal(part.level, whole.level[2:4])
 
 
 def test_held_out_levels_are_fixed_whatever_is_trained() -> None:
@@ -86,16 +88,20 @@ def test_the_table_has_a_thousand_levels_and_a_continuous_grid_more() -> None:
     on_table = levels(objective(flow={"shift": 1.0}))
     torch.testing.assert_close(on_table * 1000, (on_table * 1000).round(), rtol=0, atol=1e-3)
     continuous = levels(objective(flow={"shift": 1.0, "grid": "continuous"}))
-    assert (on_table - continuous).min() >= -1e-6 and (on_table - continuous).max() <= 1e-3 + 1e-6
+    assert (on_table - continuous).min() >= -1e-6
+    assert (on_table - continuous).max() <= 1e-3 + 1e-6
     assert len(set(continuous.tolist())) > 3900
 
 
 @pytest.mark.parametrize("grid", ["table", "continuous"])
 def test_limits_hold_after_shifting(grid: str) -> None:
     ours = levels(objective(flow={"sigmas": (0.875, 1.0), "grid": grid}))
-    assert ours.min() >= 0.875 - 1e-6 and ours.max() <= 1.0 and ours.max() - ours.min() > 0.1
+    assert ours.min() >= 0.875 - 1e-6
+    assert ours.max() <= 1.0
+    assert ours.max() - ours.min() > 0.1
     low = levels(objective(flow={"sigmas": (0.0, 0.875), "grid": grid}))
-    assert low.max() <= 0.875 + 1e-6 and low.min() < 0.2
+    assert low.max() <= 0.875 + 1e-6
+    assert low.min() < 0.2
 
 
 def test_weights_are_the_recorded_ones() -> None:

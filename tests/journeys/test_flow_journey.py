@@ -4,7 +4,6 @@ with, drawn from, by adapter and whole."""
 from __future__ import annotations
 
 import importlib
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,10 @@ from mezzotint.recipe.families.base import specs
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": {"model__flux__t5_tokens": 16}}
-DISTILLED = {"z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48}}
+DISTILLED = {
+    "z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48},
+    "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
+}  # fmt: skip
 STRAIGHT = [spec.name for spec in specs() if spec.is_straight]
 CACHED = {
     "data__cache__latents": True, "data__cache__text": True, "data__buckets__step": 16, "data__batch_size": 2,
@@ -57,7 +59,9 @@ def test_cached_killed_resumed_drawn_and_opened(shared_world: Any, name: str, mo
     assert world.train(f"{name}-whole", **settings, run__preview__every=4) == 0
     assert {"denoiser"} in calls
     drawn = {frozenset(parts) for parts in calls if parts != {"denoiser"}}
-    assert all("denoiser" not in parts for parts in drawn), "a run with cached text loads its encoders for prompts alone"
+    assert all("denoiser" not in parts for parts in drawn), (
+        "a run with cached text loads its encoders for prompts alone"
+    )
     killed = settings | {"run__save__asynchronous": False}
     assert world.wait(world.fork(f"{name}-cut", fault="step.backward@4:kill", **killed)) == 137
     assert world.train(f"{name}-cut", **settings) == 0
@@ -78,7 +82,9 @@ def test_cached_killed_resumed_drawn_and_opened(shared_world: Any, name: str, mo
     assert Image.open(picture).size == (48, 48)
 
 
-@pytest.mark.parametrize("name", STRAIGHT)
+@pytest.mark.parametrize(
+    "name", [name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in STRAIGHT]
+)
 def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, name: str) -> None:
     pytest.importorskip("peft")
     world = shared_world

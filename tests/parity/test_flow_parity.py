@@ -30,7 +30,9 @@ DATA = Path(__file__).parent / "data" / "flow"
 OWN: dict[str, dict[str, Any]] = {
     "sd3": {"sd3": {"t5_tokens": 77}},
     "flux": {},
-    "z_image": {"z_image": {"distilled": True}},
+    "z_image": {},
+    "qwen_image": {},
+    "flux2_klein": {},
 }
 """Families by their records, with what a recipe has to say of the folder."""
 
@@ -79,10 +81,14 @@ class Records:
 @pytest.fixture(scope="module", params=OWN)
 def records(request: pytest.FixtureRequest) -> Records:
     place, name = DATA / request.param, request.param
+    name = name.removesuffix("_klein")
     family = importlib.import_module(f"mezzotint.families.{name}").Family
-    settings = ModelSettings(family=name.replace("_", "-"), path=place / "model", **OWN[name])
+    settings = ModelSettings(family=name.replace("_", "-"), path=place / "model", **OWN[request.param])
     numbers = json.loads((place / "records.json").read_text())
-    return Records(family.of(settings), numbers, load_file(place / "records.safetensors"))
+    tensors = load_file(place / "records.safetensors")
+    if name == "qwen_image":  # recorded as clips of one frame
+        tensors = {key: tensor[:, :, 0] if tensor.ndim == 5 else tensor for key, tensor in tensors.items()}
+    return Records(family.of(settings), numbers, tensors)
 
 
 def near(ours: Tensor, theirs: Tensor, relative: float) -> bool:
@@ -154,11 +160,12 @@ def test_an_update_is_the_recorded_one(records: Records) -> None:
     for name, about in records.numbers["parameters"].items():
         gradient = parameters[name].grad
         norm = 0.0 if gradient is None else float(gradient.norm())
-        assert norm == pytest.approx(about["grad_norm"], rel=1e-4, abs=1e-6), name
+        assert norm == pytest.approx(about["grad_norm"] or 0.0, rel=1e-4, abs=1e-6), name
     for name, tensor in records.tensors.items():
         if name.startswith("grad."):
             gradient = parameters[name.removeprefix("grad.")].grad
-            assert gradient is not None and near(gradient, tensor, 1e-4), name
+            assert gradient is not None, name
+            assert near(gradient, tensor, 1e-4), name
     norm = torch.nn.utils.clip_grad_norm_(denoiser.parameters(), numbers["optimizer"]["clip"])
     assert float(norm) == pytest.approx(numbers["grad_norm"], rel=1e-5)
     chosen = {key: numbers["optimizer"][key] for key in ("lr", "betas", "weight_decay", "eps")}
@@ -166,7 +173,8 @@ def test_an_update_is_the_recorded_one(records: Records) -> None:
     for name, tensor in records.tensors.items():
         if name.startswith("after."):
             apart = (parameters[name.removeprefix("after.")].detach() - tensor).abs()
-            assert float(apart.max()) <= 2 * chosen["lr"] and float(apart.mean()) < 1e-5, name
+            assert float(apart.max()) <= 2 * chosen["lr"], name
+            assert float(apart.mean()) < 1e-5, name
     with torch.no_grad():
         again = records.objective().loss(records.velocity(), records.noised, torch.ones(2)).total / 2
     assert float(again) == pytest.approx(numbers["loss_after_step"], rel=1e-4)

@@ -48,7 +48,9 @@ def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor
         if match:
             config = {"use_dynamic_shifting": True, "time_shift_type": match[2], **LINES[match[1]]}
             schedule = FlowSchedule.of(config, Tokens(cell=1))
-            torch.testing.assert_close(levels(schedule, (4, int(match[3]), 1), int(match[4])), recorded, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(
+                levels(schedule, (4, int(match[3]), 1), int(match[4])), recorded, rtol=1e-5, atol=1e-6
+            )
             seen += 1
     assert seen == 90
 
@@ -56,14 +58,18 @@ def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor
 def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:
     for shift in (3.0, 5.0):
         for steps in (4, 20, 50):
-            solver = FlowSolver("unipc", FlowSchedule.of({"flow_shift": shift}, Tokens()), (4, 8, 8), steps=steps, device="cpu")
+            solver = FlowSolver(
+                "unipc", FlowSchedule.of({"flow_shift": shift}, Tokens()), (4, 8, 8), steps=steps, device="cpu"
+            )
             name = f"unipc.shift_{shift}.steps_{steps}"
             torch.testing.assert_close(solver._scheduler.sigmas, tables[f"{name}.sigmas"], rtol=1e-6, atol=1e-7)
             assert torch.equal(solver.timesteps, tables[f"{name}.timesteps"])
 
 
 def test_eulers_step_is_the_recorded_one(tables: dict[str, Tensor]) -> None:
-    solver = FlowSolver("euler", FlowSchedule.of({"shift": 3.0}, Tokens(evenly=False)), (4, 3, 5), steps=4, device="cpu")
+    solver = FlowSolver(
+        "euler", FlowSchedule.of({"shift": 3.0}, Tokens(evenly=False)), (4, 3, 5), steps=4, device="cpu"
+    )
     ours = solver.step(0, tables["euler.x"], lambda x, t: tables["euler.v"], lambda number: torch.zeros(()))
     torch.testing.assert_close(ours, tables["euler.first"], rtol=1e-6, atol=1e-6)
 
@@ -72,7 +78,10 @@ def test_eulers_step_is_the_recorded_one(tables: dict[str, Tensor]) -> None:
 def test_every_solver_finds_the_end_of_a_straight_line(name: Any) -> None:
     """Where the velocity is the same everywhere, a descent of any length ends at x − v."""
     x, v = torch.randn(2, 4, 4, 4), torch.randn(2, 4, 4, 4)
-    for schedule in (FlowSchedule.of({"shift": 3.0}, Tokens()), FlowSchedule.of({"use_dynamic_shifting": True}, Tokens())):
+    for schedule in (
+        FlowSchedule.of({"shift": 3.0}, Tokens()),
+        FlowSchedule.of({"use_dynamic_shifting": True}, Tokens()),
+    ):
         solver, at = FlowSolver(name, schedule, (4, 4, 4), steps=5, device="cpu"), x
         for number in range(len(solver)):
             at = solver.step(number, at, lambda x, t: v, lambda number: torch.zeros(()))
@@ -90,4 +99,5 @@ def test_every_solver_finds_the_end_of_a_straight_line(name: Any) -> None:
 def test_what_a_path_does_not_know_is_refused(solver: Any, settings: dict[str, Any], word: str) -> None:
     with pytest.raises(RecipeError) as caught:
         require_solver(solver, FlowSchedule.of({}, Tokens()), "flow", SampleSettings(**settings))
-    assert caught.value.code == "E1219" and word in caught.value.message
+    assert caught.value.code == "E1219"
+    assert word in caught.value.message

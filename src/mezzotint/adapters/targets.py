@@ -22,7 +22,7 @@ _MLP = re.compile(
 )
 _OUTER = re.compile(
     r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*|time_text_embed\..*"
-    r"|time_guidance_embed\..*|condition_embedder\..*|(all_)?(x|t|cap|context|final)_(embedder|layer)\..*"
+    r"|(double|single)_stream_modulation\w*\..*|time_guidance_embed\..*|condition_embedder\..*|(all_)?(x|t|cap|context|final)_(embedder|layer)\..*"
     r"|(x|context)_embedder|(img|txt|proj)_(in|out)|norm_out\..*|pos_embed\..*|patch_embedding)"
 )
 """Layers at a network's ends, which no preset takes."""

@@ -79,7 +79,9 @@ class FlowSchedule(Schedule):
 
     def mu(self, tokens: int) -> float:
         """μ along a line through two numbers of tokens; not bounded at its ends, as the pipelines have it."""
-        few, many = (self.config.get(key, usual) for key, usual in (("base_image_seq_len", 256), ("max_image_seq_len", 4096)))
+        few, many = (
+            self.config.get(key, usual) for key, usual in (("base_image_seq_len", 256), ("max_image_seq_len", 4096))
+        )
         low, high = (self.config.get(key, usual) for key, usual in (("base_shift", 0.5), ("max_shift", 1.15)))
         slope = (high - low) / (many - few)
         return float(tokens * slope + (low - slope * few))

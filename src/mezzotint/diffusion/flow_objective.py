@@ -72,7 +72,9 @@ class FlowObjective(Objective):
     def _level_weight(self, level: Tensor) -> Tensor:
         if self.settings.weighting in OF_THE_LOSS:
             return weighting.of_path(self.settings.weighting, level)
-        return self._factor(((1.0 - level) / level.clamp_min(torch.finfo(level.dtype).tiny)).square().clamp_max(2.0**60))
+        return self._factor(
+            ((1.0 - level) / level.clamp_min(torch.finfo(level.dtype).tiny)).square().clamp_max(2.0**60)
+        )
 
     def _factor(self, snr: Tensor) -> Tensor:
         if self.settings.weighting in OF_THE_LOSS:

@@ -28,9 +28,9 @@ Told = Literal["auto", "timestep", "log-sigma"]
 
 @dataclass(frozen=True, slots=True)
 class Parameterization:
-    """prediction: of `PREDICTIONS` or `IN_SIGMA`, or "flow", a velocity along a straight path; another one raises ValueError. sigma_data: σ_d of "edm". told: "auto"
-    is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises RecipeError E1077 where ¼ ln σ is asked for and the kind
-    is never told it."""
+    """prediction: of `PREDICTIONS` or `IN_SIGMA`, or "flow", the velocity of a straight path; another one raises
+    ValueError. sigma_data: σ_d of "edm". told: "auto" is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
+    RecipeError E1077 where ¼ ln σ is asked for and the kind is never told it."""
 
     prediction: str
     sigma_data: float = 0.5

@@ -154,6 +154,7 @@ class ModelFamily(ABC):
 
     def refuse_guidance(self, scale: float) -> None:
         """Raises RecipeError E1220 for a scale of guidance that the model cannot be drawn at."""
+        return
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:

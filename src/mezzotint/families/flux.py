@@ -1,7 +1,7 @@
 """FLUX.1 dev and schnell of Black Forest Labs, from folders in diffusers' layout, to folders.
 
-T5's states are the text, and CLIP ViT-L/14 gives its pooled text alone. Padding is attended to, and no mask is told. dev
-is told a scale of guidance, which was distilled into it; schnell, distilled to four steps, is told none.
+T5's states are the text, and CLIP ViT-L/14 gives its pooled text alone. Padding is attended to, and no mask is told.
+dev is told a scale of guidance, which was distilled into it; schnell, distilled to four steps, is told none.
 """
 
 from __future__ import annotations
@@ -50,12 +50,13 @@ class Files(FlowFiles):
             return
         if own.guidance is not None:
             raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance", code="E1220"
+                f"{self.root}: is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance",
+                code="E1220",
             )
         if not own.distilled:
             raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell by its configuration (guidance_embeds is false), which was distilled to "
-                "four steps, and they fall apart in training; take FLUX.1 dev, whose adapters schnell takes, too, or "
+                f"{self.root}: is FLUX.1 schnell by its configuration (guidance_embeds is false), which was distilled "
+                "to four steps, and they fall apart in training; take FLUX.1 dev, whose adapters schnell takes too, or "
                 "write model.flux.distilled=true",
                 code="E1221",
             )

@@ -1,8 +1,8 @@
 """Stable Diffusion 3 and 3.5 (Esser et al. 2024, arXiv:2403.03206), from folders in diffusers' layout, to folders.
 
 Captions go through three encoders: the states before the last layer of CLIP ViT-L/14 and OpenCLIP ViT-bigG/14 lie side
-by side, filled up with zeros to the width of T5's, which lie below them; both CLIPs' projected texts are the pooled one.
-No mask is told. A folder may lack T5: zeros take the place of its states, as diffusers' pipeline has it.
+by side, filled up with zeros to the width of T5's, which lie below them; both CLIPs' projected texts are the pooled
+one. No mask is told. A folder may lack T5: zeros take the place of its states, as diffusers' pipeline has it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,11 @@ class Files(FlowFiles):
         """See FlowFiles."""
         denoiser, clips = configs["denoiser"], [configs[part] for part in _CLIPS]
         pooled = sum(int(clip.get("projection_dim", 512)) for clip in clips)
-        yield "the denoiser takes latents of channels", denoiser.get("in_channels", 16), configs["vae"]["latent_channels"]
+        yield (
+            "the denoiser takes latents of channels",
+            denoiser.get("in_channels", 16),
+            configs["vae"]["latent_channels"],
+        )
         yield "the denoiser takes pooled text of width", denoiser.get("pooled_projection_dim"), pooled
         if _T5 in configs:
             yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), configs[_T5].get("d_model")
@@ -81,22 +85,18 @@ class Family(FlowFamily):
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
-        shape = files.text_shape()
-        assert shape is not None
-        self._text_length, self._text_width = shape
+        self._text_length, self._text_width = self._text_shape
         self._most = int(self._configs["denoiser"].get("pos_embed_max_size", 96)) * self.tokens.cell
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 77 + L, 4096) and pooled (B, 2048), without a mask."""
         if not captions:
-            pooled = sum(int(self._configs[part].get("projection_dim", 512)) for part in _CLIPS)
+            width = sum(int(self._configs[part].get("projection_dim", 512)) for part in _CLIPS)
             first = _CLIPS[0]
             return TextEmbedding(
-                self._empty(first, self._text_length, self._text_width), pooled=self._empty(first, pooled)
+                self._empty(first, self._text_length, self._text_width), pooled=self._empty(first, width)
             )
-        outputs = [
-            self._part(part)(self._tokens(part, captions)[0], output_hidden_states=True) for part in _CLIPS
-        ]
+        outputs = [self._part(part)(self._tokens(part, captions)[0], output_hidden_states=True) for part in _CLIPS]
         states = torch.cat([output.hidden_states[-2] for output in outputs], dim=-1)
         states = pad(states, (0, self._text_width - states.shape[-1]))
         if _T5 in self.text_parts:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
-from mezzotint.families.shared.flow import FlowFamily, as_it_is
+from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
@@ -35,15 +35,19 @@ class Files(FlowFiles):
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
         """See FlowFiles."""
         denoiser = configs["denoiser"]
-        yield "the denoiser takes latents of channels", denoiser.get("in_channels", 16), configs["vae"]["latent_channels"]
+        yield (
+            "the denoiser takes latents of channels",
+            denoiser.get("in_channels", 16),
+            configs["vae"]["latent_channels"],
+        )
         yield "the denoiser takes text of width", denoiser.get("cap_feat_dim"), configs[_QWEN].get("hidden_size")
 
     def require_trainable(self) -> None:
         """See ModelFiles: Turbo is trained when it is asked for."""
         if self.scheduler.get("shift") == _SHIFT_OF_TURBO and not self.settings.own(ZImageSettings).distilled:
             raise WeightsError(
-                f"{self.root}: is Z-Image Turbo by its scheduler (shift 3; the base model has 6), which was distilled to "
-                "eight steps, and they fall apart in training; take Z-Image, the base model, or write "
+                f"{self.root}: is Z-Image Turbo by its scheduler (shift 3; the base model has 6), which was distilled "
+                "to eight steps, and they fall apart in training; take Z-Image, the base model, or write "
                 "model.z_image.distilled=true",
                 code="E1221",
             )
@@ -78,27 +82,17 @@ class Family(FlowFamily):
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask)
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        tokenizer = self._tokenizer(part)
-        return [
-            tokenizer.apply_chat_template(
-                [{"role": "user", "content": caption}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=True,
-            )
-            for caption in captions
-        ]
+        return self._chats(part, captions, thinking=True)
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text and its mask."""
         return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. How long each text is has to be known on the host: the one place where a step waits."""
+        """See ModelFamily."""
         net, text = self._part("denoiser"), condition.text
         assert text.mask is not None, "a text of another family"
-        lengths = text.mask.sum(1).tolist()
-        states = like_parameters(text.states, net)
+        lengths, states = lengths_of(text.mask), like_parameters(text.states, net)
         output = net(
             [x[:, None] for x in like_parameters(noised.model_input, net)],
             (1000 - noised.model_t) / 1000,

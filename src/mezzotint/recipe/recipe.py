@@ -15,8 +15,8 @@ from mezzotint.recipe.families.base import FOLDER as FAMILIES
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.sections import tokens
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.flow import FlowSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import OF_THE_LOSS, ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.run import RunSettings

@@ -413,8 +413,8 @@ def what_is_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
-    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise, WeightsError
-    E1220 and E1221 for a distilled model that nobody has asked to train."""
+    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise,
+    WeightsError E1220 and E1221 for a distilled model that nobody has asked to train."""
     files.require_trainable()
     new_words_of_recipe.add_to(recipe, files, family)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))

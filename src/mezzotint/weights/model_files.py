@@ -108,6 +108,7 @@ class ModelFiles(ABC):
     def require_trainable(self) -> None:
         """Raises WeightsError E1220, E1221 for a variant that can be drawn from, and is not trained unless the recipe
         says so."""
+        return
 
     def trainable_shapes(self) -> dict[str, Mapping[str, Shape]]:
         """`shapes` of all parts that can be trained, by their folders in diffusers' layout."""

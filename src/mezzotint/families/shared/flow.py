@@ -11,6 +11,7 @@ from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from mezzotint import fault_injection
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
@@ -41,6 +42,7 @@ class FlowFamily(ModelFamily):
         self.notes = tuple(files.notes(parts))
         self.text_parts = files.text_parts
         self._configs = files.configs
+        self._text_shape = files.text_shape()
         self._lengths = {part: files.length(part) for part in files.text_parts}
         self._open_tokenizer = files.tokenizer
         self._parts = dict(parts)
@@ -61,8 +63,8 @@ class FlowFamily(ModelFamily):
             height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
             return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
         with as_it_is(vae):
-            posterior = vae.encode(like_parameters(pixels, vae)).latent_dist
-        return self.scaled(posterior.mean.float(), posterior.std.float())
+            posterior = vae.encode(like_parameters(self.to_vae(pixels), vae)).latent_dist
+        return self.scaled(self.from_vae(posterior.mean.float()), self.from_vae(posterior.std.float()))
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
         """The VAE's posterior moments → the model's, one after the other in the channels."""
@@ -73,7 +75,16 @@ class FlowFamily(ModelFamily):
         """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
         vae = self._part("vae")
         with as_it_is(vae):
-            return cast(Tensor, vae.decode(like_parameters(self.raw(latents.float()), vae)).sample).float().clamp(-1, 1)
+            decoded = vae.decode(like_parameters(self.to_vae(self.raw(latents.float())), vae)).sample
+        return self.from_vae(cast(Tensor, decoded)).float().clamp(-1.0, 1.0)
+
+    def to_vae(self, pixels: Tensor) -> Tensor:
+        """Pictures, or their latents, as the VAE takes them."""
+        return pixels
+
+    def from_vae(self, values: Tensor) -> Tensor:
+        """The reverse of `to_vae`."""
+        return values
 
     def raw(self, latents: Tensor) -> Tensor:
         """The model's latents → the VAE's."""
@@ -92,6 +103,20 @@ class FlowFamily(ModelFamily):
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         """Captions as a text encoder's tokenizer is given them."""
         return list(captions)
+
+    def _chats(self, part: str, captions: Sequence[str], *, thinking: bool) -> list[str]:
+        """Captions in a tokenizer's own template, each the one message of a user. thinking: whether room is left for
+        thoughts."""
+        template = self._tokenizer(part).apply_chat_template
+        return [
+            template(
+                [{"role": "user", "content": caption}],
+                tokenize=False,
+                add_generation_prompt=True,
+                enable_thinking=thinking,
+            )
+            for caption in captions
+        ]
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
         """See ModelFamily: each block of the denoiser's lists."""
@@ -145,7 +170,7 @@ class FlowFamily(ModelFamily):
 
     def _empty(self, part: str, *shape: int) -> Tensor:
         """Nothing, of the type and on the device of a text encoder."""
-        return next(self._part(part).parameters()).new_empty((0, *shape))
+        return cast(Tensor, next(self._part(part).parameters()).new_empty((0, *shape)))
 
     def _t5(self, part: str, captions: Sequence[str]) -> Tensor:
         """T5's states (B, L, D), in which padding is attended to, as these models are trained. Never under autocast:
@@ -159,6 +184,15 @@ class FlowFamily(ModelFamily):
 def as_it_is(module: nn.Module) -> torch.autocast:
     """Within, a network computes in the type of its parameters, also where a denoiser beside it is under autocast."""
     return torch.autocast(next(module.parameters()).device.type, enabled=False)
+
+
+def lengths_of(mask: Tensor) -> list[int]:
+    """How many tokens of each text count, on the host, for denoisers that have to know: where it computes elsewhere,
+    the one place in which a step waits for it. All of them, where nothing has values. mask: (B, L), 1 where a token
+    counts, from the first on."""
+    if isinstance(mask, FakeTensor) or mask.is_meta:
+        return [mask.shape[1]] * len(mask)
+    return [int(length) for length in mask.sum(1).tolist()]
 
 
 def packed(x: Tensor) -> Tensor:

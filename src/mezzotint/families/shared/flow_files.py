@@ -3,8 +3,9 @@ nothing runs."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -58,8 +59,8 @@ class FlowFiles(ModelFiles):
 
     pipelines: ClassVar[tuple[str, ...]]
     """Classes of model_index.json whose folders are read."""
-    text_version: ClassVar[int] = 1
-    """Raised where the same captions become other numbers than before."""
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Pipelines of the same networks that are not trained here: what they are, and why."""
 
     settings: ModelSettings
     seed: int
@@ -114,6 +115,7 @@ class FlowFiles(ModelFiles):
         other = f"; write model.family={family}" if family not in (None, spec.name) else ""
         what = f"a folder of {pipeline or 'an unknown pipeline'}"
         what += f" with a {config['_class_name']}" if "_class_name" in config else ""
+        what += f", {cls.refused[pipeline]}" if pipeline in cls.refused else ""
         raise WeightsError(
             f"{folder.root}: is {what}; family {spec.name} trains {spec.trains} ({' or '.join(cls.pipelines)}){other}",
             code="E1222",
@@ -133,6 +135,18 @@ class FlowFiles(ModelFiles):
     def text_parts(self) -> tuple[str, ...]:
         """Of these, the text encoders."""
         return tuple(part for part in self.spec.tokenizers if part in self.configs)
+
+    @abstractmethod
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+
+    def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
+        """See ModelFiles."""
+        return {
+            part: None if self.is_drawn else components.stored_as(self.spec.networks[part], self._stored(part))
+            for part in self.parts
+            if part in parts
+        }
 
     @property
     def prediction(self) -> Prediction:
@@ -195,7 +209,7 @@ class FlowFiles(ModelFiles):
             f"{part}={self.fingerprint(part)} tokenizer={self.tokenizer_fingerprint(part)} tokens={self.length(part)}"
             for part in self.text_parts
         ]
-        return f"{self.spec.name}-text-{self.text_version} {' '.join(encoders)}"
+        return f"{self.spec.name}-text-1 {' '.join(encoders)}"
 
     def media_identity(self) -> str:
         """See ModelFiles: what latents are scaled by stands in the autoencoder's configuration and weights."""

@@ -15,8 +15,8 @@ class FluxSettings(Section):
     """Of family `flux` alone."""
 
     guidance: Annotated[NonNegativeFloat | None, ALLOW] = None
-    """The scale of guidance that FLUX.1 dev is told while it is trained; None is 1, at which it says what plain training
-    data says, as most trainers take it. diffusers' script takes 3.5. schnell is told none, and refuses one."""
+    """The scale of guidance that FLUX.1 dev is told while it is trained; None is 1, at which it says what plain
+    training data says, as most trainers take it. diffusers' script takes 3.5. schnell is told none, and refuses one."""
 
     t5_tokens: Annotated[Annotated[int, Field(ge=2, le=512)] | None, NEVER] = None
     """How many tokens of a caption T5 reads, the end among them. None is what the model was made for: 512, of schnell

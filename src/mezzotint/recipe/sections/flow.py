@@ -26,9 +26,9 @@ class FlowSettings(Section):
 
     density: Annotated[Density, ALLOW] = "logit-normal"
     """How σ is drawn before it is shifted. `logit-normal`: the sigmoid of a normal number (`mean`, `std`), most in the
-    middle (Esser et al. 2024, arXiv:2403.03206). `mode`: heavier at the ends, by `mode_scale`; `heavy-tail` is
-    OneTrainer's name for it. `uniform`: all alike. `sigmoid`: the sigmoid of `sigmoid_scale` times a normal number.
-    `beta`: a beta distribution. `log-snr`: ln SNR = 2 ln((1 − σ)/σ) is normal (`mean`, `std`)."""
+    middle (Esser et al. 2024, arXiv:2403.03206). `mode`: as much there, by `mode_scale`, and more at both ends;
+    `heavy-tail` is OneTrainer's name for it. `uniform`: all alike. `sigmoid`: the sigmoid of `sigmoid_scale` times a
+    normal number. `beta`: a beta distribution. `log-snr`: ln SNR = 2 ln((1 − σ)/σ) is normal (`mean`, `std`)."""
 
     mean: Annotated[float, ALLOW] = 0.0
     """Of `logit-normal` and `log-snr`: the mean of the normal number. Of `logit-normal` more is more noise (diffusers'

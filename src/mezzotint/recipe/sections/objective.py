@@ -10,7 +10,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from mezzotint.recipe.base import ALLOW, NEVER, Section
 from mezzotint.recipe.sections.flow import FlowSettings
 
-
 OF_THE_LOSS = ("sigma-sqrt", "cosmap")
 """Weightings of straight paths that multiply the loss whatever it measures."""
 
@@ -50,7 +49,9 @@ class ObjectiveSettings(Section):
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
     """Where the Huber loss turns from quadratic to linear, in units of the prediction."""
 
-    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm", "sigma-sqrt", "cosmap"], ALLOW] = "prediction"
+    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm", "sigma-sqrt", "cosmap"], ALLOW] = (
+        "prediction"
+    )
     """How much a level of noise counts. `prediction`: alike, in what the network predicts. The others give the error of
     the clean latents a weight of σ, as MindONE's and Stability's classes of that name: `unit` 1, `epsilon` σ⁻², `v` σ⁻²
     + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three is what `prediction` is for a network of that kind. Needs

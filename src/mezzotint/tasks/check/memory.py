@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.diffusion.flow_objective import objective_of
@@ -43,6 +42,7 @@ from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters
 from mezzotint.training.update import Update
 from mezzotint.weights import low_bit
+from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import ModelFiles
 
 
@@ -324,20 +324,9 @@ class Outline:
 
 def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
     """A model by its configurations alone, and its family with all parts on the meta device. Raises WeightsError."""
-    with _EmptyOnMeta():
+    with EmptyOnMeta():
         files = kind.files.described(settings)
         return files, kind.load(files)
-
-
-class _EmptyOnMeta(TorchFunctionMode):
-    """Within, memory that is asked for without values and without a device is not given: that is how networks make
-    their parameters. Tables of numbers are made as ever."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = dict(kwargs or {})
-        if func is torch.empty and named.get("device") is None:
-            named["device"] = "meta"
-        return func(*args, **named)
 
 
 @dataclass(slots=True)

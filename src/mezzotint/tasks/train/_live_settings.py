@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.dialects.base import Launched
-from mezzotint.diffusion.learned_variance import LearnedRange
 from mezzotint.diffusion.flow_objective import objective_of
+from mezzotint.diffusion.learned_variance import LearnedRange
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.reading.read import Reading, located, read
 from mezzotint.recipe.reading.wording import shown

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
-from mezzotint.weights.files.tensor_files import Stored
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo
 from mezzotint.weights.folder import plain_vae, state, t5
 from mezzotint.weights.folder.model_folder import write_json
 from mezzotint.weights.kinds import of_tensors
@@ -37,7 +39,8 @@ DTYPES: dict[DTypeName, torch.dtype] = {"fp32": torch.float32, "fp16": torch.flo
 
 _IGNORED_TEXT = ("architectures", "model_type", "torch_dtype", "dtype", "transformers_version")
 _PREFIX = "text_model."
-_NO_ENCODER = ("lm_head.weight",)
+_NO_ENCODER = re.compile(r"^lm_head\.|(^|\.)visual\.")
+_ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
 _T5 = "t5_text"
 _SEEMS = dict.fromkeys(_TEXT, "a text encoder alone") | {"vae": "an autoencoder (VAE) alone"}
@@ -64,20 +67,49 @@ def load(
     module = _described(lambda: _hollow(network, config), where)
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
-    state.load_into(
-        module,
-        stored,
-        form,
-        rename=_file_names(network),
-        ignorable=("position_ids", *left_out, *(_NO_ENCODER if _is_of_transformers(network) else ())),
-        kind=guess,
-    )
+    stored, rename = (stored_as(network, stored), str) if "." in network else (stored, _file_names(network))
+    state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", *left_out), kind=guess)
     if network in _TEXT:  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
     assert not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAs:
+    """Stored tensors under the names of a network of a library, those that it has no use for left out. names: there, by
+    its own."""
+
+    stored: Stored
+    names: Mapping[str, str]
+
+    @property
+    def place(self) -> Path:
+        """See Stored."""
+        return self.stored.place
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        header = self.stored.header()
+        return {name: header[there] for name, there in self.names.items()}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        tensors = self.stored.read([self.names[name] for name in names])
+        return {name: tensors[self.names[name]] for name in names}
+
+
+def stored_as(network: Network, stored: Stored) -> Stored:
+    """The same under the network's own names. The files of a text encoder may hold the whole model that it is taken
+    from: one that says the next word, and looks at pictures."""
+    names = [name for name in stored.header() if not name.endswith("position_ids")]
+    if network.startswith("transformers."):
+        names = [name for name in names if not _NO_ENCODER.search(name)]
+        return StoredAs(stored, {_ENCODER.sub("", name): name for name in names})
+    rename = _file_names(network)
+    return StoredAs(stored, {rename(name): name for name in names})
 
 
 def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
@@ -151,7 +183,10 @@ def _is_of_transformers(network: Network) -> bool:
 def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
     """A network without memory for its parameters. What a library's class works out besides is there."""
     build = partial(_construct, network, config)
-    return state.with_hollow_parameters(build) if "." in network else state.on_meta(build)
+    if "." not in network:
+        return state.on_meta(build)
+    with state.EmptyOnMeta():
+        return build()
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -175,6 +210,7 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
     library = getattr(importlib.import_module(module), name)
     if network.startswith("diffusers."):
         return cast(nn.Module, library.from_config(plain))
+    plain = plain.get("text_config") or plain  # of a model that reads and looks
     return cast(nn.Module, library(library.config_class(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})))
 
 
@@ -189,8 +225,6 @@ def _file_names(network: Network) -> state.Rename:
     """The network's own name of a file's tensor."""
     if network == "clip_text":
         return str if _has_prefix() else lambda name: name.removeprefix(_PREFIX)
-    if network.startswith("transformers."):  # an encoder is the model that its words are predicted with, but the last layer
-        return lambda name: name.removeprefix("model.")
     return _modern_attention if network == "vae" else str
 
 

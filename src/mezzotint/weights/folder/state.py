@@ -31,21 +31,15 @@ def on_meta(build: Callable[[], Module]) -> Module:
         return build()
 
 
-class _HollowParameters(TorchFunctionMode):
-    """Sends to the meta device what is made without values, which is how libraries make parameters."""
+class EmptyOnMeta(TorchFunctionMode):
+    """Within, memory that is asked for without values and without a device is not given: that is how networks make
+    their parameters. Tables of numbers, which some work out and no file holds, are made as ever."""
 
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = dict(kwargs or {})
-        if function is torch.empty and named.get("device") is None:
+        if func is torch.empty and named.get("device") is None:
             named["device"] = "meta"
-        return function(*args, **named)
-
-
-def with_hollow_parameters(build: Callable[[], Module]) -> Module:
-    """A network whose large parameters have no memory; tables that it works out for itself, and that no file holds, are
-    there, other than with `on_meta`."""
-    with _HollowParameters():
-        return build()
+        return func(*args, **named)
 
 
 def load_into(
