@@ -132,6 +132,11 @@ class Recipe(Section):
                     f"objective.{name} has no meaning for model.family={self.model.family}, whose models are on "
                     "straight paths; leave it out (objective.flow says which levels of noise are trained)"
                 )
+        if self.data.has_clips and self.data.clips.stills:
+            yield (
+                f"data.clips.stills joins pictures to clips, which model.family={self.model.family} does not take; "
+                "write data.clips.stills=0"
+            )
         if spec.no_fp16 and self.run.precision == "fp16":
             yield f"run.precision=fp16: {spec.no_fp16}; write run.precision=bf16"
 

@@ -41,6 +41,7 @@ _TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
+_T5 = ("t5_text", "umt5_text")
 _SCHEDULE_KEYS = (
     "shift",
     "flow_shift",
@@ -183,7 +184,7 @@ class FlowFiles(ModelFiles):
 
     def _stored(self, part: str) -> Stored:
         path = self.weights_of(part).path
-        return t5.stored_in(path.parent) if self.spec.networks[part] == "t5_text" else InFile(path)
+        return t5.stored_in(path.parent) if self.spec.networks[part] in _T5 else InFile(path)
 
     def fingerprint(self, part: str) -> str:
         """See ModelFiles."""
@@ -241,7 +242,7 @@ class FlowFiles(ModelFiles):
         network = self.spec.networks[part]
         if network.startswith("clip_text"):
             return clip_tokenizer(root, vocabulary)
-        if network == "t5_text":
+        if network in _T5:
             return t5.tokenizer_in(root, vocabulary)
         return _library_tokenizer(root)
 

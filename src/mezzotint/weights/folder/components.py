@@ -42,7 +42,7 @@ _PREFIX = "text_model."
 _NO_ENCODER = re.compile(r"^lm_head\.|(^|\.)visual\.")
 _ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
-_T5 = "t5_text"
+_T5 = ("t5_text", "umt5_text")
 _SEEMS = dict.fromkeys(_TEXT, "a text encoder alone") | {"vae": "an autoencoder (VAE) alone"}
 """What files of the networks look like, see `kinds.of_tensors`."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
@@ -177,7 +177,7 @@ def file_name(network: Network) -> str:
 
 
 def _is_of_transformers(network: Network) -> bool:
-    return network in (*_TEXT, _T5) or network.startswith("transformers.")
+    return network in (*_TEXT, *_T5) or network.startswith("transformers.")
 
 
 def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -203,8 +203,8 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
             kind = modeling_clip.CLIPTextModel if is_plain else modeling_clip.CLIPTextModelWithProjection
             known = {k: v for k, v in plain.items() if k not in _IGNORED_TEXT}
             return cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**known)))
-        case "t5_text":
-            return t5.construct(config, Path("config.json"))
+        case "t5_text" | "umt5_text":
+            return t5.construct(config, Path("config.json"), network.removesuffix("_text"))
     assert "." in network, f"{network} is built by its family"
     module, _, name = network.rpartition(".")
     library = getattr(importlib.import_module(module), name)
