@@ -17,6 +17,7 @@ from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -174,11 +175,33 @@ def test_distilled_models_wait_for_a_word(tmp_path: Path, family: str, file: str
 
 
 # breaks if the pipeline's length were taken whatever the recipe says
-@pytest.mark.effect("model.z_image.text_tokens", "model.qwen_image.text_tokens", "model.flux2.text_tokens")
-@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2"])
+@pytest.mark.effect(
+    "model.z_image.text_tokens",
+    "model.qwen_image.text_tokens",
+    "model.flux2.text_tokens",
+    "model.wan.text_tokens",
+    "model.ltx.text_tokens",
+)
+@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "wan", "ltx"])
 def test_a_caption_has_so_many_tokens(family: str) -> None:
     named, section = (f"model.family={family}", f"model.path=tiny-{family}"), family.replace("-", "_")
     length, width = files(*named).text_shape()
-    assert length == 512
+    assert length == (128 if family == "ltx" else 512)
     assert files(*named, f"model.{section}.text_tokens=64").text_shape() == (64, width)
     assert files(*named).text_identity() != files(*named, f"model.{section}.text_tokens=64").text_identity()
+
+
+# breaks if the pipeline's rate were told whatever the recipe says
+@pytest.mark.effect("model.ltx.frame_rate")
+@torch.no_grad()
+def test_ltx_is_told_how_fast_its_clips_are() -> None:
+    told = []
+    for words in ((), ("model.ltx.frame_rate=50",)):
+        given = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
+        family = family_class(_reading(given).recipe).load(files(*given))
+        keep = lambda module, inputs, named: told.append(named["rope_interpolation_scale"])  # noqa: E731
+        family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
+        x = torch.zeros(1, 8, 2, 2, 2)
+        noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
+        family.predict(noised, family.condition(family.encode_text(["a"]), None))
+    assert told == [(8 / 25, 32, 32), (8 / 50, 32, 32)]

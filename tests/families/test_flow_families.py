@@ -36,6 +36,7 @@ STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
 SD3 = {"attention_head_dim": 64, "joint_attention_dim": 4096, "pooled_projection_dim": 2048, "pos_embed_max_size": 8}
 SD35 = SD3 | {"qk_norm": "rms_norm"}
 FLUX = {"joint_attention_dim": 4096, "pooled_projection_dim": 768, "in_channels": 64}
+WAN = {"attention_head_dim": 128, "text_dim": 4096}
 KLEIN = {"attention_head_dim": 128, "in_channels": 128, "guidance_embeds": False}
 FULL: dict[str, tuple[str, dict[str, Any], int]] = {
     "sd3": ("sd3", SD3 | {"num_layers": 24, "num_attention_heads": 24, "caption_projection_dim": 1536}, 2_028_328_000),
@@ -52,6 +53,12 @@ FULL: dict[str, tuple[str, dict[str, Any], int]] = {
     "flux-schnell": ("flux", FLUX, 11_891_178_560),
     "z-image": ("z-image", {}, 6_154_908_736),
     "qwen-image": ("qwen-image", {}, 20_430_401_088),
+    "wan-1.3b": ("wan", WAN | {"num_attention_heads": 12, "ffn_dim": 8960, "num_layers": 30}, 1_418_996_800),
+    "wan-5b": ("wan", WAN | {"num_attention_heads": 24, "ffn_dim": 14336, "num_layers": 30, "in_channels": 48,
+                             "out_channels": 48}, 4_999_787_712),
+    "wan-14b": ("wan", WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40}, 14_288_491_584),
+    "ltx-2b": ("ltx", {}, 1_923_385_472),
+    "ltx-13b": ("ltx", {"attention_head_dim": 128, "cross_attention_dim": 4096, "num_layers": 48}, 13_042_569_344),
     "klein-4b": ("flux2", KLEIN | {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24,
                                    "joint_attention_dim": 7680}, 3_875_544_576),
     "klein-9b": ("flux2", KLEIN | {"num_layers": 8, "num_single_layers": 24, "num_attention_heads": 32,
@@ -119,6 +126,8 @@ OF_BLOCKS = {
     "flux2": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.linear_(in|out))"
     r"|single_transformer_blocks\.\d+\.attn\.(to_qkv_mlp_proj|to_out)",
     "qwen-image": rf"transformer_blocks\.\d+\.({_JOINT}|(img|txt)_mlp\.net\.(0\.proj|2))",
+    "wan": r"blocks\.\d+\.(attn[12]\.(to_[qkv]|to_out\.0)|ffn\.net\.(0\.proj|2))",
+    "ltx": r"transformer_blocks\.\d+\.(attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2))",
     "z-image": r"(layers|noise_refiner|context_refiner)\.\d+\.(attention\.(to_[qkv]|to_out\.0)|feed_forward\.w[123])",
 }  # fmt: skip
 
@@ -243,6 +252,55 @@ def test_a_missing_t5_becomes_zeros_and_is_said(tmp_path: Path) -> None:
     assert torch.equal(text.states[:, :77], whole.states[:, :77])
     assert not text.states[:, 77:].any()
     assert whole.states[:, 77:].any()
+
+
+def test_wan_of_two_experts_is_refused_by_name(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
+    edit(folder / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.875)
+    assert "two denoisers" in refusal(lambda: files_of("wan").of(settings_of("wan", folder)), "E1222")
+
+
+@torch.no_grad()
+def test_wan_5b_is_told_each_tokens_level(tmp_path: Path) -> None:
+    """As its pipeline tells it, with `expand_timesteps`: all tokens of a clip the same, which comes to one level."""
+    folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
+    edit(folder / "model_index.json", expand_timesteps=True)
+    kind = importlib.import_module("mezzotint.families.wan").Family
+    x = torch.randn(2, 16, 2, 4, 6, generator=torch.Generator().manual_seed(1))
+    noised, outputs, told = Noised(x, x, x, x, torch.tensor([900.0, 300.0]), torch.tensor([0.9, 0.3])), [], []
+    for place in (settings_of("wan").path, folder):
+        family = kind.of(settings_of("wan", place))
+        watch = lambda module, inputs, named: told.append(named["timestep"].shape)  # noqa: E731
+        family.parts()["denoiser"].register_forward_pre_hook(watch, with_kwargs=True)
+        outputs.append(family.predict(noised, family.condition(family.encode_text(["a", "b"]), None)))
+    assert [tuple(shape) for shape in told] == [(2,), (2, 2 * 2 * 3)]
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+@torch.no_grad()
+def test_a_picture_is_a_clip_of_one_frame(name: str) -> None:
+    family = importlib.import_module(f"mezzotint.families.{name}").Family.of(settings_of(name))
+    side = 2 * family.grid.pixels
+    pixels = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    moments = family.encode_media(pixels)
+    assert moments.shape == (2, 2 * family.grid.channels, 2, 2)
+    torch.testing.assert_close(moments, family.encode_media(pixels[:, :, None])[:, :, 0])
+    assert family.encode_media(pixels[:0]).shape == (0, 2 * family.grid.channels, 2, 2)
+    latents = moments[:, : family.grid.channels]
+    assert family.decode_media(latents).shape == pixels.shape
+    noised = [latents] * 4 + [torch.full((2,), 500.0), torch.full((2,), 0.5)]
+    clips = [latents[:, :, None]] * 4 + noised[4:]
+    condition = family.condition(family.encode_text(["a", "b"]), None)
+    whole = family.predict(Noised(*clips), condition)
+    torch.testing.assert_close(family.predict(Noised(*noised), condition), whole[:, :, 0])
+
+
+def test_captions_of_wan_are_mended_as_its_pipeline_does() -> None:
+    pipeline = importlib.import_module("diffusers.pipelines.wan.pipeline_wan")
+    ours = importlib.import_module("mezzotint.families.wan").mended
+    for caption in ("  a  red\n circle ", "bread &amp; butter", "&amp;lt;b&amp;gt;", "schÃ¶n", ""):
+        assert ours(caption) == pipeline.prompt_clean(caption)
 
 
 def test_a_picture_beyond_the_table_of_positions_is_refused() -> None:

@@ -4,9 +4,11 @@ with, drawn from, by adapter and whole."""
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 import torch
 from diffusers import DiffusionPipeline
@@ -22,6 +24,7 @@ OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": 
 DISTILLED = {
     "z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48},
     "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
+    "wan": {"model__wan__text_tokens": 16}, "ltx": {"model__ltx__text_tokens": 16},
 }  # fmt: skip
 STRAIGHT = [spec.name for spec in specs() if spec.is_straight]
 CACHED = {
@@ -29,6 +32,30 @@ CACHED = {
     "data__buckets__shape": "square", "data__flip": 0, "data__crop": "center", "run__steps": 4, "run__save__every": 2,
     "optim__ema__rule": "none", "sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [48, 48],
 }  # fmt: skip
+
+
+CLIPS = {"wan": 5, "ltx": 9}
+"""Families of clips, and how many frames are trained."""
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+    """Four clips of ten frames with captions."""
+    folder = tmp_path_factory.mktemp("films")
+    for number in range(4):
+        write_clip(folder / f"{number}.mp4", 10, size=(48, 32))
+        (folder / f"{number}.txt").write_text(f"a ball, number {number}")
+    return folder
+
+
+def of_clips(name: str, films: Path) -> dict[str, Any]:
+    """What a run over clips says besides; nothing for families of pictures."""
+    if name not in CLIPS:
+        return {}
+    return {
+        "data__path": films, "data__format": "videofolder", "data__clips__frames": CLIPS[name], "data__resolution": 32,
+        "data__buckets__step": 32, "sample__size": [32, 32],
+    }  # fmt: skip
 
 
 def settings_of(name: str) -> dict[str, Any]:
@@ -52,8 +79,10 @@ def watch_loading(name: str, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("name", STRAIGHT)
-def test_cached_killed_resumed_drawn_and_opened(shared_world: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    world, settings = shared_world, settings_of(name)
+def test_cached_killed_resumed_drawn_and_opened(
+    shared_world: Any, films: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, settings = shared_world, settings_of(name) | of_clips(name, films)
     assert main(["cache", *world.words(f"{name}-cache", **settings)]) == 0
     calls = watch_loading(name, monkeypatch)
     assert world.train(f"{name}-whole", **settings, run__preview__every=4) == 0
@@ -76,6 +105,13 @@ def test_cached_killed_resumed_drawn_and_opened(shared_world: Any, name: str, mo
     for key, tensor in pipeline.transformer.state_dict().items():
         if f"w/denoiser/{key}" in trained:
             assert torch.equal(tensor, trained[f"w/denoiser/{key}"]), key
+    if name in CLIPS:
+        words = ["--prompt", "a ball", "--steps", "2", "--size", "32x32", f"sample.clip.frames={CLIPS[name]}"]
+        assert main(["sample", str(export), *words, "--out", str(world.root / f"{name}-drawn")]) == 0
+        [clip] = (world.root / f"{name}-drawn").rglob("*.mp4")
+        with av.open(str(clip)) as file:
+            assert file.streams.video[0].frames == CLIPS[name]
+        return
     words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(world.root / f"{name}-drawn")]
     assert main(["sample", str(export), *words]) == 0
     [picture] = (path for path in (world.root / f"{name}-drawn").rglob("*.png") if path.name != "contact.png")
@@ -85,11 +121,11 @@ def test_cached_killed_resumed_drawn_and_opened(shared_world: Any, name: str, mo
 @pytest.mark.parametrize(
     "name", [name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in STRAIGHT]
 )
-def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, name: str) -> None:
+def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films: Path, name: str) -> None:
     pytest.importorskip("peft")
     world = shared_world
     own = {"model__adapter__kind": "lora", "model__adapter__rank": 2, "model__adapter__targets": "[attention]"}
-    assert world.train(f"{name}-lora", **settings_of(name), **own, optim__lr=1e-2) == 0
+    assert world.train(f"{name}-lora", **settings_of(name) | of_clips(name, films), **own, optim__lr=1e-2) == 0
     files = [p for p in (world.root / f"{name}-lora" / "exports").rglob("*.safetensors") if "kohya" not in p.name]
     folder = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     pipeline: Any = DiffusionPipeline.from_pretrained(str(folder), local_files_only=True)

@@ -29,12 +29,14 @@ Encodes = Literal["media", "text"]
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
-    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples."""
+    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples. exact:
+    whether clips must fill their latents, with n times `frames` and one more."""
 
     channels: int
     pixels: int
     frames: int = 1
     cell: int = 1
+    exact: bool = False
 
     @property
     def side(self) -> int:

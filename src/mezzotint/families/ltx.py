@@ -66,7 +66,7 @@ class Family(ClipFamily):
         halvings = 2 ** sum(vae.get("spatio_temporal_scaling", ()))
         pixels = vae.get("spatial_compression_ratio") or vae["patch_size"] * halvings
         frames = vae.get("temporal_compression_ratio") or vae["patch_size_t"] * halvings
-        return Grid(int(vae.get("latent_channels", 128)), int(pixels), int(frames))
+        return Grid(int(vae.get("latent_channels", 128)), int(pixels), int(frames), exact=True)
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: by the statistics that lie in the VAE's weights."""

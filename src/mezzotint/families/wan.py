@@ -1,7 +1,7 @@
 """Wan 2.1 and Wan 2.2 TI2V 5B (arXiv:2503.20314), text to video, from folders in diffusers' layout, to folders.
 
-A caption goes through UMT5 with its mask, and zeros take the place of padding; the denoiser is told no mask. A clip of n
-frames has (n − 1)/4 + 1 latent frames; a picture is a clip of one.
+A caption goes through UMT5 with its mask, and zeros take the place of padding; the denoiser is told no mask. A clip of
+n frames has (n − 1)/4 + 1 latent frames; a picture is a clip of one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Family(ClipFamily):
         """See FlowFamily."""
         vae = files.configs["vae"]
         pixels, frames = int(vae.get("scale_factor_spatial") or 8), int(vae.get("scale_factor_temporal") or 4)
-        return Grid(int(vae.get("z_dim", 16)), pixels, frames, self.tokens.cell)
+        return Grid(int(vae.get("z_dim", 16)), pixels, frames, self.tokens.cell, exact=True)
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: by a mean and a deviation of each channel."""

@@ -120,7 +120,7 @@ def construct(config: Mapping[str, Any], where: Path, kind: str = "t5") -> nn.Mo
     if values.get("model_type", kind) != kind or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(
             f"{where}: is of {values.get('model_type', 'an unknown model')}, its feed_forward_proj "
-            f"{values.get('feed_forward_proj')!r}; this model reads captions with the encoder of {_CALLED[kind]} (gated-gelu)",
+            f"{values.get('feed_forward_proj')!r}; captions are read with the encoder of {_CALLED[kind]} (gated-gelu)",
             code="E1406",
         )
     try:
