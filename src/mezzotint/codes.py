@@ -177,6 +177,14 @@ CODES: dict[str, str] = {
     "E1218": "Captions whose tags are shuffled and a text cache that keeps one order of each do not go together: "
     "every visit would see the same order. Set data.cache.shuffles to the number of orders that are drawn and kept, "
     "or encode captions at each visit with data.cache.text=false.",
+    "E1219": "A way of drawing that models on straight paths (sd3, flux and their kin) do not know. They are drawn by "
+    "euler, heun or unipc, at the levels of noise that their own pipeline visits; the message says what to leave out.",
+    "E1220": "The model is told no scale of guidance, or was distilled so that it needs none. The message says which "
+    "scale it is drawn or trained with.",
+    "E1221": "The model was distilled to few steps, and training it as others are makes those few steps fall apart. "
+    "Take the base model, or say in the recipe that the distilled one is meant; the message names the setting.",
+    "E1222": "A model's folder is not one that the family reads: of another family, a variant that is not trained "
+    "here, or without a part that it needs. The message names what was met, and what to write instead.",
     "E1230": "A clip cannot be used: it is not a regular file, of no known format, a playlist, sound alone, damaged "
     "or cut off, has more pixels in a frame than data.max_pixels, frames of different sizes, or it ends before a "
     "frame that is wanted. The message says which. Clips are decoded once when the data set is indexed, and told by "

@@ -194,6 +194,7 @@ class Framing:
 
     original_size, crop_top_left, target_size: (B, 2) int64, height (row) first. negative: (B,) bool, what guidance
     leads away from; None is none of them. aesthetic_score: (B,) float32, of models that are told one; None is theirs.
+    guidance: (B,) float32, the scale of guidance of models that are told it; None is that of training.
     """
 
     original_size: Tensor
@@ -201,6 +202,7 @@ class Framing:
     target_size: Tensor
     negative: Tensor | None = None
     aesthetic_score: Tensor | None = None
+    guidance: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,19 @@ from mezzotint.errors import WeightsError, did_you_mean
 
 Preset = Literal["attention", "attention+mlp", "all-linear", "all"]
 
-_ATTENTION = re.compile(r".*\.(to_q|to_k|to_v|to_out\.0|[qkv]_proj|out_proj|[qkvo])")
-_MLP = re.compile(r".*\.(ff\.net\.\d+(\.proj)?|mlp\.fc[12]|attentions\.\d+\.proj_(in|out)|DenseReluDense\.w\w+)")
-_OUTER = re.compile(r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*)")
+_ATTENTION = re.compile(
+    r".*\.(to_q|to_k|to_v|to_out(\.0)?|[qkv]_proj|out_proj|[qkvo]|add_[qkv]_proj|to_add_out|to_qkv_mlp_proj)"
+)
+_MLP = re.compile(
+    r".*\.(ff(n|_context)?\.(net\.\d+(\.proj)?|linear_(in|out))|(img|txt)_mlp\.net\.\d+(\.proj)?|mlp\.fc[12]"
+    r"|attentions\.\d+\.proj_(in|out)|DenseReluDense\.w\w+|feed_forward\.w\d)"
+    r"|single_transformer_blocks\.\d+\.proj_(mlp|out)"
+)
+_OUTER = re.compile(
+    r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*|time_text_embed\..*"
+    r"|(double|single)_stream_modulation\w*\..*|time_guidance_embed\..*|condition_embedder\..*|(all_)?(x|t|cap|context|final)_(embedder|layer)\..*"
+    r"|(x|context)_embedder|(img|txt|proj)_(in|out)|norm_out\..*|pos_embed\..*|patch_embedding)"
+)
 """Layers at a network's ends, which no preset takes."""
 
 

@@ -188,8 +188,7 @@ class Objective:
         """
         output, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
         per_sample = learned_variance.mean(self._error(output.float(), self.target(noised), noised), mask)
-        level = noised.level
-        level_weight = self._factor(level**-2.0) if self._has_sigma else self._weights[level.long()]
+        level_weight = self._level_weight(noised.level)
         if v is None:
             return Loss(per_sample=per_sample, weight=weight * level_weight)
         if self._learnt is None:
@@ -203,10 +202,18 @@ class Objective:
         form = self.parameterization
         return form.in_sigma or (self.settings.levels == "log-normal" and form.tells_sigma)
 
+    def _level_weight(self, level: Tensor) -> Tensor:
+        """What the error at levels is multiplied by, (B,)."""
+        return self._factor(level**-2.0) if self._has_sigma else self._weights[level.long()]
+
+    def _measured(self) -> str:
+        """The kind of prediction whose error is measured."""
+        return self.prediction
+
     def _factor(self, snr: Tensor) -> Tensor:
         """What the error at levels of these SNR is multiplied by."""
         return weighting.factor(
-            self.prediction,
+            self._measured(),
             snr,
             weighting=self.settings.weighting,
             gamma=self.settings.min_snr_gamma,

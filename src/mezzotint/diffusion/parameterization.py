@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.diffusion import preconditioning
+from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.diffusion.preconditioning import ScalingName
 from mezzotint.diffusion.prediction import PREDICTIONS, expand_to
 from mezzotint.diffusion.schedule import Schedule
@@ -27,16 +28,16 @@ Told = Literal["auto", "timestep", "log-sigma"]
 
 @dataclass(frozen=True, slots=True)
 class Parameterization:
-    """prediction: of `PREDICTIONS` or `IN_SIGMA`; another one raises ValueError. sigma_data: σ_d of "edm". told: "auto"
-    is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises RecipeError E1077 where ¼ ln σ is asked for and the kind
-    is never told it."""
+    """prediction: of `PREDICTIONS` or `IN_SIGMA`, or "flow", the velocity of a straight path; another one raises
+    ValueError. sigma_data: σ_d of "edm". told: "auto" is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
+    RecipeError E1077 where ¼ ln σ is asked for and the kind is never told it."""
 
     prediction: str
     sigma_data: float = 0.5
     told: Told = "auto"
 
     def __post_init__(self) -> None:
-        known = (*PREDICTIONS, *IN_SIGMA)
+        known = (*PREDICTIONS, *IN_SIGMA, PREDICTION)
         if self.prediction not in known:
             raise ValueError(f"no objective is known for prediction {self.prediction!r}; known: {', '.join(known)}")
         if self.told == "log-sigma" and self.prediction not in ("v", *_TOLD_SIGMA):

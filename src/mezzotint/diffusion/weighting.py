@@ -6,14 +6,31 @@ SNR = 1/σ² throughout: any shape, float32, ≥ 0. sigma_data: σ_d, of "edm" a
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 
+def of_path(kind: str, sigma: Tensor) -> Tensor:
+    """The weight of a loss at levels σ of a straight path, by diffusers' names: "sigma-sqrt" σ⁻², "cosmap"
+    2/(π (1 − 2σ + 2σ²))."""
+    match kind:
+        case "sigma-sqrt":
+            return sigma**-2.0
+        case "cosmap":
+            return 2.0 / (math.pi * (1.0 - 2.0 * sigma + 2.0 * sigma**2))
+        case _:
+            raise ValueError(f"no weight of straight paths is called {kind!r}")
+
+
 def of_x_0(kind: str, snr: Tensor, *, sigma_data: float = 0.5) -> Tensor:
     """The weight at which the squared error of x_0 is the plain squared error of a prediction: SNR for epsilon, SNR + 1
-    for v, SNR + σ_d⁻² for edm, 1 for x0. Raises ValueError for another kind."""
+    for v, SNR + σ_d⁻² for edm, 1 for x0, (1 + √SNR)², which is σ⁻², for the velocity of a straight path. Raises
+    ValueError for another kind."""
     match kind:
+        case "flow":
+            return (1.0 + snr.sqrt()).square()
         case "epsilon" | "epsilon-unscaled":
             return snr
         case "v" | "v-edm":
@@ -66,6 +83,7 @@ def min_snr(snr: Tensor, gamma: float, prediction: str, form: str, *, sigma_data
     form "x0" (MindONE): the weight w of `of_x_0` is clamped: min(w, γ)/w. The same as "prediction" for epsilon, not for
     v.
     form "ratio" (EveryDream2): min(SNR, γ)/SNR whatever is predicted.
+    Of the velocity of a straight path the first is min(SNR, γ) σ², the second min(σ⁻², γ) σ².
 
     At SNR = 0 the first two have 0 for epsilon, where the input is pure noise and has nothing to teach (diffusers
     divides by zero there); "ratio" has 1, as EveryDream2.

@@ -29,12 +29,14 @@ Encodes = Literal["media", "text"]
 @dataclass(frozen=True, slots=True)
 class Grid:
     """The latent grid. channels: of a latent. pixels: per latent, in height and width. frames: per latent, 1 for
-    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples."""
+    pictures. cell: latents in height and width that the denoiser takes as one, of which sides must be multiples. exact:
+    whether clips must fill their latents, with n times `frames` and one more."""
 
     channels: int
     pixels: int
     frames: int = 1
     cell: int = 1
+    exact: bool = False
 
     @property
     def side(self) -> int:
@@ -63,6 +65,10 @@ class ModelFamily(ABC):
     """Whether the denoiser's output has a second half that says how uncertain the step back is."""
     zeros_for_empty: bool = False
     """Whether guidance moves away from zeros, and not from an empty caption, where there is no negative prompt."""
+    tells_guidance: bool = False
+    """Whether the denoiser is told the scale of guidance, so that nothing is drawn for the negative prompt."""
+    no_guidance: float = 1.0
+    """The scale at which guidance does nothing."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
@@ -143,6 +149,14 @@ class ModelFamily(ABC):
     @abstractmethod
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """The denoiser's output, in the shape of x_t."""
+
+    def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
+        """What is drawn along a straight path, of the outputs for the negative texts and for the texts."""
+        return away + scale * (towards - away)
+
+    def refuse_guidance(self, scale: float) -> None:
+        """Raises RecipeError E1220 for a scale of guidance that the model cannot be drawn at."""
+        return
 
     @abstractmethod
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mezzotint import registry
 from mezzotint.recipe.base import FREE, S, Section, with_values
+from mezzotint.recipe.families.base import FOLDER as FAMILIES
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.sections import tokens
 from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.recipe.sections.flow import FlowSettings
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.recipe.sections.objective import OF_THE_LOSS, ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
@@ -32,6 +35,9 @@ LIVE = (
     "sample.guidance_rescale",
 )
 """The settings, by path."""
+
+OFF_THE_PATH = ("timesteps", "timestep_bias", "levels", "told", "variance", "zero_terminal_snr")
+"""Settings of `objective` that models on straight paths do not know."""
 
 SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")
 """Those of them that runs of before could not change."""
@@ -61,7 +67,22 @@ class Recipe(Section):
     sample: SampleSettings = SampleSettings()
     """The pictures drawn from the model."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _usual_of_family(cls, value: Any) -> Any:
+        """Fills in what a family has by default and the recipe does not write."""
+        model = value.get("model") if isinstance(value, dict) else None
+        name = model.get("family") if isinstance(model, dict) else None
+        if isinstance(name, str) and name in registry.names(FAMILIES):
+            for section, usual in family_spec(name).usual.items():
+                written = value.get(section, {})
+                if isinstance(written, dict):
+                    value = {**value, section: {**usual, **written}}
+        return value
+
     def contradictions(self) -> Iterator[str]:
+        if self.model.family in registry.names(FAMILIES):
+            yield from self._off_the_path()
         if self.run.steps is not None and self.run.epochs is not None:
             yield "run.steps and run.epochs are both set; give one of them"
         if self.run.whole_epochs and self.run.steps is None:
@@ -93,6 +114,31 @@ class Recipe(Section):
                 "model.last_layers says how much of the text encoder is trained, but model.train does not train it; "
                 "write model.train=[denoiser, text_encoder]"
             )
+
+    def _off_the_path(self) -> Iterator[str]:
+        """What has no meaning for models on straight paths, and what has a meaning for them alone."""
+        spec, objective, plain = family_spec(self.model.family), self.objective, ObjectiveSettings()
+        if not spec.is_straight:
+            if objective.flow != FlowSettings() or objective.weighting in OF_THE_LOSS:
+                name = "flow" if objective.flow != FlowSettings() else f"weighting={objective.weighting}"
+                yield (
+                    f"objective.{name} is about models on straight paths, and those of model.family="
+                    f"{self.model.family} are not; leave it out"
+                )
+            return
+        for name in OFF_THE_PATH:
+            if getattr(objective, name) != getattr(plain, name):
+                yield (
+                    f"objective.{name} has no meaning for model.family={self.model.family}, whose models are on "
+                    "straight paths; leave it out (objective.flow says which levels of noise are trained)"
+                )
+        if self.data.has_clips and self.data.clips.stills:
+            yield (
+                f"data.clips.stills joins pictures to clips, which model.family={self.model.family} does not take; "
+                "write data.clips.stills=0"
+            )
+        if spec.no_fp16 and self.run.precision == "fp16":
+            yield f"run.precision=fp16: {spec.no_fp16}; write run.precision=bf16"
 
     def _with_adapter(self) -> Iterator[str]:
         """What has no meaning where an adapter is trained and no weight of the model's own."""

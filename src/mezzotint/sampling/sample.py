@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
@@ -20,7 +21,8 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import SigmaSampler, require
-from mezzotint.sampling.guidance import Predict, both, guided, together, zeros_like
+from mezzotint.sampling.flow import FlowSolver, require_on_path, require_plain
+from mezzotint.sampling.guidance import Predict, both, guided, rescaled, together, zeros_like
 from mezzotint.sampling.levels import kept, levels
 from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Noise, Solver, descend
 from mezzotint.shapes import Size
@@ -134,6 +136,8 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
 
     try:
         fresh = initial_noise(family, requests, how.span.stage).to(how.device)
+        if isinstance(how.schedule, FlowSchedule):
+            return _descend_on_path(family, requests, how, how.schedule, fresh, noise)
         if _by_levels(requests[0].solver or how.settings.solver, how.settings, requests[0], how.span):
             return _descend_in_sigma(family, requests, how, fresh, noise)
         return _descend_in_timesteps(family, requests, how, fresh, noise)
@@ -142,7 +146,12 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
 
 
 def require_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:
-    """Raises RecipeError E1070 when such a model cannot be drawn from in this way."""
+    """Raises RecipeError E1070, of models on straight paths E1219, when such a model cannot be drawn from in this
+    way."""
+    if isinstance(schedule, FlowSchedule):
+        require_on_path(solver, "this model's path")
+        require_plain(settings)
+        return
     why = _by_levels(solver, settings, None, WHOLE)
     if why:
         require(solver, why)
@@ -194,6 +203,30 @@ def _descend_in_sigma(
         return descend(sampler, sampler.start(fresh), network, noise)
     x = torch.cat(starts).to(how.device, torch.float32)
     return descend(sampler, x if span.noised else x + float(visited[first]) * fresh, network, noise)
+
+
+def _descend_on_path(
+    family: ModelFamily, requests: Sequence[Request], how: Sampling, schedule: FlowSchedule, fresh: Tensor, noise: Noise
+) -> Tensor:
+    """From noise along a straight path, with the family's own guidance."""
+    steps, scale, solver, _ = _of_one_kind(requests[0], how)
+    has_start, span = any(r.start is not None for r in requests), how.span
+    require_plain(how.settings, starts=has_start, has_span=span.leave > 0 or span.stage > 0)
+    family.refuse_guidance(scale)
+    text, negative = _texts(family, requests, how.device, how.settings)
+    is_guided = scale != family.no_guidance and not family.tells_guidance
+    predict = partial(_said, family, requests, how.settings.framing, guidance=scale if family.tells_guidance else None)
+    sampler = FlowSolver(solver, schedule, fresh.shape[1:], steps=steps, device=how.device)
+
+    def network(x: Tensor, t: Tensor) -> Tensor:
+        output = both(predict, x, t, text, negative if is_guided else None).float()
+        if not is_guided:
+            return output
+        away, towards = output.chunk(2)
+        pushed, share = family.guide(away, towards, scale), how.settings.guidance_rescale
+        return rescaled(pushed, towards, share=share) if share else pushed
+
+    return descend(sampler, fresh, network, noise)
 
 
 def _of_one_kind(first: Request, how: Sampling) -> tuple[int, float, SolverName, Parameterization]:
@@ -260,10 +293,14 @@ def _said(
     shown: Tensor,
     model_t: Tensor,
     text: TextEmbedding,
+    guidance: float | None = None,
 ) -> Tensor:
-    """What the family's network says while sampling, where there is no x_0 and no noise to tell apart."""
+    """What the family's network says while sampling, where there is no x_0 and no noise to tell apart. guidance: of
+    networks that are told it."""
     seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=model_t, level=model_t.float())
     framed = _framing(requests, framing, len(shown), shown.device)
+    if guidance is not None:
+        framed = replace(framed, guidance=torch.full((len(shown),), guidance, device=shown.device))
     # a learnt variance is not asked for
     return family.predict(seen, family.condition(text, None, framed))[:, : shown.shape[1]]
 

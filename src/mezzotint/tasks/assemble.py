@@ -26,8 +26,8 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.data.schedule.plan import Timeline, plan_columns
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
-from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.base import with_values
@@ -321,6 +321,13 @@ def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
             code="E1292",
         )
     for size in buckets.table(recipe.data):
+        if grid.exact and recipe.data.has_clips and (size.frames - 1) % grid.frames:
+            below = size.frames - (size.frames - 1) % grid.frames
+            raise RecipeError(
+                f"clips of {size.frames} frames cannot be trained: this model's have {grid.frames}n + 1; write "
+                f"data.clips.frames={below} or {below + grid.frames}",
+                code="E1464",
+            )
         if size.width % grid.side or size.height % grid.side:
             raise RecipeError(
                 f"batches of {size.width}×{size.height} cannot be trained: the sides of this model's pictures are "
@@ -361,7 +368,7 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         if name not in recipe.model.train or adapter is not None:
             cast(module, precision.of_frozen(name), but=trained.values())
     prediction = recipe.model.prediction or family.prediction
-    objective = Objective(recipe.objective, family.schedule, prediction)
+    objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
     optim = weight_decay.resolved(optim, family.parts(), list(trained))
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
@@ -420,7 +427,9 @@ def what_is_trained(
     recipe: Recipe, files: ModelFiles, family: ModelFamily, *, values: bool = True
 ) -> tuple[dict[str, nn.Parameter], TrainedAdapter | None]:
     """Freezes everything but what the recipe trains: of the model's own, or of an adapter that is put on it. Parameters
-    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise."""
+    by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise,
+    WeightsError E1220 and E1221 for a distilled model that nobody has asked to train."""
+    files.require_trainable()
     words_of_recipe.add_to(recipe, files, family)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)

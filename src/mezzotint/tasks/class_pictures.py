@@ -16,7 +16,7 @@ import torch
 from mezzotint import durable, fault_injection
 from mezzotint.data.files.listing import walk
 from mezzotint.data.media import decoding
-from mezzotint.diffusion.objective import Objective
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
@@ -108,7 +108,7 @@ def _drawn(recipe: Recipe, device: torch.device, blocks: Sequence[int]) -> Itera
         cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
         module.to(device)
     attention.set_up(family.parts()["denoiser"], recipe.model.attention)
-    objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction).to(device)
+    objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction).to(device)
     how = Sampling(objective.schedule, objective.parameterization, device, settings)
     for block in blocks:
         numbers = range(block * settings.batch_size, (block + 1) * settings.batch_size)

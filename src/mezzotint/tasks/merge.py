@@ -22,7 +22,7 @@ from mezzotint.adapters.files import Layout
 from mezzotint.adapters.laying import AdaptedMerge, LaidAdapter
 from mezzotint.adapters.names import LayerNames
 from mezzotint.assets import MODELS
-from mezzotint.diffusion.objective import Objective
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import RecipeError, WeightsError, visible
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import locate
@@ -181,7 +181,7 @@ def _into_family(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iter
     stored = (opened.stored_parts(model.parts()) or {}).get("denoiser")
     kinds = Counter(info.dtype for info in stored.header().values()) if stored is not None else Counter({"F32": 1})
     own: DTypeName = next((name for name, kind in KINDS.items() if kind == kinds.most_common(1)[0][0]), "fp32")
-    form = Objective(ObjectiveSettings(), model.schedule, model.prediction).parameterization
+    form = objective_of(ObjectiveSettings(), model.schedule, model.prediction).parameterization
     model.export(
         args.destination, opened, weights=weights, dtype=args.dtype or own, schedule=model.schedule, trained_form=form
     )  # fmt: skip

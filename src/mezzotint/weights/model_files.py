@@ -22,7 +22,7 @@ from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.single_file.modelspec import Description
 
-Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled"]
+Prediction = Literal["epsilon", "v", "x0", "edm", "v-edm", "epsilon-unscaled", "flow"]
 ConfigConstraint = tuple[str, Any, Any]
 """Something that two parts must agree on: in words, with what the one says and what the other says."""
 
@@ -104,6 +104,11 @@ class ModelFiles(ABC):
     def shapes(self, part: str) -> Mapping[str, Shape]:
         """The shape of every tensor of a part, by the names of files in diffusers' layout. No memory is taken for
         values. Raises WeightsError."""
+
+    def require_trainable(self) -> None:
+        """Raises WeightsError E1220, E1221 for a variant that can be drawn from, and is not trained unless the recipe
+        says so."""
+        return
 
     def trainable_shapes(self) -> dict[str, Mapping[str, Shape]]:
         """`shapes` of all parts that can be trained, by their folders in diffusers' layout."""

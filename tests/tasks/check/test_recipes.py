@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from flow_folders import full_size
 from runs import logged
 
 from mezzotint.assets import MODELS
@@ -30,7 +31,17 @@ WORDS = {
 }  # fmt: skip
 
 
-ALIKE = ("sdxl", "sdxl-cached", "latte-65f")
+STRAIGHT = {
+    "sd35-lora-24gb": ("tiny-sd3", "sd35-medium"), "flux-lora-24gb": ("tiny-flux", "flux-dev"),
+    "klein-lora-24gb": ("tiny-flux2", "klein-4b"), "qwen-image-lora-24gb": ("tiny-qwen-image", "qwen-image"),
+    "z-image-lora-24gb": ("tiny-z-image", "z-image"),
+}  # fmt: skip
+"""Recipes of models on straight paths, with their tiny model, and the published one's configurations."""
+WORDS |= {
+    name: (*TINY, f"model.path={tiny}", "data.path=shapes", "run.frozen_dtype=same", *SMALL)
+    for name, (tiny, _) in STRAIGHT.items()
+}
+ALIKE = ("sdxl", "sdxl-cached", "latte-65f", *list(STRAIGHT)[2:])
 """Recipes of which another one has all that they have."""
 
 
@@ -91,6 +102,15 @@ def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> Non
         assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
     if name == "sdxl-lora-8gb":
         assert memory.peak < 0.95 * 8 * 2**30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_the_head_of_a_recipe_on_a_straight_path_says_what_check_predicts(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("torchao")
+    memory = predicted(name, (1024, 1024), f"model.path={full_size(STRAIGHT[name][1], tmp_path / 'model')}")
+    assert memory.peak < 0.95 * 24 * 2**30
+    assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
 
 
 @pytest.mark.slow

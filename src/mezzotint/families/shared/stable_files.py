@@ -358,29 +358,32 @@ class StableFiles(ModelFiles):
     def tokenizer(self, part: str) -> Any:
         """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where
         they lack. Raises WeightsError E1409."""
-        from transformers.models.clip.tokenization_clip import CLIPTokenizer
+        return clip_tokenizer(self.root / self.spec.tokenizers[part], int(self.configs[part]["vocab_size"]))
 
-        root = self.root / self.spec.tokenizers[part]
-        require_plain(root)
-        paths = tokenizer_files(root)
-        if "tokenizer.json" not in paths and "merges.txt" not in paths:
-            raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
-        read_json(paths.get("vocab.json", root / "vocab.json") if "merges.txt" in paths else paths["tokenizer.json"])
-        try:
-            tokenizer = (
-                _tokenizer_in_two_folders(paths)
-                if "merges.txt" in paths and paths["merges.txt"].parent != root
-                else CLIPTokenizer.from_pretrained(str(root), local_files_only=True)
-            )
-        except Exception as error:  # the tokenizers library raises nothing narrower
-            raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
-        known = int(self.configs[part]["vocab_size"])
-        if len(tokenizer) > known:
-            raise WeightsError(
-                f"{root}: has {len(tokenizer)} tokens, the text encoder knows {known}; they are of different models",
-                code="E1409",
-            )
-        return tokenizer
+
+def clip_tokenizer(root: Path, vocabulary: int) -> Any:
+    """The tokenizer of a folder for an encoder that knows so many tokens. Raises WeightsError E1409."""
+    from transformers.models.clip.tokenization_clip import CLIPTokenizer
+
+    require_plain(root)
+    paths = tokenizer_files(root)
+    if "tokenizer.json" not in paths and "merges.txt" not in paths:
+        raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
+    read_json(paths.get("vocab.json", root / "vocab.json") if "merges.txt" in paths else paths["tokenizer.json"])
+    try:
+        tokenizer = (
+            _tokenizer_in_two_folders(paths)
+            if "merges.txt" in paths and paths["merges.txt"].parent != root
+            else CLIPTokenizer.from_pretrained(str(root), local_files_only=True)
+        )
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
+    if len(tokenizer) > vocabulary:
+        raise WeightsError(
+            f"{root}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
+            code="E1409",
+        )
+    return tokenizer
 
 
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:

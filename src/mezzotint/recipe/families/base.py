@@ -38,7 +38,9 @@ class FamilySpec:
     file_styles: how parts of a model are written as one file: "safetensors", "mindspore". advice: whose advice holds
     for its models, see `recipe/advice.py`. tensor_names: a pattern for names that only its single files have. holds:
     whether a folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a
-    model of the family. shipped: configurations that ship.
+    model of the family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
+    `FlowSettings`. usual: values of settings that hold where the recipe does not write them, by section. no_fp16: why
+    its models cannot be trained in fp16; "" where they can.
     """
 
     name: str
@@ -58,6 +60,9 @@ class FamilySpec:
     tensor_names: str = ""
     holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
+    is_straight: bool = False
+    usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    no_fp16: str = ""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -74,9 +79,31 @@ class FamilySpec:
         """The name of its own section in `model`."""
         return self.name.replace("-", "_")
 
+    def usual_values(self, written: Collection[str]) -> dict[str, Any]:
+        """What the family has by default, by path, where nothing is written."""
+        values = {f"{section}.{name}": value for section, usual in self.usual.items() for name, value in usual.items()}
+        return {path: value for path, value in values.items() if path not in written}
+
     def names_tensors(self, names: Collection[str]) -> bool:
         """Whether a single file with these names is one of the family's."""
         return bool(self.tensor_names) and any(re.search(self.tensor_names, name) for name in names)
+
+
+_OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
+_OF_ENCODERS = "its text encoders are read as the model was trained with them"
+STRAIGHT_REFUSES = {
+    "config": _OF_FOLDERS,
+    "over": _OF_FOLDERS,
+    "vae": _OF_FOLDERS,
+    "text_encoder": _OF_FOLDERS,
+    "ema_weights": _OF_FOLDERS,
+    "depth": _OF_FOLDERS,
+    "max_tokens": _OF_ENCODERS,
+    "clip_skip": _OF_ENCODERS,
+    "last_layers": _OF_ENCODERS,
+    "prediction": "it predicts the velocity of a straight path",
+}
+"""What families on straight paths refuse of `model`."""
 
 
 def specs() -> tuple[FamilySpec, ...]:

@@ -26,7 +26,7 @@ class ModelSettings(Section):
 
     family: Annotated[str, NEVER] = "sd"
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
-    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video."""
+    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video; models on straight paths see `docs/flow.md`."""
 
     path: Annotated[ModelPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in

@@ -8,6 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mezzotint.recipe.base import ALLOW, NEVER, Section
+from mezzotint.recipe.sections.flow import FlowSettings
+
+OF_THE_LOSS = ("sigma-sqrt", "cosmap")
+"""Weightings of straight paths that multiply the loss whatever it measures."""
 
 
 class TimestepBiasSettings(Section):
@@ -45,11 +49,14 @@ class ObjectiveSettings(Section):
     huber_delta: Annotated[PositiveFloat, ALLOW] = 0.1
     """Where the Huber loss turns from quadratic to linear, in units of the prediction."""
 
-    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm"], ALLOW] = "prediction"
+    weighting: Annotated[Literal["prediction", "unit", "epsilon", "v", "edm", "sigma-sqrt", "cosmap"], ALLOW] = (
+        "prediction"
+    )
     """How much a level of noise counts. `prediction`: alike, in what the network predicts. The others give the error of
     the clean latents a weight of σ, as MindONE's and Stability's classes of that name: `unit` 1, `epsilon` σ⁻², `v` σ⁻²
     + 1, `edm` σ⁻² + σ_d⁻². With `mse` each of the last three is what `prediction` is for a network of that kind. Needs
-    the loss `mse` or `l1`."""
+    the loss `mse` or `l1`. Of models on straight paths also `sigma-sqrt`, σ⁻² on the loss as it is, and `cosmap`,
+    2/(π (1 − 2σ + 2σ²)), by diffusers' names."""
 
     sigma_data: Annotated[PositiveFloat, ALLOW] = 0.5
     """σ_d of `edm`, of the prediction as of the weighting: the deviation that clean latents are taken to have (Karras
@@ -115,16 +122,24 @@ class ObjectiveSettings(Section):
     timestep_bias: TimestepBiasSettings = TimestepBiasSettings()
     """Timesteps that are drawn more often. `objective.timesteps` says which are drawn at all."""
 
+    flow: FlowSettings = FlowSettings()
+    """Of models on straight paths, which have no timesteps of their own."""
+
     def contradictions(self) -> Iterator[str]:
         low, high = self.timesteps
         if not 0 <= low < high <= 1000:
             yield (f"objective.timesteps must be two numbers with 0 ≤ first < second ≤ 1000, got {low}, {high}")
-        if self.weighting != "prediction" and self.loss not in ("mse", "l1"):
+        if self.weighting not in ("prediction", *OF_THE_LOSS) and self.loss not in ("mse", "l1"):
             yield (
                 f"objective.weighting {self.weighting} weighs mse or l1, and objective.loss is {self.loss}; "
                 "write objective.weighting=prediction"
             )
-        if self.weighting != "prediction" and self.min_snr_gamma is not None and self.min_snr_form != "x0":
+        if self.weighting in OF_THE_LOSS and self.min_snr_gamma is not None:
+            yield (
+                f"objective.min_snr_gamma and objective.weighting={self.weighting} both weigh levels of noise; leave "
+                "one of them out"
+            )
+        elif self.weighting != "prediction" and self.min_snr_gamma is not None and self.min_snr_form != "x0":
             yield (
                 f"objective.min_snr_gamma clamps the weight of objective.weighting={self.weighting} in the form x0 "
                 "alone; write objective.min_snr_form=x0, or objective.weighting=prediction"

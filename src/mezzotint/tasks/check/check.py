@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from mezzotint import outside
-from mezzotint.diffusion.objective import Objective
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.reading.read import Reading, located
@@ -163,7 +163,7 @@ def _require_drawing(recipe: Recipe, outline: Outline) -> None:
     """Raises RecipeError E1070 for previews that this model cannot be drawn in."""
     if recipe.run.preview.every is None:
         return
-    objective, drawn = Objective(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
+    objective, drawn = objective_of(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
     require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
 
 

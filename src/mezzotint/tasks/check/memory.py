@@ -18,10 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.overrides import TorchFunctionMode
 
 from mezzotint.data.cache.text_rows import layout_of
-from mezzotint.diffusion.objective import Objective
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
@@ -44,6 +43,7 @@ from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_pa
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights import low_bit
+from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import ModelFiles
 
 
@@ -240,7 +240,7 @@ class Outline:
         self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=sums)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well
-        objective = Objective(recipe.objective, self.family.schedule, self.prediction)
+        objective = objective_of(recipe.objective, self.family.schedule, self.prediction)
         with self._fake:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
@@ -342,20 +342,9 @@ class Outline:
 
 def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
     """A model by its configurations alone, and its family with all parts on the meta device. Raises WeightsError."""
-    with _EmptyOnMeta():
+    with EmptyOnMeta():
         files = kind.files.described(settings)
         return files, kind.load(files)
-
-
-class _EmptyOnMeta(TorchFunctionMode):
-    """Within, memory that is asked for without values and without a device is not given: that is how networks make
-    their parameters. Tables of numbers are made as ever."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        named = dict(kwargs or {})
-        if func is torch.empty and named.get("device") is None:
-            named["device"] = "meta"
-        return func(*args, **named)
 
 
 @dataclass(slots=True)

@@ -14,10 +14,12 @@ from mezzotint.adapters import files as adapter_files
 from mezzotint.adapters import merging
 from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.trained import START, TrainedAdapter
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
@@ -102,6 +104,9 @@ def find(place: Place) -> ModelSource:
 def _of_model(recipe: Recipe, place: Place) -> ModelSource:
     family = None if "model.family" in place.reading.origin else family_at(place.path)
     settings = with_values(recipe.model, {"path": place.path} | ({"family": family} if family else {}))
+    if family:
+        usual = family_spec(family).usual_values(place.reading.origin)
+        recipe = with_values(recipe, usual)
     of_family = (f"{place.reading.name} is of family {family}",) if family else ()
     sentences = (*of_family, *notes.knowledge(place.path))
     return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, said=sentences)
@@ -158,7 +163,7 @@ def open_model(
         cast(module.requires_grad_(False).eval(), precision.weights if is_trained else precision.of_frozen(name))
         module.to(device)
     attention.set_up(parts["denoiser"], recipe.model.attention)
-    objective = Objective(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
+    objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     return SampledModel(family, objective.to(device), precision, device, facts)
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mezzotint.dialects.base import Launched
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.learned_variance import LearnedRange
-from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.reading.read import Reading, located, read
 from mezzotint.recipe.reading.wording import shown
@@ -171,7 +171,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
     E1070 previews that could not be drawn."""
     if recipe.objective.zero_terminal_snr != now.objective.zero_terminal_snr:
         drawn, family = recipe.sample, model.family
-        objective = Objective(recipe.objective, family.schedule, model.prediction)
+        objective = objective_of(recipe.objective, family.schedule, model.prediction)
         if family.learns_variance and recipe.objective.variance != "none":
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:

@@ -5,11 +5,13 @@ diffusers' and transformers' classes are used, their loaders are not: those fetc
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
@@ -20,14 +22,15 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import tensor_files
-from mezzotint.weights.files.tensor_files import Stored
-from mezzotint.weights.folder import plain_vae, state
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo
+from mezzotint.weights.folder import plain_vae, state, t5
 from mezzotint.weights.folder.model_folder import write_json
 from mezzotint.weights.kinds import of_tensors
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Network = str
-"""What a component is: one of the libraries' networks, which this module builds, or a family's own."""
+"""What a component is: one of the libraries' networks, which this module builds, or a family's own. A dotted name is
+that of a library's class."""
 DTypeName = Literal["fp32", "fp16", "bf16"]
 Value = TypeVar("Value")
 Built = TypeVar("Built")
@@ -41,8 +44,10 @@ _MOST, _MOST_LAYERS = 100_000_000, 1000
 256,000."""
 _OF_LAYERS = re.compile(r"layers|num_res_blocks|num_blocks")
 _PREFIX = "text_model."
+_NO_ENCODER = re.compile(r"^lm_head\.|(^|\.)visual\.")
+_ENCODER = re.compile(r"^(model\.)?(language_model\.)?(model\.)?")
 _TEXT = ("clip_text", "clip_text_projected")
-_BY_TRANSFORMERS = (*_TEXT, "t5_text")
+_T5 = ("t5_text", "umt5_text")
 _SEEMS = dict.fromkeys(_TEXT, "a text encoder alone") | {"vae": "an autoencoder (VAE) alone"}
 """What files of the networks look like, see `kinds.of_tensors`."""
 _OLD_ATTENTION = {"query": "to_q", "key": "to_k", "value": "to_v", "proj_attn": "to_out.0"}
@@ -65,18 +70,52 @@ def load(
     """
     stored = tensor_files.InFile(stored) if isinstance(stored, Path) else stored
     require_bounded(config, where, tensors=len(stored.header()))
-    module = _described(lambda: state.on_meta(lambda: _construct(network, config)), where)
+    module = _described(lambda: _hollow(network, config), where)
     kind = of_tensors(stored.header())
     guess = f"the file looks like {kind}" if kind != _SEEMS.get(network) else ""
-    state.load_into(
-        module, stored, form, rename=_file_names(network), ignorable=("position_ids", *left_out), kind=guess
-    )
+    stored, rename = (stored_as(network, stored), str) if "." in network else (stored, _file_names(network))
+    state.load_into(module, stored, form, rename=rename, ignorable=("position_ids", *left_out), kind=guess)
     if network in _TEXT:  # a buffer that is no part of the weights
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
     assert not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAs:
+    """Stored tensors under the names of a network of a library, those that it has no use for left out. names: there, by
+    its own."""
+
+    stored: Stored
+    names: Mapping[str, str]
+
+    @property
+    def place(self) -> Path:
+        """See Stored."""
+        return self.stored.place
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        header = self.stored.header()
+        return {name: header[there] for name, there in self.names.items()}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        tensors = self.stored.read([self.names[name] for name in names])
+        return {name: tensors[self.names[name]] for name in names}
+
+
+def stored_as(network: Network, stored: Stored) -> Stored:
+    """The same under the network's own names. The files of a text encoder may hold the whole model that it is taken
+    from: one that says the next word, and looks at pictures."""
+    names = [name for name in stored.header() if not name.endswith("position_ids")]
+    if network.startswith("transformers."):
+        names = [name for name in names if not _NO_ENCODER.search(name)]
+        return StoredAs(stored, {_ENCODER.sub("", name): name for name in names})
+    rename = _file_names(network)
+    return StoredAs(stored, {rename(name): name for name in names})
 
 
 def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[str, tuple[int, ...]]:
@@ -89,7 +128,7 @@ def shapes(network: Network, config: Mapping[str, Any], *, where: Path) -> dict[
 
 @lru_cache(maxsize=16)
 def _shapes(network: Network, config: str) -> Mapping[str, tuple[int, ...]]:
-    module = state.on_meta(lambda: _construct(network, json.loads(config)))
+    module = _hollow(network, json.loads(config))
     return {_file_name_of(network, name): tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
@@ -142,7 +181,20 @@ def write(
 
 def file_name(network: Network) -> str:
     """The plain name of a network's weights file."""
-    return "model.safetensors" if network in _BY_TRANSFORMERS else "diffusion_pytorch_model.safetensors"
+    return "model.safetensors" if _is_of_transformers(network) else "diffusion_pytorch_model.safetensors"
+
+
+def _is_of_transformers(network: Network) -> bool:
+    return network in (*_TEXT, *_T5) or network.startswith("transformers.")
+
+
+def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
+    """A network without memory for its parameters. What a library's class works out besides is there."""
+    build = partial(_construct, network, config)
+    if "." not in network:
+        return state.on_meta(build)
+    with state.EmptyOnMeta():
+        return build()
 
 
 def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
@@ -159,7 +211,15 @@ def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
             kind = modeling_clip.CLIPTextModel if is_plain else modeling_clip.CLIPTextModelWithProjection
             known = {k: v for k, v in plain.items() if k not in _IGNORED_TEXT}
             return cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**known)))
-    raise AssertionError(f"{network} is built by its family")
+        case "t5_text" | "umt5_text":
+            return t5.construct(config, Path("config.json"), network.removesuffix("_text"))
+    assert "." in network, f"{network} is built by its family"
+    module, _, name = network.rpartition(".")
+    library = getattr(importlib.import_module(module), name)
+    if network.startswith("diffusers."):
+        return cast(nn.Module, library.from_config(plain))
+    plain = plain.get("text_config") or plain  # of a model that reads and looks
+    return cast(nn.Module, library(library.config_class(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})))
 
 
 def require_bounded(config: Mapping[str, Any], where: Path, *, tensors: int | None = None) -> None:

@@ -167,6 +167,8 @@ def complete_tokenizer(folder: Path) -> None:
     if (folder / "vocab.json").is_file() or not (folder / "tokenizer.json").is_file():
         return
     model = read_json(folder / "tokenizer.json").get("model", {})
+    if "merges" not in model:  # such as T5's, which has no pairs
+        return
     merges = [m if isinstance(m, str) else " ".join(m) for m in model.get("merges", ())]
     write_json(folder / "vocab.json", model.get("vocab", {}))
     (folder / "merges.txt").write_text("#version: 0.2\n" + "".join(f"{m}\n" for m in merges), encoding="utf-8")

@@ -7,10 +7,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
@@ -28,6 +29,17 @@ def on_meta(build: Callable[[], Module]) -> Module:
     """A network without memory for its values, built by `build`; `load_into` or a copy gives it some."""
     with torch.device("meta"):
         return build()
+
+
+class EmptyOnMeta(TorchFunctionMode):
+    """Within, memory that is asked for without values and without a device is not given: that is how networks make
+    their parameters. Tables of numbers, which some work out and no file holds, are made as ever."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if func is torch.empty and named.get("device") is None:
+            named["device"] = "meta"
+        return func(*args, **named)
 
 
 def load_into(

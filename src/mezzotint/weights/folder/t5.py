@@ -1,4 +1,4 @@
-"""T5 v1.1's encoder, the text encoder of LatteT2V: its files, its network, its tokenizer.
+"""T5 v1.1's encoder, the text encoder of LatteT2V, SD3, Flux and LTX: its files, its network, its tokenizer.
 
 Files of the whole T5 are read as well as those of the encoder alone, in safetensors and, by way of the process that can
 do no harm, in torch's pickles. The vocabulary may be SentencePiece's own file (`spiece.model`), which is read here, or
@@ -31,6 +31,7 @@ _DECODER = ("decoder.", "lm_head.")
 _ALIAS, _WORDS = "encoder.embed_tokens.weight", "shared.weight"
 _SPIECE_LIMIT = 1 << 24  # bytes; T5's own has 792 thousand
 _SENTINELS = 100
+_CALLED = {"t5": "T5 v1.1", "umt5": "UMT5"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,20 +106,25 @@ def _pickled_shards(index: Path) -> Iterator[Path]:
         raise WeightsError(f"{index}: not a weights index; it needs a `weight_map` of names to files", code="E1404")
 
 
-def construct(config: Mapping[str, Any], where: Path) -> nn.Module:
-    """The encoder with values of its own making. where: the configuration's file, for messages. Raises WeightsError
-    E1406, E1409."""
-    from transformers.models.t5 import configuration_t5, modeling_t5  # a second, which runs with cached text do without
+def construct(config: Mapping[str, Any], where: Path, kind: str = "t5") -> nn.Module:
+    """The encoder with values of its own making. where: the configuration's file, for messages. kind: "t5", or "umt5",
+    whose positions are each layer's own. Raises WeightsError E1406, E1409."""
+    if kind == "t5":  # a second, which runs with cached text do without
+        from transformers.models.t5.configuration_t5 import T5Config as Config
+        from transformers.models.t5.modeling_t5 import T5EncoderModel as Encoder
+    else:
+        from transformers.models.umt5.configuration_umt5 import UMT5Config as Config
+        from transformers.models.umt5.modeling_umt5 import UMT5EncoderModel as Encoder
 
     values = {k: v for k, v in config.items() if not k.startswith("_") and k not in _NO_WEIGHTS}
-    if values.get("model_type", "t5") != "t5" or not str(values.get("feed_forward_proj", "")).startswith("gated"):
+    if values.get("model_type", kind) != kind or not str(values.get("feed_forward_proj", "")).startswith("gated"):
         raise WeightsError(
             f"{where}: is of {values.get('model_type', 'an unknown model')}, its feed_forward_proj "
-            f"{values.get('feed_forward_proj')!r}; LatteT2V reads captions with the encoder of T5 v1.1 (gated-gelu)",
+            f"{values.get('feed_forward_proj')!r}; captions are read with the encoder of {_CALLED[kind]} (gated-gelu)",
             code="E1406",
         )
     try:
-        module = modeling_t5.T5EncoderModel(configuration_t5.T5Config(**values))
+        module = Encoder(Config(**values))
     except (TypeError, ValueError, KeyError, ZeroDivisionError) as error:
         raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
     del module.encoder.embed_tokens  # the same table a second time; `states` looks words up in `shared`

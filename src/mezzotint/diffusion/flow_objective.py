@@ -1,0 +1,97 @@
+"""The objective of straight paths: σ is drawn, x = (1 − σ) x_0 + σ ε is shown, the velocity ε − x_0 is learnt.
+
+Everything but the path is as elsewhere: noise by address, offset and pyramid noise, the kinds of loss.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mezzotint.diffusion import densities, flow, weighting
+from mezzotint.diffusion.flow import FlowSchedule
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.diffusion.prediction import expand_to
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.recipe.sections.objective import OF_THE_LOSS, ObjectiveSettings
+from mezzotint.stages import Noised
+
+
+class FlowObjective(Objective):
+    """What a denoiser on a straight path learns in a step. Levels are σ, in [0, 1]; what the network is told is
+    t = 1000 σ in float32, which each family brings to its own form."""
+
+    schedule: FlowSchedule
+
+    def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
+        """See Objective: σ as `objective.flow` says, shifted by its `shift`."""
+        sigma = self.levels(draws, x_0.shape[1:])
+        return self.noise_at(x_0, draws, sigma, sigma.to(x_0.device, non_blocking=True))
+
+    def levels(self, draws: StepDraws, shape: torch.Size) -> Tensor:
+        """σ of each sample, (B,) float32 on the host. shape: of one sample's latents, by which it may be shifted."""
+        settings = self.settings.flow
+        shift = self.shift_of(shape)
+        low, high = (flow.unshifted(sigma, shift) for sigma in settings.sigmas)
+        plain = low + (high - low) * densities.draw(settings, draws.timestep)
+        if settings.grid == "table":
+            plain = np.clip(flow.on_table(plain), low, high)
+        return flow.shifted(torch.from_numpy(plain).float(), shift)
+
+    def shift_of(self, shape: torch.Size) -> float:
+        """s, by which σ of samples of this shape is shifted."""
+        match self.settings.flow.shift:
+            case "auto":
+                return self.schedule.shift_of(shape) if self.schedule.by_resolution else self.schedule.shift
+            case "table":
+                return self.schedule.shift
+            case "resolution":
+                return self.schedule.shift_of(shape)
+            case number:
+                return number
+
+    def noise_at(self, x_0: Tensor, draws: StepDraws, timesteps: Tensor, sigma: Tensor | None = None) -> Noised:
+        """See Objective: timestep t is σ = t/1000, whatever levels are trained. sigma: (B,) of levels in its place."""
+        x_0 = x_0.float()
+        eps, shown = self._noises(x_0, draws)
+        count = self.schedule.num_timesteps
+        level = timesteps.float() / count if sigma is None else sigma
+        at = expand_to(level, x_0.ndim)
+        x_t = (1.0 - at) * x_0 + at * shown
+        return Noised(x_0, eps, x_t, x_t, level * count, level=level)
+
+    def target(self, noised: Noised) -> Tensor:
+        """See Objective: the velocity ε − x_0."""
+        return noised.noise - noised.x_0
+
+    def timestep(self, noised: Noised) -> Tensor:
+        """See Objective: 1000 σ."""
+        return noised.level * self.schedule.num_timesteps
+
+    def _level_weight(self, level: Tensor) -> Tensor:
+        if self.settings.weighting in OF_THE_LOSS:
+            return weighting.of_path(self.settings.weighting, level)
+        return self._factor(
+            ((1.0 - level) / level.clamp_min(torch.finfo(level.dtype).tiny)).square().clamp_max(2.0**60)
+        )
+
+    def _factor(self, snr: Tensor) -> Tensor:
+        if self.settings.weighting in OF_THE_LOSS:
+            return torch.ones_like(snr)
+        return super()._factor(snr)
+
+    def _measured(self) -> str:
+        return "x0" if self.settings.flow.preconditioned else self.prediction
+
+    def _error(self, predicted: Tensor, target: Tensor, noised: Noised) -> Tensor:
+        if not self.settings.flow.preconditioned:
+            return super()._error(predicted, target, noised)
+        x_0 = noised.x_t - expand_to(noised.level, predicted.ndim) * predicted
+        return super()._error(x_0, noised.x_0, noised)
+
+
+def objective_of(settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> Objective:
+    """The objective of a model, by its schedule. Raises as `Objective`."""
+    kind = FlowObjective if isinstance(schedule, FlowSchedule) else Objective
+    return kind(settings, schedule, prediction)

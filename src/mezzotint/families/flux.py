@@ -1,0 +1,144 @@
+"""FLUX.1 dev and schnell of Black Forest Labs, from folders in diffusers' layout, to folders.
+
+T5's states are the text, and CLIP ViT-L/14 gives its pooled text alone. Padding is attended to, and no mask is told.
+dev is told a scale of guidance, which was distilled into it; schnell, distilled to four steps, is told none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.base import like_parameters
+from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.flux import SPEC, FluxSettings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+
+_CLIP, _T5 = "text_encoder", "text_encoder_2"
+_TOKENS, _TOKENS_OF_SCHNELL = 512, 256
+_PLAIN = 1.0
+"""The scale of guidance that training tells where the recipe says none."""
+
+
+class Files(FlowFiles):
+    """FLUX.1 as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("FluxPipeline",)
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser, channels = configs["denoiser"], 4 * int(configs["vae"]["latent_channels"])
+        yield "the denoiser takes packed latents of channels", denoiser.get("in_channels", 64), channels
+        yield "the denoiser gives packed latents of channels", denoiser.get("out_channels") or channels, channels
+        yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), configs[_T5].get("d_model")
+        pooled = configs[_CLIP].get("hidden_size", 512)
+        yield "the denoiser takes pooled text of width", denoiser.get("pooled_projection_dim"), pooled
+
+    def require_trainable(self) -> None:
+        """See ModelFiles: schnell is trained when it is asked for, and told no guidance."""
+        own = self.settings.own(FluxSettings)
+        if self.is_dev:
+            return
+        if own.guidance is not None:
+            raise WeightsError(
+                f"{self.root}: is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance",
+                code="E1220",
+            )
+        if not own.distilled:
+            raise WeightsError(
+                f"{self.root}: is FLUX.1 schnell by its configuration (guidance_embeds is false), which was distilled "
+                "to four steps, and they fall apart in training; take FLUX.1 dev, whose adapters schnell takes too, or "
+                "write model.flux.distilled=true",
+                code="E1221",
+            )
+
+    @property
+    def is_dev(self) -> bool:
+        """Whether the denoiser is told a scale of guidance, which schnell's is not."""
+        return bool(self.configs["denoiser"].get("guidance_embeds"))
+
+    def length(self, part: str) -> int:
+        """See FlowFiles."""
+        if part != _T5:
+            return super().length(part)
+        usual = _TOKENS if self.is_dev else _TOKENS_OF_SCHNELL
+        return self.settings.own(FluxSettings).t5_tokens or usual
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length(_T5), int(self.configs["denoiser"]["joint_attention_dim"])
+
+
+class Family(FlowFamily):
+    """FLUX.1: latents go in two by two, with their places."""
+
+    spec = SPEC
+    files = Files
+    block_lists = ("transformer_blocks", "single_transformer_blocks")
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__(files, parts)
+        assert isinstance(files, Files)
+        self.tells_guidance = files.is_dev
+        scale = files.settings.own(FluxSettings).guidance
+        self._guidance = _PLAIN if scale is None else scale
+
+    def refuse_guidance(self, scale: float) -> None:
+        """See ModelFamily: schnell was distilled without."""
+        if not self.tells_guidance and scale not in (0.0, 1.0):
+            raise RecipeError(
+                f"sample.guidance is {scale:g}, and FLUX.1 schnell is drawn without; write sample.guidance=1, and "
+                "sample.steps=4",
+                code="E1220",
+            )
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: T5's states (B, 512, 4096) and CLIP's pooled text (B, 768), without a mask."""
+        if not captions:
+            widths = int(self._configs[_T5]["d_model"]), int(self._configs[_CLIP]["hidden_size"])
+            states = self._empty(_T5, self._lengths[_T5], widths[0])
+            return TextEmbedding(states, pooled=self._empty(_CLIP, widths[1]))
+        pooled = self._part(_CLIP)(self._tokens(_CLIP, captions)[0]).pooler_output
+        return TextEmbedding(self._t5(_T5, captions), pooled=pooled)
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text, and the scale of guidance (B,), of dev."""
+        if not self.tells_guidance:
+            return Condition(text)
+        if framing is not None and framing.guidance is not None:
+            return Condition(text, vector=framing.guidance)
+        return Condition(text, vector=text.states.new_full((len(text.states),), self._guidance, dtype=torch.float32))
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Told is σ, in float32: in bfloat16 it would be another one."""
+        net, x, text = self._part("denoiser"), noised.model_input, condition.text
+        assert text.pooled is not None, "a text of another family"
+        height, width = x.shape[-2:]
+        velocity = net(
+            hidden_states=like_parameters(packed(x), net),
+            timestep=noised.model_t / 1000,
+            guidance=condition.vector,
+            pooled_projections=like_parameters(text.pooled, net),
+            encoder_hidden_states=like_parameters(text.states, net),
+            txt_ids=x.new_zeros((text.states.shape[1], 3)),
+            img_ids=places(height // 2, width // 2, x.device),
+            return_dict=False,
+        )[0]
+        return unpacked(cast(Tensor, velocity), height, width)
+
+
+def places(rows: int, columns: int, device: torch.device) -> Tensor:
+    """(n, 3) float32: 0, row and column of each token, row by row."""
+    grid = torch.zeros(rows, columns, 3, device=device)
+    grid[..., 1] = torch.arange(rows, device=device)[:, None]
+    grid[..., 2] = torch.arange(columns, device=device)[None, :]
+    return grid.reshape(-1, 3)

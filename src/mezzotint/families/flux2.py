@@ -1,0 +1,163 @@
+"""FLUX.2 Klein of Black Forest Labs, from folders in diffusers' layout, to folders.
+
+A caption goes through Qwen3 in its chat template; the states of three of its layers lie side by side, padding among
+them, and no mask is told. Latents are the autoencoder's, folded two by two and brought to deviation 1 by the statistics
+that lie in its weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.diffusion.flow import Tokens
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.shared.flow import FlowFamily, as_it_is, packed, unpacked
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.flux2 import SPEC, Flux2Settings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+
+_QWEN = "text_encoder"
+_LAYERS = (9, 18, 27)
+"""Whose states are the text."""
+_EPS = 1e-4
+
+
+class Files(FlowFiles):
+    """FLUX.2 Klein as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("Flux2KleinPipeline",)
+    refused: ClassVar = {"Flux2Pipeline": "FLUX.2 dev, whose way with captions has not been compared here"}
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser, text = configs["denoiser"], configs[_QWEN]
+        channels = 4 * int(configs["vae"].get("latent_channels", 32))
+        yield "the denoiser takes folded latents of channels", denoiser.get("in_channels", 128), channels
+        width = len(_LAYERS) * int(text.get("hidden_size", 0))
+        yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), width
+
+    @property
+    def is_distilled(self) -> bool:
+        """Whether the folder says that few steps without guidance are enough."""
+        return self.folder.index.get("is_distilled") is True
+
+    def require_trainable(self) -> None:
+        """See ModelFiles: a distilled one is trained when it is asked for."""
+        if self.is_distilled and not self.settings.own(Flux2Settings).distilled:
+            raise WeightsError(
+                f"{self.root}: is a distilled FLUX.2 Klein (is_distilled in model_index.json), whose four steps fall "
+                "apart in training; take the base model, or write model.flux2.distilled=true",
+                code="E1221",
+            )
+
+    def length(self, part: str) -> int:
+        """See FlowFiles."""
+        return self.settings.own(Flux2Settings).text_tokens
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length(_QWEN), int(self.configs["denoiser"]["joint_attention_dim"])
+
+
+class Family(FlowFamily):
+    """FLUX.2 Klein: one token for each folded latent."""
+
+    spec = SPEC
+    files = Files
+    tokens = Tokens(cell=1, by_steps=True)
+    block_lists = ("transformer_blocks", "single_transformer_blocks")
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__(files, parts)
+        assert isinstance(files, Files)
+        self._is_distilled = files.is_distilled
+        self._eps = float(self._configs["vae"].get("batch_norm_eps", _EPS))
+
+    def grid_of(self, files: FlowFiles) -> Grid:
+        """See FlowFamily: of folded latents."""
+        vae = files.configs["vae"]
+        return Grid(4 * int(vae.get("latent_channels", 32)), 2 ** len(vae["block_out_channels"]))
+
+    def refuse_guidance(self, scale: float) -> None:
+        """See ModelFamily: a distilled one was made to do without."""
+        if self._is_distilled and scale not in (0.0, 1.0):
+            raise RecipeError(
+                f"sample.guidance is {scale:g}, and a distilled FLUX.2 Klein is drawn without; write "
+                "sample.guidance=1, and sample.steps=4",
+                code="E1220",
+            )
+
+    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+        """See FlowFamily: folded, then by the statistics of each channel."""
+        center, spread = self._statistics(mean)
+        return torch.cat(((folded(mean) - center) / spread, folded(std) / spread), dim=1)
+
+    def raw(self, latents: Tensor) -> Tensor:
+        """See FlowFamily."""
+        center, spread = self._statistics(latents)
+        return unfolded(latents * spread + center)
+
+    def _statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of folded latents, (1, C, 1, 1) float32, on the device of a tensor."""
+        norm = self._part("vae").bn
+        mean, variance = (t.to(like.device).float().view(1, -1, 1, 1) for t in (norm.running_mean, norm.running_var))
+        return mean, (variance + self._eps).sqrt()
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 512, 3 · 2560), without a mask."""
+        encoder, (length, width) = self._part(_QWEN), self._text_shape
+        if not captions:
+            return TextEmbedding(self._empty(_QWEN, length, width))
+        ids, mask = self._tokens(_QWEN, captions)
+        with as_it_is(encoder):
+            layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+        return TextEmbedding(torch.cat([layers[number] for number in _LAYERS], dim=-1))
+
+    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+        return self._chats(part, captions, thinking=False)
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text and nothing else."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Told is σ, in float32: in bfloat16 it would be another one."""
+        net, x, text = self._part("denoiser"), noised.model_input, condition.text
+        count, _, height, width = x.shape
+        velocity = net(
+            hidden_states=like_parameters(x.flatten(2).transpose(1, 2), net),
+            timestep=noised.model_t / 1000,
+            guidance=None,
+            encoder_hidden_states=like_parameters(text.states, net),
+            txt_ids=places((1, 1, 1, text.states.shape[1]), x.device).expand(count, -1, -1),
+            img_ids=places((1, height, width, 1), x.device).expand(count, -1, -1),
+            return_dict=False,
+        )[0]
+        return cast(Tensor, velocity.transpose(1, 2).unflatten(2, (height, width)))
+
+
+def places(sides: tuple[int, ...], device: torch.device) -> Tensor:
+    """(1, n, 4) int64: time, row, column and place in the text of each token, the last the fastest."""
+    axes = torch.meshgrid(*(torch.arange(side, device=device) for side in sides), indexing="ij")
+    return torch.stack(axes, dim=-1).reshape(1, -1, len(sides))
+
+
+def folded(x: Tensor) -> Tensor:
+    """(B, C, h, w) → (B, 4C, h/2, w/2), in a token the channel slowest, then the row."""
+    height, width = x.shape[-2:]
+    return cast(Tensor, packed(x).transpose(1, 2).unflatten(2, (height // 2, width // 2)))
+
+
+def unfolded(x: Tensor) -> Tensor:
+    """The reverse of `folded`."""
+    height, width = x.shape[-2:]
+    return unpacked(x.flatten(2).transpose(1, 2), 2 * height, 2 * width)

@@ -1,0 +1,119 @@
+"""LTX-Video of Lightricks (arXiv:2501.00103), text to video, from folders in diffusers' layout, to folders.
+
+T5 sees the padding of a caption, the denoiser does not. A clip of n frames has (n − 1)/8 + 1 latent frames of 32 pixels
+a side, each latent a token; a picture is a clip of one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.diffusion.flow import Tokens
+from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.ltx import SPEC, LTXSettings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+
+_T5 = "text_encoder"
+
+
+class Files(FlowFiles):
+    """LTX-Video as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("LTXPipeline",)
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser, channels = configs["denoiser"], configs["vae"].get("latent_channels", 128)
+        yield "the denoiser takes latents of channels", denoiser.get("in_channels", 128), channels
+        yield "the denoiser takes text of width", denoiser.get("caption_channels"), configs[_T5].get("d_model")
+        sides = denoiser.get("patch_size", 1), denoiser.get("patch_size_t", 1)
+        yield "the denoiser makes a token of latents in space and time", sides, (1, 1)
+
+    def length(self, part: str) -> int:
+        """See FlowFiles."""
+        return self.settings.own(LTXSettings).text_tokens
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length(_T5), int(self.configs["denoiser"]["caption_channels"])
+
+
+class Family(ClipFamily):
+    """LTX-Video: one token for each latent, with the clip's rate."""
+
+    spec = SPEC
+    files = Files
+    tokens = Tokens(cell=1)
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__(files, parts)
+        self._rate = files.settings.own(LTXSettings).frame_rate
+        self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
+
+    def grid_of(self, files: FlowFiles) -> Grid:
+        """See FlowFamily."""
+        vae = files.configs["vae"]
+        halvings = 2 ** sum(vae.get("spatio_temporal_scaling", ()))
+        pixels = vae.get("spatial_compression_ratio") or vae["patch_size"] * halvings
+        frames = vae.get("temporal_compression_ratio") or vae["patch_size_t"] * halvings
+        return Grid(int(vae.get("latent_channels", 128)), int(pixels), int(frames), exact=True)
+
+    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+        """See FlowFamily: by the statistics that lie in the VAE's weights."""
+        center, spread = self._statistics(mean)
+        return torch.cat(((mean - center) * self._scale / spread, std * self._scale / spread), dim=1)
+
+    def raw(self, latents: Tensor) -> Tensor:
+        """See FlowFamily."""
+        center, spread = self._statistics(latents)
+        return latents * spread / self._scale + center
+
+    def _statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of each channel, float32, on the device of a tensor."""
+        vae = self._part("vae")
+        mean, std = (t.to(like.device).float().view(1, -1, 1, 1, 1) for t in (vae.latents_mean, vae.latents_std))
+        return mean, std
+
+    def _decoded(self, vae: Any, latents: Tensor) -> Any:
+        """Decoders from 0.9.1 on are told how much noise is left: none."""
+        told = latents.new_zeros(len(latents)) if self._tells_decoder else None
+        return vae.decode(latents, told).sample
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 128, 4096) with a mask."""
+        length, width = self._text_shape
+        if not captions:
+            empty = self._empty(_T5, length, width)
+            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
+        return TextEmbedding(self._t5(_T5, captions), self._tokens(_T5, captions)[1])
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text and its mask."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Told is 1000 σ in float32, and how far apart tokens lie in seconds and pixels."""
+        net, x, text = self._part("denoiser"), noised.model_input, condition.text
+        frames, height, width = as_clips(x).shape[2:]
+        velocity = net(
+            hidden_states=like_parameters(x.flatten(2).transpose(1, 2), net),
+            encoder_hidden_states=like_parameters(text.states, net),
+            timestep=noised.model_t,
+            encoder_attention_mask=text.mask,
+            num_frames=frames,
+            height=height,
+            width=width,
+            rope_interpolation_scale=(self.grid.frames / self._rate, self.grid.pixels, self.grid.pixels),
+            return_dict=False,
+        )[0]
+        return cast(Tensor, velocity.transpose(1, 2).reshape(x.shape))

@@ -1,0 +1,129 @@
+"""Qwen-Image (arXiv:2508.02324), from folders in diffusers' layout, to folders.
+
+A caption stands in a fixed sentence that asks to describe a picture, and goes through the language model of Qwen2.5-VL;
+its last states, without those of the sentence, are the text, with a mask. The autoencoder is Wan's, for one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of, packed, unpacked
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+
+_QWEN = "text_encoder"
+_SENTENCE = (
+    "<|im_start|>system\nDescribe the image by detailing the color, shape, size, texture, quantity, text, spatial "
+    "relationships of the objects and background:<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
+)
+_BEFORE = 34
+"""Tokens of the sentence before the caption, which are not told."""
+
+
+class Files(FlowFiles):
+    """Qwen-Image as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("QwenImagePipeline",)
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser, text = configs["denoiser"], configs[_QWEN]
+        channels = 4 * int(configs["vae"].get("z_dim", 16))
+        yield "the denoiser takes packed latents of channels", denoiser.get("in_channels", 64), channels
+        width = (text.get("text_config") or text).get("hidden_size")
+        yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), width
+
+    def length(self, part: str) -> int:
+        """See FlowFiles: with the sentence before."""
+        return _BEFORE + self.settings.own(QwenImageSettings).text_tokens
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length(_QWEN) - _BEFORE, int(self.configs["denoiser"]["joint_attention_dim"])
+
+
+class Family(FlowFamily):
+    """Qwen-Image: latents go in two by two, texts with a mask."""
+
+    spec = SPEC
+    files = Files
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__(files, parts)
+        vae = self._configs["vae"]
+        self._mean, self._std = (torch.tensor(vae[name]).view(1, -1, 1, 1) for name in ("latents_mean", "latents_std"))
+
+    def grid_of(self, files: FlowFiles) -> Grid:
+        """See FlowFamily."""
+        vae = files.configs["vae"]
+        return Grid(int(vae.get("z_dim", 16)), 2 ** len(vae["temperal_downsample"]), cell=self.tokens.cell)
+
+    def to_vae(self, pixels: Tensor) -> Tensor:
+        """See FlowFamily: a clip of one frame."""
+        return pixels[:, :, None]
+
+    def from_vae(self, values: Tensor) -> Tensor:
+        """See FlowFamily."""
+        return values[:, :, 0]
+
+    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+        """See FlowFamily: by a mean and a deviation of each channel."""
+        center, spread = self._mean.to(mean.device), self._std.to(mean.device)
+        return torch.cat(((mean - center) / spread, std / spread), dim=1)
+
+    def raw(self, latents: Tensor) -> Tensor:
+        """See FlowFamily."""
+        return latents * self._std.to(latents.device) + self._mean.to(latents.device)
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 512, 3584), zeros behind the text, with a mask of what is text."""
+        encoder, (length, width) = self._part(_QWEN), self._text_shape
+        if not captions:
+            empty = self._empty(_QWEN, length, width)
+            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
+        ids, mask = self._tokens(_QWEN, captions)
+        with as_it_is(encoder):
+            states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+        states, mask = states[:, _BEFORE:], mask[:, _BEFORE:]
+        return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask)
+
+    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+        return [_SENTENCE.format(caption) for caption in captions]
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text and its mask."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Told is σ; no text is longer than the longest of the batch."""
+        net, x, text = self._part("denoiser"), noised.model_input, condition.text
+        assert text.mask is not None, "a text of another family"
+        height, width = x.shape[-2:]
+        lengths = lengths_of(text.mask)
+        longest = max(lengths, default=1)
+        velocity = net(
+            hidden_states=like_parameters(packed(x), net),
+            encoder_hidden_states=like_parameters(text.states[:, :longest], net),
+            encoder_hidden_states_mask=None if min(lengths, default=1) == longest else text.mask[:, :longest],
+            timestep=noised.model_t / 1000,
+            img_shapes=[[(1, height // 2, width // 2)]] * len(x),
+            return_dict=False,
+        )[0]
+        return unpacked(cast(Tensor, velocity), height, width)
+
+    def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
+        """See ModelFamily: each token as long as it is for the text alone."""
+        pushed, alone = packed(super().guide(away, towards, scale)), packed(towards)
+        length = alone.norm(dim=-1, keepdim=True) / pushed.norm(dim=-1, keepdim=True)
+        return unpacked(pushed * length, *towards.shape[-2:])

@@ -1,0 +1,131 @@
+"""Stable Diffusion 3 and 3.5 (Esser et al. 2024, arXiv:2403.03206), from folders in diffusers' layout, to folders.
+
+Captions go through three encoders: the states before the last layer of CLIP ViT-L/14 and OpenCLIP ViT-bigG/14 lie side
+by side, filled up with zeros to the width of T5's, which lie below them; both CLIPs' projected texts are the pooled
+one. No mask is told. A folder may lack T5: zeros take the place of its states, as diffusers' pipeline has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from mezzotint.diffusion.flow import Tokens
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import like_parameters
+from mezzotint.families.shared.flow import FlowFamily
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.sd3 import SPEC, SD3Settings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.folder.model_folder import ModelFolder
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+
+_CLIPS = ("text_encoder", "text_encoder_2")
+_T5 = "text_encoder_3"
+
+
+class Files(FlowFiles):
+    """SD3 or SD3.5 as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("StableDiffusion3Pipeline",)
+
+    @classmethod
+    def absent(cls, folder: ModelFolder) -> Collection[str]:
+        """See FlowFiles: T5, where model_index.json or the folder has none."""
+        named = folder.index.get(_T5)
+        return () if isinstance(named, list) and any(named) and folder.has(_T5) else (_T5,)
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser, clips = configs["denoiser"], [configs[part] for part in _CLIPS]
+        pooled = sum(int(clip.get("projection_dim", 512)) for clip in clips)
+        yield (
+            "the denoiser takes latents of channels",
+            denoiser.get("in_channels", 16),
+            configs["vae"]["latent_channels"],
+        )
+        yield "the denoiser takes pooled text of width", denoiser.get("pooled_projection_dim"), pooled
+        if _T5 in configs:
+            yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), configs[_T5].get("d_model")
+
+    def length(self, part: str) -> int:
+        """See FlowFiles."""
+        return self.settings.own(SD3Settings).t5_tokens if part == _T5 else super().length(part)
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        length = self.length(_CLIPS[0]) + self.settings.own(SD3Settings).t5_tokens
+        return length, int(self.configs["denoiser"]["joint_attention_dim"])
+
+    def text_identity(self) -> str:
+        """See FlowFiles, with what takes the place of a T5 that is not there."""
+        tokens = self.settings.own(SD3Settings).t5_tokens
+        return super().text_identity() + ("" if _T5 in self.configs else f" zeros={tokens}")
+
+    def notes(self, parts: Collection[str]) -> Iterator[str]:
+        """See FlowFiles."""
+        yield from super().notes(parts)
+        if _T5 not in self.configs:
+            yield f"{_T5}: this folder has no T5; zeros take the place of what it says, as in diffusers' pipeline"
+
+
+class Family(FlowFamily):
+    """SD3 or SD3.5: the transformer cuts latents into tokens itself."""
+
+    spec = SPEC
+    files = Files
+    tokens = Tokens(evenly=False)
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__(files, parts)
+        self._text_length, self._text_width = self._text_shape
+        self._most = int(self._configs["denoiser"].get("pos_embed_max_size", 96)) * self.tokens.cell
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 77 + L, 4096) and pooled (B, 2048), without a mask."""
+        if not captions:
+            width = sum(int(self._configs[part].get("projection_dim", 512)) for part in _CLIPS)
+            first = _CLIPS[0]
+            return TextEmbedding(
+                self._empty(first, self._text_length, self._text_width), pooled=self._empty(first, width)
+            )
+        outputs = [self._part(part)(self._tokens(part, captions)[0], output_hidden_states=True) for part in _CLIPS]
+        states = torch.cat([output.hidden_states[-2] for output in outputs], dim=-1)
+        states = pad(states, (0, self._text_width - states.shape[-1]))
+        if _T5 in self.text_parts:
+            below = self._t5(_T5, captions).to(states.dtype)
+        else:
+            below = states.new_zeros((len(states), self._text_length - states.shape[1], self._text_width))
+        pooled = torch.cat([output.text_embeds for output in outputs], dim=-1)
+        return TextEmbedding(torch.cat([states, below], dim=1), pooled=pooled)
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text and nothing else."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Raises WeightsError E1222 for pictures that are larger than its table of positions."""
+        net, pooled = self._part("denoiser"), condition.text.pooled
+        assert pooled is not None, "a text of another family"
+        side = max(noised.model_input.shape[-2:])
+        if side > self._most:
+            raise WeightsError(
+                f"a picture of {side * self.grid.pixels} pixels a side is larger than this model's table of positions, "
+                f"which reaches to {self._most * self.grid.pixels}; take a smaller data.resolution or sample.size",
+                code="E1222",
+            )
+        velocity = net(
+            hidden_states=like_parameters(noised.model_input, net),
+            timestep=noised.model_t,
+            encoder_hidden_states=like_parameters(condition.text.states, net),
+            pooled_projections=like_parameters(pooled, net),
+            return_dict=False,
+        )[0]
+        return cast(Tensor, velocity)

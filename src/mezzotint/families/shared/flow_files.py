@@ -1,0 +1,258 @@
+"""Where a model on a straight path comes from: a folder in diffusers' layout, opened by headers. Nothing is fetched and
+nothing runs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from torch import nn
+
+from mezzotint.diffusion.flow import PREDICTION
+from mezzotint.errors import WeightsError
+from mezzotint.families.shared.stable_files import Configs, clip_tokenizer
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import kinds, low_bit
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.files.tensor_files import InFile, Stored
+from mezzotint.weights.folder import components, plain_vae, t5
+from mezzotint.weights.folder.model_folder import (
+    FoundWeights,
+    ModelFolder,
+    open_folder,
+    require_plain,
+    tokenizer_files,
+)
+from mezzotint.weights.keymap import Shape
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction
+
+_TOKENIZER_FILES = (
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.json",
+    "spiece.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.jinja",
+)
+_T5 = ("t5_text", "umt5_text")
+_SCHEDULE_KEYS = (
+    "shift",
+    "flow_shift",
+    "use_dynamic_shifting",
+    "base_shift",
+    "max_shift",
+    "base_image_seq_len",
+    "max_image_seq_len",
+    "time_shift_type",
+)
+
+
+@dataclass(frozen=True)
+class FlowFiles(ModelFiles):
+    """A model's folder and the configurations of its parts."""
+
+    pipelines: ClassVar[tuple[str, ...]]
+    """Classes of model_index.json whose folders are read."""
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Pipelines of the same networks that are not trained here: what they are, and why."""
+
+    settings: ModelSettings
+    seed: int
+    root: Path
+    folder: ModelFolder
+    configs: Configs
+    scheduler: dict[str, Any]
+
+    @classmethod
+    def absent(cls, folder: ModelFolder) -> Collection[str]:
+        """Parts that a model of the family may lack, by its small files."""
+        return ()
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """What the parts must agree on."""
+        return iter(())
+
+    @classmethod
+    def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
+        """See ModelFiles. Raises WeightsError E1401, E1406, E1409, E1222."""
+        root = settings.described_by
+        kinds.refuse_adapter(root)
+        if root.is_file():
+            raise WeightsError(
+                f"{root}: is a single file, and models of family {cls.spec.name} are read from their folder in "
+                "diffusers' layout; give that folder",
+                code="E1222",
+            )
+        folder = open_folder(root)
+        transformer = cls.spec.folders["denoiser"]
+        config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
+        cls._require_family(folder, config)
+        lost = cls.absent(folder)
+        parts = [part for part in cls.spec.parts if part not in lost]
+        tokenizers = [name for part, name in cls.spec.tokenizers.items() if part not in lost]
+        needed = (*(cls.spec.folders[part] for part in parts), *tokenizers, "scheduler")
+        lacking = [name for name in needed if not folder.has(name)]
+        if lacking:
+            names = ", ".join(f"{name}/" for name in lacking)
+            raise WeightsError(f"{root}: lacks {names}; fetch the whole model", code="E1409")
+        configs = {part: folder.config(cls.spec.folders[part]) for part in parts}
+        cls._require_equal(root, cls.constraints(configs))
+        return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+
+    @classmethod
+    def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
+        pipeline, spec = str(folder.index.get("_class_name", "")), cls.spec
+        if pipeline in cls.pipelines and spec.holds({}, config):
+            return
+        family = kinds.family_at(folder.root)
+        other = f"; write model.family={family}" if family not in (None, spec.name) else ""
+        what = f"a folder of {pipeline or 'an unknown pipeline'}"
+        what += f" with a {config['_class_name']}" if "_class_name" in config else ""
+        what += f", {cls.refused[pipeline]}" if pipeline in cls.refused else ""
+        raise WeightsError(
+            f"{folder.root}: is {what}; family {spec.name} trains {spec.trains} ({' or '.join(cls.pipelines)}){other}",
+            code="E1222",
+        )
+
+    @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """See ModelFiles."""
+        return cls.of(with_values(settings, {"weights": "random", "path": settings.described_by}))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """See ModelFiles: those that this model has."""
+        return tuple(self.configs)
+
+    @property
+    def text_parts(self) -> tuple[str, ...]:
+        """Of these, the text encoders."""
+        return tuple(part for part in self.spec.tokenizers if part in self.configs)
+
+    @abstractmethod
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+
+    def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
+        """See ModelFiles."""
+        return {
+            part: None if self.is_drawn else components.stored_as(self.spec.networks[part], self._stored(part))
+            for part in self.parts
+            if part in parts
+        }
+
+    @property
+    def prediction(self) -> Prediction:
+        """See ModelFiles."""
+        assert PREDICTION == "flow"
+        return "flow"
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether all weights are random."""
+        return self.settings.weights == "random"
+
+    def where(self, part: str) -> Path:
+        """The configuration's file of a part."""
+        return self.root / self.spec.folders[part] / "config.json"
+
+    def weights_of(self, part: str) -> FoundWeights:
+        """The weights of a part. Raises WeightsError E1407 when it has none."""
+        weights = self.folder.weights(self.spec.folders[part])
+        if weights is None:
+            raise self._without_weights(self.where(part).parent)
+        return weights
+
+    def shapes(self, part: str) -> Mapping[str, Shape]:
+        """See ModelFiles."""
+        return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
+
+    def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
+        """See ModelFiles. Raises WeightsError E1402 to E1409."""
+        network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
+        if self.is_drawn:
+            return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
+        return components.load(network, config, self._stored(part), form, where=where)
+
+    def _stored(self, part: str) -> Stored:
+        path = self.weights_of(part).path
+        return t5.stored_in(path.parent) if self.spec.networks[part] in _T5 else InFile(path)
+
+    def fingerprint(self, part: str) -> str:
+        """See ModelFiles."""
+        if part == "schedule":
+            values = {key: self.scheduler.get(key) for key in _SCHEDULE_KEYS}
+            return fingerprint.of_values({**values, "prediction": self.prediction})
+        if part == "tokenizer":
+            return fingerprint.of_values({encoder: self.tokenizer_fingerprint(encoder) for encoder in self.text_parts})
+        if part not in self.configs:
+            return fingerprint.of_values({"absent": part})
+        if self.is_drawn:
+            return self._fingerprint(part, self.configs[part])
+        return self._fingerprint(part, self.configs[part], weights=fingerprint.of_file(self.weights_of(part).path))
+
+    def tokenizer_fingerprint(self, part: str) -> str:
+        """Of the tokenizer's files that belong to a text encoder."""
+        paths = tokenizer_files(self.root / self.spec.tokenizers[part])
+        return fingerprint.of_files([paths[name] for name in _TOKENIZER_FILES if name in paths])
+
+    def text_identity(self) -> str:
+        """See ModelFiles."""
+        encoders = [
+            f"{part}={self.fingerprint(part)} tokenizer={self.tokenizer_fingerprint(part)} tokens={self.length(part)}"
+            for part in self.text_parts
+        ]
+        return f"{self.spec.name}-text-1 {' '.join(encoders)}"
+
+    def media_identity(self) -> str:
+        """See ModelFiles: what latents are scaled by stands in the autoencoder's configuration and weights."""
+        return f"{self.spec.name}-media-1 vae={self.fingerprint('vae')} tiling=off"
+
+    def length(self, part: str) -> int:
+        """Tokens of a caption for a text encoder."""
+        return int(self.configs[part].get("max_position_embeddings", 77))
+
+    @property
+    def scaling(self) -> tuple[float, float]:
+        """Factor and shift between the latents of an AutoencoderKL and the model's."""
+        vae = self.configs["vae"]
+        return float(vae.get("scaling_factor") or self.spec.latent_scale), float(vae.get("shift_factor") or 0.0)
+
+    def notes(self, parts: Collection[str]) -> Iterator[str]:
+        """What was met in the files of these parts that the reader should know."""
+        if self.is_drawn:
+            if "vae" in parts and plain_vae.fits(self.configs["vae"]):
+                yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
+            return
+        for part in parts:
+            if variant := self.weights_of(part).variant:
+                yield f"{self.spec.folders[part]}: only weights of the variant {variant} are there; they were read"
+
+    def tokenizer(self, part: str) -> Any:
+        """The tokenizer of a text encoder. Raises WeightsError E1409, E1463."""
+        root, vocabulary = self.root / self.spec.tokenizers[part], int(self.configs[part].get("vocab_size", 1 << 30))
+        network = self.spec.networks[part]
+        if network.startswith("clip_text"):
+            return clip_tokenizer(root, vocabulary)
+        if network in _T5:
+            return t5.tokenizer_in(root, vocabulary)
+        return _library_tokenizer(root)
+
+
+def _library_tokenizer(root: Path) -> Any:
+    """Qwen's and others that transformers has. No program that a folder brings is run."""
+    from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
+
+    require_plain(root)
+    try:
+        return Qwen2Tokenizer.from_pretrained(str(root), local_files_only=True)
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        raise WeightsError(f"{root}: makes no tokenizer ({error}); fetch the whole tokenizer", code="E1409") from error

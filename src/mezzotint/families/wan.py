@@ -1,0 +1,144 @@
+"""Wan 2.1 and Wan 2.2 TI2V 5B (arXiv:2503.20314), text to video, from folders in diffusers' layout, to folders.
+
+A caption goes through UMT5 with its mask, and zeros take the place of padding; the denoiser is told no mask. A clip of
+n frames has (n − 1)/4 + 1 latent frames; a picture is a clip of one.
+"""
+
+from __future__ import annotations
+
+import html
+import importlib.metadata
+import importlib.util
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.shared.flow import as_it_is
+from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.wan import SPEC, WanSettings
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.folder import t5
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+
+_UMT5 = "text_encoder"
+
+
+class Files(FlowFiles):
+    """Wan as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("WanPipeline",)
+    refused: ClassVar = {"WanImageToVideoPipeline": "a model that goes on from a picture"}
+
+    @classmethod
+    def of(cls, settings: ModelSettings, seed: int = 0) -> Files:
+        """See FlowFiles. Raises WeightsError E1222 for a model of two experts."""
+        files = super().of(settings, seed)
+        second = files.folder.index.get("transformer_2")
+        if isinstance(second, list) and any(second):
+            raise WeightsError(
+                f"{files.root}: has two denoisers, one for much noise and one for little (transformer_2 in "
+                "model_index.json), as Wan 2.2 A14B; family wan trains models with one: Wan 2.1, or Wan 2.2 TI2V 5B",
+                code="E1222",
+            )
+        return files
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser = configs["denoiser"]
+        yield "the denoiser takes latents of channels", denoiser.get("in_channels", 16), configs["vae"].get("z_dim", 16)
+        yield "the denoiser takes text of width", denoiser.get("text_dim"), configs[_UMT5].get("d_model")
+
+    def length(self, part: str) -> int:
+        """See FlowFiles."""
+        return self.settings.own(WanSettings).text_tokens
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length(_UMT5), int(self.configs["denoiser"]["text_dim"])
+
+    def text_identity(self) -> str:
+        """See FlowFiles, with what mends captions."""
+        mended = importlib.metadata.version("ftfy") if importlib.util.find_spec("ftfy") else "no"
+        return f"{super().text_identity()} ftfy={mended}"
+
+
+class Family(ClipFamily):
+    """Wan: latents go in as they are, and the denoiser cuts them two by two."""
+
+    spec = SPEC
+    files = Files
+    block_lists = ("blocks",)
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        super().__init__(files, parts)
+        assert isinstance(files, Files)
+        vae = files.configs["vae"]
+        shape = (1, -1, 1, 1, 1)
+        self._mean, self._std = (torch.tensor(vae[name]).view(shape) for name in ("latents_mean", "latents_std"))
+        self._by_token = files.folder.index.get("expand_timesteps") is True
+
+    def grid_of(self, files: FlowFiles) -> Grid:
+        """See FlowFamily."""
+        vae = files.configs["vae"]
+        pixels, frames = int(vae.get("scale_factor_spatial") or 8), int(vae.get("scale_factor_temporal") or 4)
+        return Grid(int(vae.get("z_dim", 16)), pixels, frames, self.tokens.cell, exact=True)
+
+    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+        """See FlowFamily: by a mean and a deviation of each channel."""
+        center, spread = self._mean.to(mean.device), self._std.to(mean.device)
+        return torch.cat(((mean - center) / spread, std / spread), dim=1)
+
+    def raw(self, latents: Tensor) -> Tensor:
+        """See FlowFamily."""
+        return latents * self._std.to(latents.device) + self._mean.to(latents.device)
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 512, 4096), zeros behind the text, without a mask."""
+        encoder, (length, width) = self._part(_UMT5), self._text_shape
+        if not captions:
+            return TextEmbedding(self._empty(_UMT5, length, width))
+        ids, mask = self._tokens(_UMT5, captions)
+        with as_it_is(encoder):
+            states = t5.states(encoder, ids, mask)
+        return TextEmbedding(states * mask[:, :, None].to(states.dtype))
+
+    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+        return [mended(caption) for caption in captions]
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text and nothing else."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's."""
+        net, x = self._part("denoiser"), noised.model_input
+        clips, t = as_clips(x), noised.model_t
+        if self._by_token:
+            t = t[:, None].expand(-1, self.tokens.count(clips.shape[1:]))
+        velocity = net(
+            hidden_states=like_parameters(clips, net),
+            timestep=t,
+            encoder_hidden_states=like_parameters(condition.text.states, net),
+            return_dict=False,
+        )[0]
+        return cast(Tensor, velocity if x.ndim == 5 else velocity[:, :, 0])
+
+
+def mended(caption: str) -> str:
+    """A caption as Wan's pipeline cleans it: characters that were decoded wrongly mended, where the package ftfy is
+    there, HTML's names of characters written out, runs of white space as one space."""
+    if importlib.util.find_spec("ftfy") is not None:
+        import ftfy
+
+        caption = ftfy.fix_text(caption)
+    return re.sub(r"\s+", " ", html.unescape(html.unescape(caption)).strip()).strip()

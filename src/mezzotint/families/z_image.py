@@ -1,0 +1,106 @@
+"""Z-Image of Tongyi-MAI (arXiv:2511.22699), from folders in diffusers' layout, to folders.
+
+A caption goes through Qwen3 in its chat template; the states before the last layer are the text, as many as it has
+tokens. The denoiser takes a list of pictures and a list of texts, is told 1 − σ, and says the velocity backwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import like_parameters
+from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
+from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.model_files import ConfigConstraint
+
+_QWEN = "text_encoder"
+_SHIFT_OF_TURBO = 3.0
+"""By which Turbo's scheduler shifts levels; the base model's by 6."""
+
+
+class Files(FlowFiles):
+    """Z-Image as it lies on disk."""
+
+    spec = SPEC
+    pipelines = ("ZImagePipeline",)
+
+    @classmethod
+    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
+        """See FlowFiles."""
+        denoiser = configs["denoiser"]
+        yield (
+            "the denoiser takes latents of channels",
+            denoiser.get("in_channels", 16),
+            configs["vae"]["latent_channels"],
+        )
+        yield "the denoiser takes text of width", denoiser.get("cap_feat_dim"), configs[_QWEN].get("hidden_size")
+
+    def require_trainable(self) -> None:
+        """See ModelFiles: Turbo is trained when it is asked for."""
+        if self.scheduler.get("shift") == _SHIFT_OF_TURBO and not self.settings.own(ZImageSettings).distilled:
+            raise WeightsError(
+                f"{self.root}: is Z-Image Turbo by its scheduler (shift 3; the base model has 6), which was distilled "
+                "to eight steps, and they fall apart in training; take Z-Image, the base model, or write "
+                "model.z_image.distilled=true",
+                code="E1221",
+            )
+
+    def length(self, part: str) -> int:
+        """See FlowFiles."""
+        return self.settings.own(ZImageSettings).text_tokens
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length(_QWEN), int(self.configs["denoiser"]["cap_feat_dim"])
+
+
+class Family(FlowFamily):
+    """Z-Image: one stream of picture and text."""
+
+    spec = SPEC
+    files = Files
+    block_lists = ("noise_refiner", "context_refiner", "layers")
+    no_guidance = 0.0
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: states (B, 512, 2560), zeros behind the text, with a mask of what is text."""
+        encoder, config = self._part(_QWEN), self._configs[_QWEN]
+        length = self._lengths[_QWEN]
+        if not captions:
+            empty = self._empty(_QWEN, length, int(config["hidden_size"]))
+            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
+        ids, mask = self._tokens(_QWEN, captions)
+        with as_it_is(encoder):
+            states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=True).hidden_states[-2]
+        return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask)
+
+    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+        return self._chats(part, captions, thinking=True)
+
+    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
+        """See ModelFamily: the text and its mask."""
+        return Condition(text)
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily."""
+        net, text = self._part("denoiser"), condition.text
+        assert text.mask is not None, "a text of another family"
+        lengths, states = lengths_of(text.mask), like_parameters(text.states, net)
+        output = net(
+            [x[:, None] for x in like_parameters(noised.model_input, net)],
+            (1000 - noised.model_t) / 1000,
+            [each[:length] for each, length in zip(states, lengths, strict=True)],
+            return_dict=False,
+        )[0]
+        return -torch.stack(list(output))[:, :, 0]
+
+    def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
+        """See ModelFamily: p + s (p − n), so that a scale of 4 is what others call 5."""
+        return towards + scale * (towards - away)

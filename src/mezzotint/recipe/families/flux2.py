@@ -1,0 +1,46 @@
+"""Facts of FLUX.2 Klein, and its settings: how much of a caption is read, whether a distilled model is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mezzotint.recipe.base import NEVER, Section
+from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
+
+
+class Flux2Settings(Section):
+    """Of family `flux2` alone."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
+    """How many tokens of a caption are read, those of the template among them. Shorter captions are filled up, and the
+    padding is attended to, so that another length is another text."""
+
+    distilled: Annotated[bool, NEVER] = False
+    """Trains a distilled Klein, which draws in four steps, as it is: they fall apart in training. An adapter for it is
+    better trained on the base model."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "Flux2Transformer2DModel"
+
+
+SPEC = FamilySpec(
+    name="flux2",
+    trains="FLUX.2 Klein base, 4B and 9B",
+    called="FLUX.2 Klein",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_flux2.Flux2Transformer2DModel",
+        "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
+        "vae": "diffusers.models.autoencoders.autoencoder_kl_flux2.AutoencoderKLFlux2",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    refuses=STRAIGHT_REFUSES,
+    settings=Flux2Settings,
+    holds=_holds,
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
+)

@@ -1,0 +1,41 @@
+"""Facts of Wan 2.1 and 2.2's small model, text to video, and their settings: how much of a caption is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mezzotint.recipe.base import NEVER, Section
+from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
+
+
+class WanSettings(Section):
+    """Of family `wan` alone."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
+    """How many tokens of a caption are read, the end among them. Zeros take the place of what shorter ones lack."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "WanTransformer3DModel"
+
+
+SPEC = FamilySpec(
+    name="wan",
+    trains="Wan 2.1 text to video, 1.3B and 14B, and Wan 2.2 TI2V 5B",
+    called="Wan, text to video",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
+        "text_encoder": "umt5_text",
+        "vae": "diffusers.models.autoencoders.autoencoder_kl_wan.AutoencoderKLWan",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    refuses=STRAIGHT_REFUSES,
+    settings=WanSettings,
+    holds=_holds,
+    is_straight=True,
+    usual={"sample": {"solver": "unipc", "steps": 50, "guidance": (5.0,)}},
+)

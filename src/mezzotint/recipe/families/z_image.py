@@ -1,0 +1,46 @@
+"""Facts of Z-Image, and its settings: how much of a caption is read, whether Turbo is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mezzotint.recipe.base import NEVER, Section
+from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
+
+
+class ZImageSettings(Section):
+    """Of family `z-image` alone."""
+
+    text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
+    """How many tokens of a caption are read, those of the template among them. Short captions are not filled up."""
+
+    distilled: Annotated[bool, NEVER] = False
+    """Trains Z-Image Turbo, which was distilled to eight steps, as it is: its few steps fall apart in training."""
+
+
+def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    return config.get("_class_name") == "ZImageTransformer2DModel"
+
+
+SPEC = FamilySpec(
+    name="z-image",
+    trains="Z-Image",
+    called="Z-Image",
+    networks={
+        "denoiser": "diffusers.models.transformers.transformer_z_image.ZImageTransformer2DModel",
+        "text_encoder": "transformers.models.qwen3.modeling_qwen3.Qwen3Model",
+        "vae": "vae",
+    },
+    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    tokenizers={"text_encoder": "tokenizer"},
+    latent_scale=0.3611,
+    refuses=STRAIGHT_REFUSES,
+    settings=ZImageSettings,
+    holds=_holds,
+    is_straight=True,
+    usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
+    no_fp16="Z-Image's numbers are too large for fp16 and overflow",
+)

@@ -1,0 +1,207 @@
+"""Rows of models on straight paths: which levels are drawn, shifted and weighed; settings of their families."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sd_folder import edit
+from torch import Tensor
+
+from mezzotint.diffusion.flow import FlowSchedule, Tokens
+from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.errors import WeightsError
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.stages import Noised
+from mezzotint.tasks.assemble import family_class, open_files
+from mezzotint.weights.folder.model_folder import shipped
+
+FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")
+
+
+def objective(*words: str) -> FlowObjective:
+    """Of a recipe; the model's file shifts by 3."""
+    recipe = read_text("schema: 1", overrides=[*FLUX, *(f"objective.flow.{word}" for word in words)]).recipe
+    opened = objective_of(recipe.objective, FlowSchedule.of({"shift": 3.0}, Tokens()), "flow")
+    assert isinstance(opened, FlowObjective)
+    return opened
+
+
+def levels(*words: str, shape: tuple[int, ...] = (4, 16, 16)) -> Tensor:
+    """4000 σ, not shifted where nothing else is said."""
+    plain = () if any(word.startswith("shift") for word in words) else ("shift=1.0",)
+    return objective(*plain, *words).levels(StepDraws.at(0, 1, np.arange(4000), "cpu"), torch.Size(shape))
+
+
+def middle(sigma: Tensor) -> float:
+    """The share of levels in the middle third."""
+    return float(((sigma > 1 / 3) & (sigma < 2 / 3)).float().mean())
+
+
+# breaks if all densities drew alike, or a name meant another
+@pytest.mark.effect("objective.flow.density")
+def test_density_is_how_often_levels_are_drawn() -> None:
+    assert middle(levels("density=uniform")) == pytest.approx(1 / 3, abs=0.03)
+    assert middle(levels("density=logit-normal")) == pytest.approx(0.51, abs=0.03)
+    assert middle(levels("density=mode")) == pytest.approx(0.6, abs=0.03)
+    assert torch.equal(levels("density=heavy-tail"), levels("density=mode"))
+    assert torch.equal(levels("density=sigmoid"), levels("density=logit-normal"))
+    assert middle(levels("density=beta")) > 0.4
+    assert levels("density=log-snr").mean() == pytest.approx(0.5, abs=0.02)
+
+
+# breaks if more were less noise of logit-normal, as diffusers counts, or the same of log-snr
+@pytest.mark.effect("objective.flow.mean")
+def test_mean_moves_towards_noise_or_signal() -> None:
+    assert levels("mean=1.0").mean() > levels().mean() + 0.1
+    assert levels("density=log-snr", "mean=2.0").mean() < levels("density=log-snr").mean() - 0.1
+
+
+# breaks if the deviation were left out
+@pytest.mark.effect("objective.flow.std")
+def test_std_spreads_levels() -> None:
+    assert middle(levels("std=0.5")) > middle(levels()) > middle(levels("std=2.0"))
+
+
+# breaks if the scale were not the density's
+@pytest.mark.effect("objective.flow.mode_scale")
+def test_mode_scale_gathers_levels_in_the_middle() -> None:
+    assert middle(levels("density=mode", "mode_scale=1.29")) > middle(levels("density=mode", "mode_scale=0"))
+    assert middle(levels("density=mode", "mode_scale=-0.8")) < middle(levels("density=mode", "mode_scale=0"))
+
+
+# breaks if the scale were not multiplied with
+@pytest.mark.effect("objective.flow.sigmoid_scale")
+def test_sigmoid_scale_spreads_levels() -> None:
+    assert middle(levels("density=sigmoid", "sigmoid_scale=0.5")) > middle(levels("density=sigmoid"))
+
+
+# breaks if the exponents were exchanged
+@pytest.mark.effect("objective.flow.beta")
+def test_beta_leans_to_noise_by_its_first_exponent() -> None:
+    assert levels("density=beta", "beta=[3, 1]").mean() == pytest.approx(0.75, abs=0.02)
+
+
+# breaks if levels of the table were not those of diffusers' scripts, or continuous ones were rounded
+@pytest.mark.effect("objective.flow.grid")
+def test_grid_is_a_thousand_levels_or_any() -> None:
+    on_table, any_level = levels() * 1000, levels("grid=continuous") * 1000
+    assert float((on_table - on_table.round()).abs().max()) < 1e-3 < float((any_level - any_level.round()).abs().max())
+
+
+# breaks if the number were not s, or the table's own shift were lost
+@pytest.mark.effect("objective.flow.shift")
+def test_shift_moves_levels_towards_noise() -> None:
+    plain = levels()
+    for words, s in ((("shift=2.0",), 2.0), (("shift=table",), 3.0), (("shift=auto",), 3.0)):
+        torch.testing.assert_close(levels(*words), s * plain / (1 + (s - 1) * plain), rtol=1e-5, atol=1e-6)
+    larger, smaller = levels("shift=resolution", shape=(4, 128, 128)), levels("shift=resolution", shape=(4, 32, 32))
+    assert larger.mean() > smaller.mean() > plain.mean()
+
+
+# breaks if limits held before shifting alone
+@pytest.mark.effect("objective.flow.sigmas")
+def test_sigmas_limit_what_is_trained() -> None:
+    sigma = levels("sigmas=[0.5, 0.75]", "shift=3.0")
+    assert 0.5 - 1e-6 <= float(sigma.min()) < float(sigma.max()) <= 0.75 + 1e-6
+
+
+# breaks if the error were of the velocity all the same
+@pytest.mark.effect("objective.flow.preconditioned")
+def test_preconditioned_weighs_by_the_square_of_sigma() -> None:
+    plain, ours = objective(), objective("preconditioned=true")
+    x_0 = torch.randn(3, 4, 4, 4, generator=torch.Generator().manual_seed(0))
+    noised = plain.noise(x_0, StepDraws.at(0, 1, np.arange(3), "cpu"))
+    output = torch.zeros_like(x_0)
+    losses = [each.loss(output, noised, torch.ones(3)).per_sample for each in (plain, ours)]
+    torch.testing.assert_close(losses[1], losses[0] * noised.level**2, rtol=1e-4, atol=1e-6)
+
+
+def files(*words: str) -> Any:
+    return open_files(located(_reading(words)))
+
+
+def _reading(words: tuple[str, ...]) -> Any:
+    return read_text("schema: 1", overrides=["model.weights=random", *words])
+
+
+# breaks if the pipeline's length were taken whatever the recipe says
+@pytest.mark.effect("model.sd3.t5_tokens")
+def test_t5_of_sd3_reads_so_many_tokens() -> None:
+    named = ("model.family=sd3", "model.path=tiny-sd3")
+    assert files(*named).text_shape() == (77 + 256, 32)
+    assert files(*named, "model.sd3.t5_tokens=77").text_shape() == (77 + 77, 32)
+    assert files(*named).text_identity() != files(*named, "model.sd3.t5_tokens=77").text_identity()
+
+
+# breaks if the pipeline's length were taken whatever the recipe says
+@pytest.mark.effect("model.flux.t5_tokens")
+def test_t5_of_flux_reads_so_many_tokens() -> None:
+    assert files(*FLUX).text_shape() == (512, 16)
+    assert files(*FLUX, "model.flux.t5_tokens=77").text_shape() == (77, 16)
+
+
+# breaks if training told the pipeline's scale, or none
+@pytest.mark.effect("model.flux.guidance")
+@pytest.mark.parametrize(("words", "scale"), [((), 1.0), (("model.flux.guidance=3.5",), 3.5)])
+def test_guidance_is_told_in_training(words: tuple[str, ...], scale: float) -> None:
+    reading = _reading((*FLUX, "model.flux.t5_tokens=16", *words))
+    opened = files(*FLUX, "model.flux.t5_tokens=16", *words)
+    family = family_class(reading.recipe).load(opened, ["text_encoder", "text_encoder_2"])
+    condition = family.condition(family.encode_text(["a", "b"]), None)
+    assert condition.vector is not None
+    assert condition.vector.tolist() == [scale, scale]
+
+
+# breaks if a distilled model were trained without a word, or not even with one
+@pytest.mark.effect("model.flux.distilled", "model.z_image.distilled", "model.flux2.distilled")
+@pytest.mark.parametrize(("family", "file", "value"), [
+    ("flux", "transformer/config.json", {"guidance_embeds": False}),
+    ("flux2", "model_index.json", {"is_distilled": True}),
+    ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}),
+])  # fmt: skip
+def test_distilled_models_wait_for_a_word(tmp_path: Path, family: str, file: str, value: Any) -> None:
+    folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
+    edit(folder / file, **value)
+    named = (f"model.family={family}", f"model.path={folder}")
+    with pytest.raises(WeightsError, match="distilled=true"):
+        files(*named).require_trainable()
+    files(*named, f"model.{family.replace('-', '_')}.distilled=true").require_trainable()
+
+
+# breaks if the pipeline's length were taken whatever the recipe says
+@pytest.mark.effect(
+    "model.z_image.text_tokens",
+    "model.qwen_image.text_tokens",
+    "model.flux2.text_tokens",
+    "model.wan.text_tokens",
+    "model.ltx.text_tokens",
+)
+@pytest.mark.parametrize("family", ["z-image", "qwen-image", "flux2", "wan", "ltx"])
+def test_a_caption_has_so_many_tokens(family: str) -> None:
+    named, section = (f"model.family={family}", f"model.path=tiny-{family}"), family.replace("-", "_")
+    length, width = files(*named).text_shape()
+    assert length == (128 if family == "ltx" else 512)
+    assert files(*named, f"model.{section}.text_tokens=64").text_shape() == (64, width)
+    assert files(*named).text_identity() != files(*named, f"model.{section}.text_tokens=64").text_identity()
+
+
+# breaks if the pipeline's rate were told whatever the recipe says
+@pytest.mark.effect("model.ltx.frame_rate")
+@torch.no_grad()
+def test_ltx_is_told_how_fast_its_clips_are() -> None:
+    told = []
+    for words in ((), ("model.ltx.frame_rate=50",)):
+        given = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
+        family = family_class(_reading(given).recipe).load(files(*given))
+        keep = lambda module, inputs, named: told.append(named["rope_interpolation_scale"])  # noqa: E731
+        family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
+        x = torch.zeros(1, 8, 2, 2, 2)
+        noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
+        family.predict(noised, family.condition(family.encode_text(["a"]), None))
+    assert told == [(8 / 25, 32, 32), (8 / 50, 32, 32)]

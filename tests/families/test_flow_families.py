@@ -1,0 +1,369 @@
+"""What families on straight paths have in common: sizes as published, presets of adapters, refusals, notes, blocks, and
+that no list had to be touched for them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sd_folder import edit
+
+from mezzotint.adapters import targets
+from mezzotint.adapters.names import LayerNames
+from mezzotint.errors import MezzotintError, RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
+from mezzotint.recipe.families.base import family_spec, specs
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.stages import Noised
+from mezzotint.weights import kinds
+from mezzotint.weights.folder import components
+from mezzotint.weights.model_files import ModelFiles
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ROOT / "tests" / "parity" / "data" / "flow"
+STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
+
+SD3 = {"attention_head_dim": 64, "joint_attention_dim": 4096, "pooled_projection_dim": 2048, "pos_embed_max_size": 8}
+SD35 = SD3 | {"qk_norm": "rms_norm"}
+FLUX = {"joint_attention_dim": 4096, "pooled_projection_dim": 768, "in_channels": 64}
+WAN = {"attention_head_dim": 128, "text_dim": 4096}
+KLEIN = {"attention_head_dim": 128, "in_channels": 128, "guidance_embeds": False}
+FULL: dict[str, tuple[str, dict[str, Any], int]] = {
+    "sd3": ("sd3", SD3 | {"num_layers": 24, "num_attention_heads": 24, "caption_projection_dim": 1536}, 2_028_328_000),
+    "sd3.5-medium": (
+        "sd3",
+        SD35 | {"num_layers": 24, "num_attention_heads": 24, "caption_projection_dim": 1536,
+                "dual_attention_layers": list(range(13))},
+        2_243_171_520,
+    ),
+    "sd3.5-large": (
+        "sd3", SD35 | {"num_layers": 38, "num_attention_heads": 38, "caption_projection_dim": 2432}, 8_056_627_520,
+    ),
+    "flux-dev": ("flux", FLUX | {"guidance_embeds": True}, 11_901_408_320),
+    "flux-schnell": ("flux", FLUX, 11_891_178_560),
+    "z-image": ("z-image", {}, 6_154_908_736),
+    "qwen-image": ("qwen-image", {}, 20_430_401_088),
+    "wan-1.3b": ("wan", WAN | {"num_attention_heads": 12, "ffn_dim": 8960, "num_layers": 30}, 1_418_996_800),
+    "wan-5b": ("wan", WAN | {"num_attention_heads": 24, "ffn_dim": 14336, "num_layers": 30, "in_channels": 48,
+                             "out_channels": 48}, 4_999_787_712),
+    "wan-14b": ("wan", WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40}, 14_288_491_584),
+    "ltx-2b": ("ltx", {}, 1_923_385_472),
+    "ltx-13b": ("ltx", {"attention_head_dim": 128, "cross_attention_dim": 4096, "num_layers": 48}, 13_042_569_344),
+    "klein-4b": ("flux2", KLEIN | {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24,
+                                   "joint_attention_dim": 7680}, 3_875_544_576),
+    "klein-9b": ("flux2", KLEIN | {"num_layers": 8, "num_single_layers": 24, "num_attention_heads": 32,
+                                   "joint_attention_dim": 12288}, 9_078_581_248),
+}  # fmt: skip
+"""Published models: the family, what their configuration says beyond the class's own values, their parameters. SD3's
+table of positions, which is none, is smaller than theirs: it takes seconds to work out."""
+BUFFERS = {"pos_embed.pos_embed"}
+"""Tensors of files that are no parameters."""
+
+
+def settings_of(name: str, folder: Path | None = None, **values: Any) -> ModelSettings:
+    place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+    return ModelSettings.model_validate({"family": name, "path": folder or place, **values})
+
+
+def files_of(name: str) -> type[ModelFiles]:
+    kind: type[ModelFamily] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
+    return kind.files
+
+
+@pytest.mark.parametrize("model", FULL)
+def test_full_sizes_have_the_published_number_of_parameters(model: str) -> None:
+    name, config, count = FULL[model]
+    shapes = components.shapes(family_spec(name).networks["denoiser"], config, where=Path("config.json"))
+    assert sum(math.prod(shape) for key, shape in shapes.items() if key not in BUFFERS) == count
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_tiny_is_small_and_whole(name: str) -> None:
+    family = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny()
+    assert sum(p.numel() for module in family.parts().values() for p in module.parameters()) < 1_000_000
+    assert not any(t.is_meta for m in family.parts().values() for t in (*m.parameters(), *m.buffers()))
+    grid = family.grid
+    frames = () if grid.frames == 1 else (2,)
+    x = torch.zeros(2, grid.channels, *frames, 2 * grid.cell, 4 * grid.cell)
+    text = family.encode_text(["a red circle", "two birds above the old wall"])
+    noised = Noised(x, x, x, x, torch.full((2,), 500.0), torch.full((2,), 0.5))
+    with torch.no_grad():
+        velocity = family.predict(noised, family.condition(text, None))
+        one = family.predict(
+            Noised(*[t[:1] for t in (x, x, x, x, noised.model_t, noised.level)]),
+            family.condition(family.encode_text(["a red circle"]), None),
+        )
+    assert velocity.shape == x.shape
+    torch.testing.assert_close(velocity[:1], one, rtol=1e-4, atol=1e-5)
+    assert family.encode_text([]).states.shape[0] == 0
+    blocks = [module for block in family.blocks() for module in block]
+    inside = {id(p) for block in blocks for p in block.parameters()}
+    denoiser = family.parts()["denoiser"]
+    names = "|".join(family.block_lists)
+    assert inside == {id(p) for key, p in denoiser.named_parameters() if re.match(rf"({names})\.", key)}
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_its_folder_is_known_by_its_small_files(name: str) -> None:
+    assert kinds.family_at(settings_of(name).path) == name
+
+
+_JOINT = r"attn2?\.(to_[qkv]|to_out\.0|add_[qkv]_proj|to_add_out)"
+OF_BLOCKS = {
+    "sd3": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.net\.(0\.proj|2))",
+    "flux": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.net\.(0\.proj|2))"
+    r"|single_transformer_blocks\.\d+\.(attn\.to_[qkv]|proj_mlp|proj_out)",
+    "flux2": rf"transformer_blocks\.\d+\.({_JOINT}|ff(_context)?\.linear_(in|out))"
+    r"|single_transformer_blocks\.\d+\.attn\.(to_qkv_mlp_proj|to_out)",
+    "qwen-image": rf"transformer_blocks\.\d+\.({_JOINT}|(img|txt)_mlp\.net\.(0\.proj|2))",
+    "wan": r"blocks\.\d+\.(attn[12]\.(to_[qkv]|to_out\.0)|ffn\.net\.(0\.proj|2))",
+    "ltx": r"transformer_blocks\.\d+\.(attn[12]\.(to_[qkv]|to_out\.0)|ff\.net\.(0\.proj|2))",
+    "z-image": r"(layers|noise_refiner|context_refiner)\.\d+\.(attention\.(to_[qkv]|to_out\.0)|feed_forward\.w[123])",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_BLOCKS)
+def test_presets_take_what_stands_in_attention_blocks(name: str) -> None:
+    names = LayerNames(files_of(name).of(settings_of(name)).trainable_shapes())
+    layers = [layer.path for layer in names.weights]
+    both = {layer.path for layer in targets.chosen(names, "transformer", "attention+mlp")}
+    assert both == {path for path in layers if re.fullmatch(OF_BLOCKS[name], path)}
+    attention = {layer.path for layer in targets.chosen(names, "transformer", "attention")}
+    assert attention == {path for path in both if re.search(r"\.(to_|add_)", path)}
+    every = {layer.path for layer in targets.chosen(names, "transformer", "all-linear")}
+    assert both <= every
+    assert all(re.match(r"\w+\.\d+\.", path) for path in every)
+
+
+def test_packing_keeps_its_order() -> None:
+    x = torch.arange(2 * 3 * 4 * 6.0).reshape(2, 3, 4, 6)
+    tokens = packed(x)
+    assert tokens.shape == (2, 6, 12)
+    assert tokens[0, 1].tolist() == [x[0, c, r, k].item() for c in range(3) for r in (0, 1) for k in (2, 3)]
+    assert torch.equal(unpacked(tokens, 4, 6), x)
+
+
+def refusal(run: Any, code: str) -> str:
+    with pytest.raises(MezzotintError) as caught:
+        run()
+    assert caught.value.code == code, caught.value
+    return caught.value.message
+
+
+def test_a_folder_of_another_family_is_named() -> None:
+    said = refusal(lambda: files_of("flux").of(settings_of("flux", settings_of("sd3").path)), "E1222")
+    assert "StableDiffusion3Pipeline" in said
+    assert "write model.family=sd3" in said
+
+
+def test_a_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
+    edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
+    edit(folder / "model_index.json", _class_name="ChromaPipeline")
+    said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)), "E1222")
+    assert "ChromaPipeline" in said
+    assert "ChromaTransformer2DModel" in said
+
+
+def test_a_single_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "flux.safetensors"
+    shutil.copyfile(settings_of("flux").path / "vae" / "diffusion_pytorch_model.safetensors", file)
+    assert "from their folder" in refusal(lambda: files_of("flux").of(settings_of("flux", file)), "E1222")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("z-image", "model.z_image.distilled=true"), ("flux", "model.flux.distilled=true")]
+)
+def test_distilled_models_are_trained_when_asked_for(name: str, word: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
+    if name == "flux":
+        edit(folder / "transformer" / "config.json", guidance_embeds=False)
+    assert word in refusal(files_of(name).of(settings_of(name, folder)).require_trainable, "E1221")
+    section = name.replace("-", "_")
+    files_of(name).of(settings_of(name, folder, **{section: {"distilled": True}})).require_trainable()
+
+
+def test_a_distilled_klein_is_known_by_its_index_and_drawn_without_guidance(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("flux2").path, tmp_path / "model"))
+    edit(folder / "model_index.json", is_distilled=True)
+    files = files_of("flux2").of(settings_of("flux2", folder))
+    assert "model.flux2.distilled=true" in refusal(files.require_trainable, "E1221")
+    family = importlib.import_module("mezzotint.families.flux2").Family.load(files, ["denoiser"])
+    assert "sample.guidance=1" in refusal(lambda: family.refuse_guidance(4.0), "E1220")
+
+
+def test_flux2_dev_is_refused_by_name(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("flux2").path, tmp_path / "model"))
+    edit(folder / "model_index.json", _class_name="Flux2Pipeline")
+    assert "FLUX.2 dev" in refusal(lambda: files_of("flux2").of(settings_of("flux2", folder)), "E1222")
+
+
+def test_encoders_are_taken_out_of_whole_language_models(tmp_path: Path) -> None:
+    """Published text encoders are models that say the next word, and of Qwen2.5-VL also look at pictures."""
+    for name in ("flux2", "z-image", "qwen-image"):
+        folder = Path(shutil.copytree(settings_of(name).path, tmp_path / name))
+        file = folder / "text_encoder" / "model.safetensors"
+        plain = {re.sub(r"^(model\.)?(language_model\.)?", "", key): t for key, t in load_file(file).items()}
+        plain = {key: t for key, t in plain.items() if not key.startswith(("visual.", "lm_head."))}
+        expected = files_of(name).of(settings_of(name)).network("text_encoder").state_dict()
+        for prefix in ("model.", "model.language_model."):
+            more = {"lm_head.weight": torch.zeros(3, 4), "model.visual.blocks.0.weight": torch.zeros(2)}
+            save_file({f"{prefix}{key}": t.clone() for key, t in plain.items()} | more, file)
+            ours = files_of(name).of(settings_of(name, folder)).network("text_encoder").state_dict()
+            assert ours.keys() == expected.keys()
+            assert all(torch.equal(tensor, expected[key]) for key, tensor in ours.items())
+
+
+def test_schnell_is_told_no_guidance(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
+    edit(folder / "transformer" / "config.json", guidance_embeds=False)
+    settings = settings_of("flux", folder, flux={"guidance": 3.5, "distilled": True})
+    assert "guidance" in refusal(files_of("flux").of(settings).require_trainable, "E1220")
+    files = files_of("flux").of(settings_of("flux", folder, weights="random"))
+    assert files.text_shape() == (256, 16)
+    family = importlib.import_module("mezzotint.families.flux").Family.load(files, ["denoiser"])
+    assert "sample.guidance=1" in refusal(lambda: family.refuse_guidance(3.5), "E1220")
+    family.refuse_guidance(1.0)
+
+
+def test_a_missing_t5_becomes_zeros_and_is_said(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("sd3").path, tmp_path / "model"))
+    for part in ("text_encoder_3", "tokenizer_3"):
+        shutil.rmtree(folder / part)
+    index = json.loads((folder / "model_index.json").read_text())
+    edit(folder / "model_index.json", **{key: [None, None] for key in index if key.endswith("_3")})
+    kind: type[FlowFamily] = importlib.import_module("mezzotint.families.sd3").Family
+    own = {"sd3": {"t5_tokens": 20}}
+    without = kind.of(settings_of("sd3", folder, **own))
+    assert any("no T5; zeros" in note for note in without.notes)
+    text = without.encode_text(["a red circle"])
+    whole = kind.of(settings_of("sd3", **own)).encode_text(["a red circle"])
+    assert text.states.shape == whole.states.shape == (1, 97, 32)
+    assert torch.equal(text.states[:, :77], whole.states[:, :77])
+    assert not text.states[:, 77:].any()
+    assert whole.states[:, 77:].any()
+
+
+def test_wan_of_two_experts_is_refused_by_name(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
+    edit(folder / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.875)
+    assert "two denoisers" in refusal(lambda: files_of("wan").of(settings_of("wan", folder)), "E1222")
+
+
+@torch.no_grad()
+def test_wan_5b_is_told_each_tokens_level(tmp_path: Path) -> None:
+    """As its pipeline tells it, with `expand_timesteps`: all tokens of a clip the same, which comes to one level."""
+    folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
+    edit(folder / "model_index.json", expand_timesteps=True)
+    kind = importlib.import_module("mezzotint.families.wan").Family
+    x = torch.randn(2, 16, 2, 4, 6, generator=torch.Generator().manual_seed(1))
+    noised, outputs, told = Noised(x, x, x, x, torch.tensor([900.0, 300.0]), torch.tensor([0.9, 0.3])), [], []
+    for place in (settings_of("wan").path, folder):
+        family = kind.of(settings_of("wan", place))
+        watch = lambda module, inputs, named: told.append(named["timestep"].shape)  # noqa: E731
+        family.parts()["denoiser"].register_forward_pre_hook(watch, with_kwargs=True)
+        outputs.append(family.predict(noised, family.condition(family.encode_text(["a", "b"]), None)))
+    assert [tuple(shape) for shape in told] == [(2,), (2, 2 * 2 * 3)]
+    torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+@torch.no_grad()
+def test_a_picture_is_a_clip_of_one_frame(name: str) -> None:
+    family = importlib.import_module(f"mezzotint.families.{name}").Family.of(settings_of(name))
+    side = 2 * family.grid.pixels
+    pixels = torch.rand(2, 3, side, side, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    moments = family.encode_media(pixels)
+    assert moments.shape == (2, 2 * family.grid.channels, 2, 2)
+    torch.testing.assert_close(moments, family.encode_media(pixels[:, :, None])[:, :, 0])
+    assert family.encode_media(pixels[:0]).shape == (0, 2 * family.grid.channels, 2, 2)
+    latents = moments[:, : family.grid.channels]
+    assert family.decode_media(latents).shape == pixels.shape
+    noised = [latents] * 4 + [torch.full((2,), 500.0), torch.full((2,), 0.5)]
+    clips = [latents[:, :, None]] * 4 + noised[4:]
+    condition = family.condition(family.encode_text(["a", "b"]), None)
+    whole = family.predict(Noised(*clips), condition)
+    torch.testing.assert_close(family.predict(Noised(*noised), condition), whole[:, :, 0])
+
+
+def test_captions_of_wan_are_mended_as_its_pipeline_does() -> None:
+    pipeline = importlib.import_module("diffusers.pipelines.wan.pipeline_wan")
+    ours = importlib.import_module("mezzotint.families.wan").mended
+    for caption in ("  a  red\n circle ", "bread &amp; butter", "&amp;lt;b&amp;gt;", "schÃ¶n", ""):
+        assert ours(caption) == pipeline.prompt_clean(caption)
+
+
+def test_a_picture_beyond_the_table_of_positions_is_refused() -> None:
+    family = importlib.import_module("mezzotint.families.sd3").Family.tiny()
+    x = torch.zeros(1, 4, 50, 8)
+    noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
+    said = refusal(lambda: family.predict(noised, family.condition(family.encode_text([""]), None)), "E1222")
+    assert "400 pixels" in said
+    assert "384" in said
+
+
+def test_an_index_that_names_a_missing_shard_is_refused(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
+    weights = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+    index = weights.with_name("diffusion_pytorch_model.safetensors.index.json")
+    weights.rename(weights.with_name("diffusion_pytorch_model-00001-of-00002.safetensors"))
+    names = {
+        "a": "diffusion_pytorch_model-00001-of-00002.safetensors",
+        "b": "diffusion_pytorch_model-00002-of-00002.safetensors",
+    }
+    index.write_text(json.dumps({"weight_map": names}))
+    said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
+    assert "00002-of-00002" in said
+
+
+def test_prompts_that_are_cut_are_counted() -> None:
+    family = importlib.import_module("mezzotint.families.flux").Family.of(
+        settings_of("flux", flux={"t5_tokens": 16}), ["text_encoder", "text_encoder_2"]
+    )
+    assert family.lost_tokens(["a", "red " * 200])[0] == 0
+    assert family.lost_tokens(["a", "red " * 200])[1] > 0
+
+
+def test_what_a_path_does_not_know_is_refused_by_the_recipe() -> None:
+    def read(text: str) -> str:
+        with pytest.raises(RecipeError) as caught:
+            read_text(f"schema: 1\n{text}")
+        return caught.value.message + "".join(getattr(caught.value, "problems", ()) and map(str, caught.value.problems))
+
+    flux = "model: {family: flux, path: tiny-flux}\n"
+    assert "objective.timesteps" in read(f"{flux}objective: {{timesteps: [0, 500]}}")
+    assert "objective.zero_terminal_snr" in read(f"{flux}objective: {{zero_terminal_snr: true}}")
+    assert "objective.flow" in read("objective: {flow: {density: uniform}}")
+    assert "objective.weighting=cosmap" in read("objective: {weighting: cosmap}")
+    assert "overflow" in read("model: {family: z-image, path: tiny-z-image}\nrun: {precision: fp16}")
+    assert "straight path" in read(f"{flux[:-2]}, prediction: v}}")
+
+
+def test_a_family_has_its_own_usual_way_of_drawing() -> None:
+    recipe = read_text("schema: 1\nmodel: {family: flux, path: tiny-flux}\nsample: {steps: 7}").recipe
+    assert (recipe.sample.solver, recipe.sample.steps, recipe.sample.guidance) == ("euler", 7, (3.5,))
+    plain = read_text("schema: 1").recipe
+    assert (plain.sample.solver, plain.sample.steps, plain.sample.guidance) == ("ddim", 20, (7.5,))
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_no_shared_source_names_the_family(name: str) -> None:
+    """A family is its two files: no list, table or condition elsewhere knows it."""
+    spec, own = family_spec(name), name.replace("-", "_")
+    words = [rf'"{re.escape(name)}"', rf"families\.{own}\b", re.escape(spec.networks["denoiser"].rpartition(".")[2])]
+    source = ROOT / "src" / "mezzotint"
+    mine = {source / "families" / f"{own}.py", source / "recipe" / "families" / f"{own}.py"}
+    for path in source.rglob("*.py"):
+        if path not in mine and "dialects" not in path.parts:
+            text = path.read_text(encoding="utf-8")
+            assert not any(re.search(word, text) for word in words), path

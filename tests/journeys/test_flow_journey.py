@@ -1,0 +1,136 @@
+"""Families on straight paths from pictures to a folder that diffusers' own pipeline opens: cached, killed and gone on
+with, drawn from, by adapter and whole."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import av
+import pytest
+import torch
+from diffusers import DiffusionPipeline
+from PIL import Image
+from runs import logged
+from safetensors.torch import load_file
+
+from mezzotint.cli import main
+from mezzotint.recipe.families.base import specs
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": {"model__flux__t5_tokens": 16}}
+DISTILLED = {
+    "z-image": {"model__z_image__distilled": True, "model__z_image__text_tokens": 48},
+    "qwen-image": {"model__qwen_image__text_tokens": 48}, "flux2": {"model__flux2__text_tokens": 48},
+    "wan": {"model__wan__text_tokens": 16}, "ltx": {"model__ltx__text_tokens": 16},
+}  # fmt: skip
+STRAIGHT = [spec.name for spec in specs() if spec.is_straight]
+CACHED = {
+    "data__cache__latents": True, "data__cache__text": True, "data__buckets__step": 16, "data__batch_size": 2,
+    "data__buckets__shape": "square", "data__flip": 0, "data__crop": "center", "run__steps": 4, "run__save__every": 2,
+    "optim__ema__rule": "none", "sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [48, 48],
+}  # fmt: skip
+
+
+CLIPS = {"wan": 5, "ltx": 9}
+"""Families of clips, and how many frames are trained."""
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+    """Four clips of ten frames with captions."""
+    folder = tmp_path_factory.mktemp("films")
+    for number in range(4):
+        write_clip(folder / f"{number}.mp4", 10, size=(48, 32))
+        (folder / f"{number}.txt").write_text(f"a ball, number {number}")
+    return folder
+
+
+def of_clips(name: str, films: Path) -> dict[str, Any]:
+    """What a run over clips says besides; nothing for families of pictures."""
+    if name not in CLIPS:
+        return {}
+    return {
+        "data__path": films, "data__format": "videofolder", "data__clips__frames": CLIPS[name], "data__resolution": 32,
+        "data__buckets__step": 32, "sample__size": [32, 32],
+    }  # fmt: skip
+
+
+def settings_of(name: str) -> dict[str, Any]:
+    folder = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+    own = OWN.get(name, {}) | DISTILLED.get(name, {})
+    return {"model__family": name, "model__path": folder, "model__weights": "files"} | CACHED | own
+
+
+def watch_loading(name: str, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
+    """The parts that each loading of a model gives from now on."""
+    family, calls = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family, []
+    plain = family.load.__func__
+
+    def watched(cls: Any, files: Any, only: Any = None, *forms: Any) -> Any:
+        model = plain(cls, files, only, *forms)
+        calls.append(set(model.parts()))
+        return model
+
+    monkeypatch.setattr(family, "load", classmethod(watched))
+    return calls
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_cached_killed_resumed_drawn_and_opened(
+    shared_world: Any, films: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, settings = shared_world, settings_of(name) | of_clips(name, films)
+    assert main(["cache", *world.words(f"{name}-cache", **settings)]) == 0
+    calls = watch_loading(name, monkeypatch)
+    assert world.train(f"{name}-whole", **settings, run__preview__every=4) == 0
+    assert {"denoiser"} in calls
+    drawn = {frozenset(parts) for parts in calls if parts != {"denoiser"}}
+    assert all("denoiser" not in parts for parts in drawn), (
+        "a run with cached text loads its encoders for prompts alone"
+    )
+    killed = settings | {"run__save__asynchronous": False}
+    assert world.wait(world.fork(f"{name}-cut", fault="step.backward@4:kill", **killed)) == 137
+    assert world.train(f"{name}-cut", **settings) == 0
+    assert world.end(f"{name}-cut").tensors == world.end(f"{name}-whole").tensors
+    losses = logged(world.root / f"{name}-whole")
+    assert len(set(losses)) == 4
+
+    [export] = [p for p in (world.root / f"{name}-whole" / "exports").iterdir() if p.is_dir()]
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(export), local_files_only=True)
+    [checkpoint] = (world.root / f"{name}-whole" / "checkpoints").glob("step-00000004")
+    trained = load_file(checkpoint / "weights.safetensors")
+    for key, tensor in pipeline.transformer.state_dict().items():
+        if f"w/denoiser/{key}" in trained:
+            assert torch.equal(tensor, trained[f"w/denoiser/{key}"]), key
+    if name in CLIPS:
+        words = ["--prompt", "a ball", "--steps", "2", "--size", "32x32", f"sample.clip.frames={CLIPS[name]}"]
+        assert main(["sample", str(export), *words, "--out", str(world.root / f"{name}-drawn")]) == 0
+        [clip] = (world.root / f"{name}-drawn").rglob("*.mp4")
+        with av.open(str(clip)) as file:
+            assert file.streams.video[0].frames == CLIPS[name]
+        return
+    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(world.root / f"{name}-drawn")]
+    assert main(["sample", str(export), *words]) == 0
+    [picture] = (path for path in (world.root / f"{name}-drawn").rglob("*.png") if path.name != "contact.png")
+    assert Image.open(picture).size == (48, 48)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "flux" else pytest.param(name, marks=pytest.mark.slow) for name in STRAIGHT]
+)
+def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films: Path, name: str) -> None:
+    pytest.importorskip("peft")
+    world = shared_world
+    own = {"model__adapter__kind": "lora", "model__adapter__rank": 2, "model__adapter__targets": "[attention]"}
+    assert world.train(f"{name}-lora", **settings_of(name) | of_clips(name, films), **own, optim__lr=1e-2) == 0
+    files = [p for p in (world.root / f"{name}-lora" / "exports").rglob("*.safetensors") if "kohya" not in p.name]
+    folder = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(folder), local_files_only=True)
+    for file in files:
+        pipeline.load_lora_weights(str(file.parent), weight_name=file.name)
+        assert any("lora" in key for key in pipeline.transformer.state_dict())
+        return
+    raise AssertionError("nothing was written")

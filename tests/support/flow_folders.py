@@ -1,0 +1,108 @@
+"""Folders of configurations of models on straight paths in their published sizes, without weights: to be counted."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from sd_folder import edit
+
+from mezzotint.weights.folder.model_folder import shipped
+
+T5: dict[str, Any] = {
+    "d_model": 4096,
+    "d_ff": 10240,
+    "d_kv": 64,
+    "num_heads": 64,
+    "num_layers": 24,
+    "vocab_size": 32128,
+}
+CLIP_L: dict[str, Any] = {
+    "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
+    "projection_dim": 768,
+}  # fmt: skip
+BIG_G: dict[str, Any] = {
+    "hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 20,
+    "projection_dim": 1280,
+}  # fmt: skip
+QWEN3_4B: dict[str, Any] = {
+    "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936, "layer_types": ["full_attention"] * 36,
+}  # fmt: skip
+QWEN25_7B: dict[str, Any] = {
+    "model_type": "qwen2_5_vl_text", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+    "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064,
+    "layer_types": ["full_attention"] * 28, "max_position_embeddings": 128000, "rms_norm_eps": 1e-6,
+    "rope_parameters": {"mrope_section": [16, 24, 24], "rope_theta": 1000000.0, "rope_type": "default"},
+}  # fmt: skip
+VAE: dict[str, Any] = {
+    "block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "latent_channels": 16, "norm_num_groups": 32,
+}  # fmt: skip
+_SD3 = {"attention_head_dim": 64, "joint_attention_dim": 4096, "pooled_projection_dim": 2048, "in_channels": 16,
+        "out_channels": 16, "patch_size": 2, "sample_size": 128, "qk_norm": "rms_norm"}  # fmt: skip
+FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "sd35-medium": (
+        "sd3",
+        {
+            "transformer": _SD3 | {
+                "num_layers": 24, "num_attention_heads": 24, "caption_projection_dim": 1536,
+                "pos_embed_max_size": 384, "dual_attention_layers": list(range(13)),
+            },
+            "text_encoder": CLIP_L, "text_encoder_2": BIG_G, "text_encoder_3": T5, "vae": VAE,
+        },
+    ),
+    "flux-dev": (
+        "flux",
+        {
+            "transformer": {
+                "num_layers": 19, "num_single_layers": 38, "attention_head_dim": 128, "num_attention_heads": 24,
+                "joint_attention_dim": 4096, "pooled_projection_dim": 768, "in_channels": 64,
+                "axes_dims_rope": [16, 56, 56],
+            },
+            "text_encoder": CLIP_L, "text_encoder_2": T5, "vae": VAE,
+        },
+    ),
+    "klein-4b": (
+        "flux2",
+        {
+            "transformer": {
+                "num_layers": 5, "num_single_layers": 20, "attention_head_dim": 128, "num_attention_heads": 24,
+                "joint_attention_dim": 7680, "in_channels": 128, "axes_dims_rope": [32, 32, 32, 32],
+                "timestep_guidance_channels": 256,
+            },
+            "text_encoder": QWEN3_4B, "vae": VAE | {"latent_channels": 32},
+        },
+    ),
+    "qwen-image": (
+        "qwen-image",
+        {
+            "transformer": {
+                "num_layers": 60, "attention_head_dim": 128, "num_attention_heads": 24, "joint_attention_dim": 3584,
+                "in_channels": 64, "out_channels": 16, "axes_dims_rope": [16, 56, 56],
+            },
+            "text_encoder": {"text_config": QWEN25_7B},
+            "vae": {"base_dim": 96, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2},
+        },
+    ),
+    "z-image": (
+        "z-image",
+        {
+            "transformer": {
+                "dim": 3840, "n_layers": 30, "n_refiner_layers": 2, "n_heads": 30, "n_kv_heads": 30,
+                "cap_feat_dim": 2560, "in_channels": 16, "axes_dims": [32, 48, 48], "axes_lens": [1536, 512, 512],
+            },
+            "text_encoder": QWEN3_4B, "vae": VAE,
+        },
+    ),
+}  # fmt: skip
+"""By name, the family and what differs from its tiny model, by folder."""
+
+
+def full_size(name: str, place: Path) -> Path:
+    """The folder of a published model, with the tiny one's tokenizers and no weights."""
+    family, configs = FULL[name]
+    shutil.copytree(shipped(f"tiny-{family}"), place)
+    for folder, values in configs.items():
+        edit(place / folder / "config.json", **values)
+    return place
