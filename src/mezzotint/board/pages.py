@@ -62,6 +62,9 @@ class Pages:
         """A template with its values."""
         return HTMLResponse(self.templates.get_template(template).render(facts), status)
 
+    def close(self) -> None:
+        """Lets go of what was started for the page alone; runs go on."""
+
     # --- Runs ---
 
     def rows(self) -> list[Rows]:

@@ -28,7 +28,8 @@ class PatientProtocol(H11Protocol):
         self.loop.call_later(SILENCE_SECONDS, self._let_go)
 
     def _let_go(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
+        has_asked: object = self.cycle  # set by the first request
+        if has_asked is None and not self.transport.is_closing():
             self.transport.close()
 
 

@@ -16,7 +16,6 @@ from typing import Any, Literal
 
 from mezzotint import outside
 from mezzotint.board.reading.tails import shown
-from mezzotint.run_folder import RunFolder
 
 State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere"]
 
@@ -76,7 +75,7 @@ def standing(path: Path) -> Standing:
     events = history(path)
     lines = last_lines(path / "metrics.jsonl")
     steps = [line for line in lines if "loss" in line and isinstance(line.get("step"), int)]
-    start = next((event for event in reversed(events) if event.get("event") == "started"), {})
+    start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
     last = steps[-1] if steps else {}
     spent = sum(_number(line.get("seconds_since")) for line in steps[-20:])
     over = sum(_number(line.get("steps_since")) for line in steps[-20:])
@@ -277,7 +276,7 @@ def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         facts = outside.read_json(path / "environment.json")
     except (OSError, ValueError):
         facts = {}
-    start = next((event for event in reversed(events) if event.get("event") == "started"), {})
+    start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
     rows = {"folder": str(path)}
     for name, value in (facts if isinstance(facts, dict) else {}).items():
         if isinstance(value, dict):

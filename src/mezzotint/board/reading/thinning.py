@@ -32,9 +32,9 @@ def _places(values: Numbers, edges: NDArray[np.int64]) -> NDArray[np.int64]:
     return hits[first]
 
 
-def shown(x: Numbers, y: Numbers, most: int, *, begin: float | None = None, end: float | None = None) -> tuple[
-    Numbers, Numbers
-]:
+def shown(
+    x: Numbers, y: Numbers, most: int, *, begin: float | None = None, end: float | None = None
+) -> tuple[Numbers, Numbers]:
     """`thinned` of the part of a curve between two places, with the neighbour on each side, so that the line goes on to
     the edge."""
     first = 0 if begin is None else max(0, int(np.searchsorted(x, begin)) - 1)
