@@ -438,6 +438,10 @@ CODES: dict[str, str] = {
     "a free port is taken.",
     "E1945": "The page was opened with `--read-only`, so that nothing is started, stopped or written from it. The "
     "command beside each action does the same in a terminal.",
+    "E1946": "The run cannot do that as it stands: a run is asked to draw, save or stop while it trains, and goes on "
+    "when it was stopped or killed. Its state is on its page.",
+    "E1947": "A process that the page has started ended at once; the message has its last words. The command beside "
+    "the action shows all of them in a terminal.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the
 source."""

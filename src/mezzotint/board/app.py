@@ -33,6 +33,7 @@ def application(view: Pages, door: Door) -> ASGIApp:
         Route("/api/compare", view.compared_curves),
         Route("/api/previews", view.previews),
         Route("/api/picture", view.picture_facts),
+        Route("/api/act", view.act, methods=["POST"]),
         Route("/live", view.events),
         Route("/static/{name}", _static),
     ]

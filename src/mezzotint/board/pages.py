@@ -11,14 +11,16 @@ from typing import Any
 
 import jinja2
 from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from mezzotint import __version__
-from mezzotint.board import curves, live, words
+from mezzotint import __version__, outside
+from mezzotint.board import actions, curves, live, words
 from mezzotint.board.places import OutOfPlace, Places, inside
 from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.board.shelf import Shelf
+from mezzotint.errors import MezzotintError
 
 MOST_COMPARED = 8
 """Runs over each other."""
@@ -43,6 +45,7 @@ class Pages:
     places: Places
     read_only: bool = False
     shelf: Shelf = field(default_factory=Shelf)
+    started: actions.Started = field(default_factory=actions.Started)
 
     @cached_property
     def templates(self) -> jinja2.Environment:
@@ -126,6 +129,7 @@ class Pages:
             "checkpoints": runs.checkpoints(path),
             "exports": runs.exports(path),
             "going_on": runs.going_on(path),
+            "offered": [] if self.read_only else actions.offered(path),
             "settings": values.effective(path),
             "log": tails.tail(path / "run.log"),
             "card": runs.card(path, events),
@@ -160,6 +164,16 @@ class Pages:
         path = self.places.run(name)
         return _stream(lambda: live.marks(path))
 
+    async def act(self, request: Request) -> Response:
+        """Does an action of a run: {run, name}."""
+        value = await body_of(request)
+        path = self.places.run(str(value.get("run", "")))
+        try:
+            said = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
+        except MezzotintError as error:
+            return JSONResponse(actions.sentence(error), 409)
+        return JSONResponse({"said": said})
+
     # --- files ---
 
     def _file(self, request: Request) -> Path:
@@ -169,6 +183,15 @@ class Pages:
     def file(self, request: Request) -> Response:
         """A picture or clip of a run; with `small` a copy of so many pixels."""
         return picture_answer(self._file(request), request)
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The object that a request brings; empty for anything else."""
+    try:
+        value = outside.parse_json((await request.body()).decode("utf-8"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def picture_answer(path: Path, request: Request) -> Response:

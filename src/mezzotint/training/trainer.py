@@ -29,7 +29,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
 
-_SAVE, _STOP, _WRITING, _SHORT, _FIRST_CLOCK = 1, 2, 4, 8, 16
+_SAVE, _STOP, _WRITING, _SHORT, _DRAW, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32
 
 
 class RunHost:
@@ -57,7 +57,7 @@ class RunHost:
         """Writes the model as the trainer has it now."""
 
     def requests(self) -> int:
-        """Flags that signals have set since the last call (`training.interrupts`)."""
+        """Flags that signals and files of requests have set since the last call (`training.interrupts`)."""
         return 0
 
     def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
@@ -352,7 +352,8 @@ class Trainer:
         due = [
             callback
             for callback, is_due in zip(self.callbacks, on_clock, strict=True)
-            if not callback.follows and (is_due or callback.due(self.progress))
+            if not callback.follows
+            and (is_due or callback.due(self.progress) or (callback.draws_when_asked and flags & _DRAW))
         ]
         if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
             return True

@@ -3,6 +3,7 @@
 export async function ask(url, options) {
   const answer = await fetch(url, options);
   const text = await answer.text();
+  if (!answer.ok && (answer.headers.get("content-type") || "").includes("json")) throw new Error(JSON.parse(text).error);
   if (!answer.ok) throw new Error(text.trim().split("\n")[0] || `the server answered ${answer.status}`);
   return text;
 }

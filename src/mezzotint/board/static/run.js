@@ -1,4 +1,4 @@
-import { follow, keep, kept, renew, say } from "./page.js";
+import { follow, keep, kept, renew, say, send } from "./page.js";
 import { open, refresh } from "./curves.js";
 import { Previews } from "./pictures.js";
 
@@ -22,6 +22,18 @@ defaults.addEventListener("change", filter);
 filter();
 const log = document.querySelector("pre.log");
 if (log) log.scrollTop = log.scrollHeight;
+
+document.getElementById("facts").addEventListener("click", async (event) => {
+  const button = event.target.closest("button.act");
+  if (!button) return;
+  button.disabled = true;
+  try {
+    say((await send("/api/act", { run: place.dataset.run, name: button.dataset.act })).said);
+  } catch (error) {
+    say(error.message);
+  }
+  button.disabled = false;
+});
 
 const part = (id) => renew(document.getElementById(id));
 follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {

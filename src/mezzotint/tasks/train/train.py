@@ -6,7 +6,7 @@ import gc
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -34,7 +34,7 @@ from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train import _foreign_start, _host, _live_settings, announce, ema_start, exports, resume, run_files
 from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
-from mezzotint.training import sharding, state
+from mezzotint.training import requests, sharding, state
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -109,6 +109,7 @@ def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
         # only now: the folder of a start that is refused here is another run's
         stack.callback(folder.discard_if_unused)
         folder.sweep()
+        requests.sweep(folder.requests)
     runtime.barrier()
 
 
@@ -140,6 +141,9 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
     except Stopped as stopped:
         raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
     except (StorageError, Diverged) as error:
+        if isinstance(error, Diverged) and runtime.is_first:
+            with suppress(StorageError):
+                folder.record("diverged", code=error.code, what=error.message)
         raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
 
 
@@ -255,7 +259,7 @@ def prepare(
             resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe)},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
-            say=live.say,
+            say=live.say, files=requests.Requests(folder.requests, lambda text: live.say(f"warning: {text}")),
         )  # fmt: skip
         host.saves.reserve(model.update)
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
@@ -362,6 +366,7 @@ def _introduced(
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)
+    run_files.write_origins(reading, folder)
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
     behind, steps = recipe.run.start.step, host.resolved.steps
