@@ -442,6 +442,8 @@ CODES: dict[str, str] = {
     "when it was stopped or killed. Its state is on its page.",
     "E1947": "A process that the page has started ended at once; the message has its last words. The command beside "
     "the action shows all of them in a terminal.",
+    "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
+    "--data` shows data of its runs wherever `data.path` says.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the
 source."""

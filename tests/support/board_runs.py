@@ -70,6 +70,22 @@ def write_run(
     return folder
 
 
+def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Path:
+    """A captioned data set, two of whose pictures look alike and one of which is none; beside it a run of it."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        sub = folder / ("cats" if number % 2 else "dogs")
+        sub.mkdir(exist_ok=True)
+        shade = 40 * min(number, count - 2)  # the last two are the same but for one corner
+        image = Image.new("RGB", (64, 48) if number % 3 else (48, 64), (shade, 90, 255 - shade))
+        image.putpixel((0, 0), (number, number, number))
+        image.save(sub / f"{number}.png")
+        (sub / f"{number}.txt").write_text(f"picture {number}, {SCRIPT if number == 1 else 'plain'}, a tag\n")
+    (folder / "broken.png").write_bytes(b"\x89PNG none")
+    (folder / "broken.txt").write_text("a broken one")
+    return folder
+
+
 def add_lines(folder: Path, first: int, last: int) -> None:
     """More steps of a run."""
     with open(folder / "metrics.jsonl", "a") as file:
@@ -134,7 +150,7 @@ class Board:
 
 
 @contextmanager
-def opened(*folders: Path, door: Door | None = None) -> Iterator[Board]:
+def opened(*folders: Path, door: Door | None = None, any_folder: bool = False) -> Iterator[Board]:
     """The page over folders, in a thread of this process."""
     own = server.listening("127.0.0.1", 0)
     port = own.getsockname()[1]
@@ -142,7 +158,7 @@ def opened(*folders: Path, door: Door | None = None) -> Iterator[Board]:
     pages = Pages(Places.of(folders), read_only=door.read_only)
     servers: list[Any] = []
     thread = threading.Thread(
-        target=lambda: server.serve(application(pages, door), own, servers.append), daemon=True
+        target=lambda: server.serve(application(pages, door, any_folder=any_folder), own, servers.append), daemon=True
     )  # fmt: skip
     thread.start()
     until = time.monotonic() + 10

@@ -42,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
         hosts=hosts_of([host, *line.all("--allow-host")]), any_address=host != _HERE, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
-    app = application(Pages(Places.of(folders), read_only=door.read_only), door)
+    app = application(Pages(Places.of(folders), read_only=door.read_only), door, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
     query = "" if password else f"/?token={door.token}"
     print(f"the page over {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)

@@ -8,6 +8,7 @@ from functools import cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 import jinja2
 from markupsafe import Markup
@@ -21,6 +22,9 @@ from mezzotint.board.places import OutOfPlace, Places, inside
 from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.board.shelf import Shelf
 from mezzotint.errors import MezzotintError
+
+PAGES = [("/data", "Data", "data")]
+"""Address, name and key of each page besides Runs."""
 
 MOST_COMPARED = 8
 """Runs over each other."""
@@ -56,9 +60,14 @@ class Pages:
         )  # fmt: skip
         made.filters |= {
             "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
-            "count": words.count, "shown": tails.shown, "json": in_script,
+            "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script,
         }  # fmt: skip
-        made.globals |= {"version": __version__, "read_only": self.read_only, "static": "/static/", "pages_besides": []}
+        made.globals |= {
+            "version": __version__,
+            "read_only": self.read_only,
+            "static": "/static/",
+            "pages_besides": PAGES,
+        }
         return made
 
     def html(self, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:

@@ -1,6 +1,6 @@
 // Pictures of a run: a slider over steps, trained and averaged weights side by side, a row for each prompt.
 
-import { askJSON, el, keep, kept } from "./page.js";
+import { askJSON, el, keep, kept, say } from "./page.js";
 
 const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
 const pad = (number, digits) => String(number).padStart(digits, "0");
@@ -66,8 +66,11 @@ export class Previews {
       const shown = WEIGHTS.filter(([kind]) => this.drawn.drawn.some((one) => one.endsWith(`/${pad(number, 2)}-${kind}.png`)));
       return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
         el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
-          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words));
-          this.cells.push({ number, kind, words, text, frame: box.firstChild, name: "" });
+          const near = el("button", { type: "button", class: "plain near", "aria-label": `Nearest training pictures: ${text}, ${words}` }, "nearest");
+          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", near));
+          const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
+          near.addEventListener("click", () => this.nearest(cell, near).catch((error) => say(error.message)));
+          this.cells.push(cell);
           return box;
         })));
     }));
@@ -81,6 +84,7 @@ export class Previews {
       const name = fileOf(step, cell.number, cell.kind);
       if (cell.name === name) continue;
       cell.name = name;
+      cell.box.querySelector(".thumbs")?.remove();
       if (!this.there.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "not drawn at this step"));
       else if (this.clips.has(name)) {
         cell.frame.replaceChildren(el("video", { src: address(this.run, name, ".mp4"), controls: true, loop: true, muted: true,
@@ -94,6 +98,27 @@ export class Previews {
         else old.parentElement.href = picture.src;
       }
     }
+  }
+
+  /** The training pictures that look most like one, beside it. */
+  async nearest(cell, button) {
+    const run = encodeURIComponent(this.run), name = cell.name;
+    button.disabled = true;
+    try {
+      let answer = { ready: false };
+      while (!answer.ready) {
+        answer = await askJSON(`/api/nearest?run=${run}&file=${encodeURIComponent(`samples/step-${name}`)}`);
+        if (!answer.ready) {
+          say(`training pictures are looked at once: ${answer.done} of ${answer.total}`);
+          await new Promise((done) => setTimeout(done, 300));
+        }
+      }
+      if (cell.name !== name) return;
+      cell.box.querySelector(".thumbs")?.remove();
+      cell.box.append(el("div", { class: "thumbs" }, ...answer.near.map(({ row, key, apart }) => el("img", {
+        src: `/thumb?run=${run}&row=${row}`, alt: `training picture ${key}`, title: `${key}, shades differ by ${apart} of 255`,
+      }))));
+    } finally { button.disabled = false; }
   }
 
   async renew() { this.take(await askJSON(this.place.dataset.url)); }

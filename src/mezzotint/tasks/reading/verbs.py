@@ -201,6 +201,7 @@ _BOARD = (
     Switch("--host=ADDRESS", "listen elsewhere than at 127.0.0.1; needs a password"),
     Switch("--password-file=FILE", "a file with the password; asked for on a terminal without it"),
     Switch("--allow-host=NAME", "a name of this machine that browsers may write; several, one each", repeats=True),
+    Switch("--data", "show data of runs also where they lie below none of the folders"),
     Switch("--read-only", "without actions"),
 )
 _IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is drawn anew"
