@@ -471,6 +471,25 @@ CODES: dict[str, str] = {
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",
     "E1900": "A signal stopped the run after it had saved. The line that was printed goes on from there.",
+    "E1940": "The page of `mezzotint board` is made of Starlette, uvicorn and Jinja, which come with the extra "
+    "`board`: `pip install 'mezzotint[board]'`. No other verb needs them.",
+    "E1941": "`mezzotint board --host=ADDRESS` lets other machines reach the page, which shows files and starts runs. "
+    "It then needs a password of at least eight signs: `--password-file=FILE`, or typed on a terminal. What goes over "
+    "the network is not encrypted: an SSH tunnel to 127.0.0.1 is, and needs no password.",
+    "E1942": "The page answers to names of this machine alone, and to requests of its own pages: a name that leads "
+    "here from elsewhere, or another site's page, could otherwise act in your name. Behind a name of your own say "
+    "`--allow-host=NAME`.",
+    "E1943": "A folder that the page should look into is not there. Without one it looks into the current folder.",
+    "E1944": "The page cannot listen there: the port is taken, or the address is not this machine's. Without `--port` "
+    "a free port is taken.",
+    "E1945": "The page was opened with `--read-only`, so that nothing is started, stopped or written from it. The "
+    "command beside each action does the same in a terminal.",
+    "E1946": "The run cannot do that as it stands: a run is asked to draw, save or stop while it trains, and goes on "
+    "when it was stopped or killed. Its state is on its page.",
+    "E1947": "A process that the page has started ended at once; the message has its last words. The command beside "
+    "the action shows all of them in a terminal.",
+    "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
+    "--data` shows data of its runs wherever `data.path` says.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the
 source."""

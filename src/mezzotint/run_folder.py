@@ -1,7 +1,7 @@
 """The folder of a run: what lies where, the lock that keeps a second run out, and the history of its attempts.
 
     checkpoints/ exports/ samples/ logs/ recipe.yaml environment.json history.jsonl run.log metrics.jsonl
-    bad_steps.jsonl lock
+    bad_steps.jsonl origin.json requests/ lock
 
 Files that are not ours are never touched: only names that this module makes are pruned or swept.
 """
@@ -40,6 +40,8 @@ class RunFolder:
         self.bad_steps = self.path / "bad_steps.jsonl"
         self.log = self.path / "run.log"
         self.recipe = self.path / "recipe.yaml"
+        self.origin = self.path / "origin.json"
+        self.requests = self.path / "requests"
         self._folders = (self.path, self.checkpoints, self.exports, self.samples, self.logs)
 
     def open(self) -> Self:

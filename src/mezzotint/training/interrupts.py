@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from mezzotint.errors import Stopped
 
-SAVE, STOP = 1, 2
+SAVE, STOP, DRAW = 1, 2, 16
 _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
@@ -25,15 +25,23 @@ class Interrupts:
     def __init__(self) -> None:
         self.running = False
         self.stop_signal = 0
-        self._save = False
+        self._once = 0
         self._first_interrupt = float("-inf")
         self._before: dict[int, Any] = {}
 
     def requests(self) -> int:
-        """Flags for `Runtime.agree`: SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on."""
-        flags = (SAVE if self._save else 0) | (STOP if self.stop_signal else 0)
-        self._save = False
+        """Flags for `Runtime.agree`: SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on, and what
+        was asked for otherwise."""
+        flags = self._once | (STOP if self.stop_signal else 0)
+        self._once = 0
         return flags
+
+    def ask(self, flag: int) -> None:
+        """Asks for what a signal does, SAVE, or STOP as SIGTERM; or for pictures, DRAW."""
+        if flag == STOP:
+            self.stop_signal = self.stop_signal or signal.SIGTERM
+        else:
+            self._once |= flag
 
     def __enter__(self) -> Self:
         for number in _WATCHED:
@@ -48,7 +56,7 @@ class Interrupts:
         if number == signal.SIGHUP:
             return
         if number == signal.SIGUSR1:
-            self._save = True
+            self._once |= SAVE
             return
         now = time.monotonic()
         if number == signal.SIGINT and now - self._first_interrupt < 5.0:

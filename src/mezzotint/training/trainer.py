@@ -31,7 +31,7 @@ from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.whole_batches import filled
 
-_SAVE, _STOP, _WRITING, _SHORT, _BROKEN, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32
+_SAVE, _STOP, _WRITING, _SHORT, _DRAW, _BROKEN, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32, 64
 
 
 class RunHost:
@@ -59,7 +59,7 @@ class RunHost:
         """Writes the model as the trainer has it now."""
 
     def requests(self) -> int:
-        """Flags that signals have set since the last call (`training.interrupts`)."""
+        """Flags that signals and files of requests have set since the last call (`training.interrupts`)."""
         return 0
 
     def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
@@ -369,7 +369,8 @@ class Trainer:
         due = [
             callback
             for callback, is_due in zip(self.callbacks, on_clock, strict=True)
-            if not callback.follows and (is_due or callback.due(self.progress))
+            if not callback.follows
+            and (is_due or callback.due(self.progress) or (callback.draws_when_asked and flags & _DRAW))
         ]
         if not due and not flags & (_SAVE | _STOP) and self.update_check is None:
             return True

@@ -201,6 +201,22 @@ class Catalogue:
         empty = np.asarray([number for number in few.tolist() if not self._captions[number].strip()], np.int64)
         return np.unique(np.searchsorted(self._caption_starts, empty, side="right") - 1)
 
+    def rows_with(self, part: str) -> NDArray[np.int64]:
+        """The rows of samples that have a text in their key or in one of their captions, ascending."""
+        starts = self._caption_starts
+        of_captions = np.searchsorted(starts, self._captions.containing(part), side="right") - 1
+        return np.union1d(self._keys.containing(part), of_captions)
+
+    def caption_words(self) -> NDArray[np.int64]:
+        """About how many words each sample's first caption has, (n,): spaces in it and one."""
+        spaces = np.concatenate([[0], np.cumsum(self._captions.blob == ord(" "))])
+        first = np.minimum(self._caption_starts[:-1], max(0, len(self._captions) - 1))
+        if not len(self._captions):
+            return np.zeros(len(self), np.int64)
+        begin, end = self._captions.offsets[first], self._captions.offsets[first + 1]
+        words = spaces[end] - spaces[begin] + (end > begin)
+        return np.where(self.caption_counts() > 0, words, 0)
+
     def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The rows and numbers of captions of at least so many bytes of UTF-8."""
         numbers = np.flatnonzero(np.diff(self._captions.offsets) >= least)

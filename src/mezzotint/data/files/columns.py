@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
+import re
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping
@@ -58,6 +59,14 @@ class Texts:
     def __getitem__(self, number: int) -> str:
         start, end = int(self.offsets[number]), int(self.offsets[number + 1])
         return self.blob[start:end].tobytes().decode("utf-8", "surrogateescape")
+
+    def containing(self, part: str) -> NDArray[np.int64]:
+        """The numbers of the texts that have a part, ascending; letters a to z count as A to Z."""
+        data = self.blob.tobytes()
+        matches = re.finditer(re.escape(part.encode("utf-8", "surrogateescape")), data, re.IGNORECASE)
+        spans = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
+        numbers = np.searchsorted(self.offsets, spans[:, 0], side="right") - 1
+        return np.unique(numbers[spans[:, 1] <= self.offsets[numbers + 1]])  # not those over the border of two
 
 
 class TextBuilder:

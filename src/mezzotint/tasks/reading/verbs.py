@@ -63,7 +63,8 @@ class Verb:
     own. reads_recipe: whether RECIPE key=value come first, or the line of another trainer after `--as`. has_tools:
     whether it takes lines of other trainers' tools: MindONE's example has one for each. names: how many names stand
     behind it, at least and at most. flags_are_names: words with hyphens before them are names as well. instead: what
-    to write for a switch that it does not have; braces take the value."""
+    to write for a switch that it does not have; braces take the value. floor: where it lies, above the others, for what
+    shows what they make."""
 
     name: str
     about: str
@@ -75,10 +76,13 @@ class Verb:
     names: tuple[int, int] = (0, MANY)
     flags_are_names: bool = False
     instead: Mapping[str, str] = field(default_factory=dict)
+    floor: str = "tasks"
 
     @property
     def module(self) -> str:
         """What is imported when it is used, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
+        if self.floor != "tasks":
+            return f"mezzotint.{self.floor}.{self.name}"
         has_folder = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, self.name))
         return f"mezzotint.tasks.{self.name}.{self.name}" if has_folder else f"mezzotint.tasks.{self.name}"
 
@@ -206,6 +210,14 @@ _RANK = (
     _LAYOUT,
     Switch("--config=FOLDER", "configurations of a model's single file of unusual size"),
     REPLACE,
+)
+_BOARD = (
+    Switch("--port=N", "where it listens; a free one without it"),
+    Switch("--host=ADDRESS", "listen elsewhere than at 127.0.0.1; needs a password"),
+    Switch("--password-file=FILE", "a file with the password; asked for on a terminal without it"),
+    Switch("--allow-host=NAME", "a name of this machine that browsers may write; several, one each", repeats=True),
+    Switch("--data", "show data of runs also where they lie below none of the folders"),
+    Switch("--read-only", "without actions"),
 )
 _IMAGE = "sample.image={}, and sample.strength=0.75 for how much of it is drawn anew"
 _INSTEAD_OF_SAMPLE = {
@@ -442,5 +454,17 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=(REPLACE,),
         names=(1, 2),
+    ),
+    Verb(
+        "board",
+        "look at data, runs and pictures in a browser",
+        "[FOLDER …]",
+        (
+            ("mezzotint board", "prints an address; shows the runs below this folder"),
+            ("mezzotint board runs /data/runs --read-only", "the runs of two folders, without actions"),
+            ("mezzotint board --port=8642", "at a port of your own, for an SSH tunnel: ssh -L 8642:127.0.0.1:8642"),
+        ),
+        switches=_BOARD,
+        floor="board",
     ),
 )

@@ -27,6 +27,7 @@ from mezzotint.tasks.prompts.previews import PreviewPrompts
 from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
+from mezzotint.training import requests
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -39,7 +40,7 @@ from mezzotint.training.trainer import RunHost, Trainer
 class TrainHost(RunHost):
     """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
     checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
-    the first process. replaces: exports may take the place of others' files."""
+    the first process. files: those that ask for something. replaces: exports may take the place of others' files."""
 
     recipe: Recipe
     digest: str
@@ -54,9 +55,16 @@ class TrainHost(RunHost):
     changes: LiveSettings
     saves: Saves
     say: Callable[[str], None]
+    files: requests.Requests
     replaces: bool = False
 
     def requests(self) -> int:
+        for name in self.files.take() if self.runtime.is_first else ():
+            if name == "draw" and self.changes.now.run.preview.every is None:
+                self.warn("pictures were asked for, and this run draws none (run.preview.every=null)")
+            else:
+                self.say(f"a file asks for it: {name}")
+                self.interrupts.ask(requests.FLAGS[name])
         return self.interrupts.requests()
 
     def warn(self, text: str) -> None:

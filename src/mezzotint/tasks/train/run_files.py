@@ -6,6 +6,8 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ import mezzotint
 from mezzotint import durable, outside, startup
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
@@ -56,6 +59,20 @@ def write(
     held_out.write_list(folder, dataset)
     if recipe.data.buckets.shape == "table":
         batch_report.write_undersized(dataset.catalogue, dataset.rows, recipe.data, folder.path)
+
+
+def write_origins(reading: Reading, folder: RunFolder) -> None:
+    """Writes where each setting of recipe.yaml was given, into origin.json; what is absent there is a default. A start
+    from that recipe keeps what was known, and adds what its own line gave. Raises StorageError."""
+    origins: dict[str, str] = {}
+    goes_on = reading.path is not None and reading.path.resolve() == folder.recipe.resolve()
+    if goes_on:
+        with suppress(OSError, ValueError):
+            origins = dict(outside.read_json(folder.origin))
+    for path, origin in reading.origin.items():
+        if origin == COMMAND_LINE or not goes_on:
+            origins[path] = f"{origin} of {Path(reading.name).name}" if origin.startswith("line ") else origin
+    durable.write_json(folder.origin, origins)
 
 
 def link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:

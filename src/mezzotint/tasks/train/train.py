@@ -6,7 +6,7 @@ import gc
 import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,7 @@ from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train._roll_back import RollBack
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.tasks.verify import manifest
-from mezzotint.training import sharding, state
+from mezzotint.training import requests, sharding, state
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -138,6 +138,7 @@ def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
         # only now: the folder of a start that is refused here is another run's
         stack.callback(folder.discard_if_unused)
         folder.sweep()
+        requests.sweep(folder.requests)
     runtime.barrier()
 
 
@@ -169,6 +170,9 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
     except Stopped as stopped:
         raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped
     except (StorageError, Diverged) as error:
+        if isinstance(error, Diverged) and runtime.is_first:
+            with suppress(StorageError):
+                folder.record("diverged", code=error.code, what=error.message)
         raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
 
 
@@ -279,7 +283,8 @@ def prepare(
             resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe), **of_cache},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
-            say=live.say, replaces=reading.replaces,
+            say=live.say, files=requests.Requests(folder.requests, lambda text: live.say(f"warning: {text}")),
+            replaces=reading.replaces,
         )  # fmt: skip
         host.saves.reserve(model.update)
         progress = _foreign_start.progress(recipe, dataset.timeline, steps)
@@ -409,6 +414,7 @@ def _introduced(
     if restored is None:
         metrics_log.truncate(folder, 0)
     run_files.write(recipe, folder, dataset, lost, runtime, launch)
+    run_files.write_origins(reading, folder)
     if restored is None or changes or not (folder.path / manifest.FILE).exists():
         manifest.write(folder, recipe, dataset.catalogue, model.files, run_files.environment(runtime, launch))
     if recipe.run.export.link is not None:

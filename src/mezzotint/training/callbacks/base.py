@@ -54,6 +54,8 @@ class Callback(ABC):
     at_start: bool = False
     at_end: bool = False
     on_all_ranks: bool = False
+    draws_when_asked: bool = False
+    """Whether it also looks when pictures are asked for (`training.requests`)."""
     place: int = 0
     """Of several that are due at a step, those with a higher place come later."""
 

@@ -74,6 +74,7 @@ class Previews(Callback):
 
     at_end = True
     on_all_ranks = True
+    draws_when_asked = True
     place = 2
     _guidance_rescale: float | None = None  # in the place of what the prompts come with
 

@@ -1,0 +1,84 @@
+"""The application: addresses and what answers to them, behind the guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from mezzotint.board import pages
+from mezzotint.board.data_pages import DataPages
+from mezzotint.board.guard import Door, Guard
+from mezzotint.board.pages import Pages
+from mezzotint.board.places import OutOfPlace
+from mezzotint.errors import MezzotintError
+
+_KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp:
+    """The whole page. any_folder: whether data of runs are shown wherever they lie."""
+    data = DataPages(view, any_folder)
+    routes = [
+        Route("/", view.runs),
+        Route("/run", view.run),
+        Route("/compare", view.compare),
+        Route("/part/{part}", view.part),
+        Route("/file", view.file),
+        Route("/api/curves", view.run_curves),
+        Route("/api/compare", view.compared_curves),
+        Route("/api/previews", view.previews),
+        Route("/api/picture", view.picture_facts),
+        Route("/api/act", view.act, methods=["POST"]),
+        Route("/data", data.data),
+        Route("/thumb", data.thumbnail),
+        Route("/api/data", data.state),
+        Route("/api/near", data.near),
+        Route("/api/nearest", data.nearest),
+        Route("/live", view.events),
+        Route("/static/{name}", _static),
+    ]
+    handlers: dict[Any, Callable[..., Any]] = {
+        OutOfPlace: _answer(view, 404, "There is nothing here: the run or file has gone, or was never below a folder "
+                                       "of this page."),
+        MezzotintError: _told,
+        HTTPException: _of_status(view),
+    }  # fmt: skip
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
+
+
+def _static(request: Request) -> Response:
+    name = request.path_params["name"]
+    content, kind = pages.static(name), _KINDS.get(name.rpartition(".")[2])
+    if content is None or kind is None:
+        return PlainTextResponse("There is no such file.\n", 404)
+    return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
+
+
+async def _told(request: Request, error: Exception) -> Response:
+    assert isinstance(error, MezzotintError)
+    return JSONResponse({"error": str(error), "code": error.code}, 409)
+
+
+def _answer(view: Pages, status: int, sentence: str) -> Callable[[Request, Exception], Any]:
+    async def answer(request: Request, error: Exception) -> Response:
+        if request.url.path.startswith(("/api/", "/part/", "/file", "/live")):
+            return PlainTextResponse(sentence + "\n", status)
+        return await run_in_threadpool(view.html, "message.html", status, sentence=sentence, here="")
+
+    return answer
+
+
+def _of_status(view: Pages) -> Callable[[Request, Exception], Any]:
+    async def answer(request: Request, error: Exception) -> Response:
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return await _answer(view, status, "There is no such page.")(request, error)  # type: ignore[no-any-return]
+
+    return answer

@@ -1,0 +1,85 @@
+"""The verb `board`: a local page over runs, data and pictures. It shows files and commands, and has nothing of its own.
+
+Its parts are the extra `board`; nothing else imports them.
+"""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from mezzotint import outside
+from mezzotint.errors import RecipeError
+from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.words import Words
+
+_HERE = "127.0.0.1"
+_INSTALL = "mezzotint board needs Starlette, uvicorn and Jinja; `pip install 'mezzotint[board]'` brings them"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint board [FOLDER …]`. Returns 0 when it has been ended.
+
+    Raises RecipeError: E1940 without its packages, E1941 for another address without a password, E1943 for a folder
+    that is not there, E1944 for a port that is taken.
+    """
+    line = words.parse(arguments, "board")
+    folders = _folders(line)
+    host, password = line.get("--host") or _HERE, _password(line)
+    try:
+        from mezzotint.board import server
+        from mezzotint.board.app import application
+        from mezzotint.board.guard import Door, hosts_of
+        from mezzotint.board.pages import Pages
+        from mezzotint.board.places import Places
+    except ModuleNotFoundError as error:
+        raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
+    own = server.listening(host, line.whole("--port", 0) or 0)
+    port = own.getsockname()[1]
+    door = Door(
+        hosts=hosts_of([host, *line.all("--allow-host")]), any_address=host != _HERE, password=password,
+        read_only="--read-only" in line, name=f"mezzotint-{port}",
+    )  # fmt: skip
+    app = application(Pages(Places.of(folders), read_only=door.read_only), door, any_folder="--data" in line)
+    where = f"[{host}]" if ":" in host else host
+    query = "" if password else f"/?token={door.token}"
+    print(f"the page over {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
+    print("it shows files and commands and keeps nothing itself; Ctrl-C ends it, and ends no run", flush=True)
+    server.serve(app, own)
+    return 0
+
+
+def _folders(line: Words) -> list[Path]:
+    """The folders that are named, or `runs/` and the current folder. Raises RecipeError E1943."""
+    named = [Path(word).expanduser() for word in line.plain]
+    for path in named:
+        if not path.is_dir():
+            raise RecipeError(f"mezzotint board: {path} is no folder that is there; name one with runs", code="E1943")
+    return named or [Path.cwd()]
+
+
+def _password(line: Words) -> str:
+    """The password of a page that others can reach; "" for one that nobody else can. Raises RecipeError E1941."""
+    file = line.path("--password-file")
+    if file is None and line.get("--host") in (None, _HERE, "localhost", "::1"):
+        return ""
+    if file is None and sys.stdin is not None and sys.stdin.isatty():
+        password = getpass.getpass("a password for the page: ").strip()
+    else:
+        password = _from_file(file)
+    if len(password) < 8:
+        raise RecipeError(
+            f"--host={line.get('--host') or _HERE} lets others reach the page, which starts and stops runs: give it a "
+            "password of at least eight signs, --password-file=FILE",
+            code="E1941",
+        )
+    return password
+
+
+def _from_file(file: Path | None) -> str:
+    try:
+        return "" if file is None else outside.read_text(file, limit=4096).strip()
+    except (OSError, ValueError) as error:
+        raise RecipeError(f"--password-file: {file} cannot be read ({error})", code="E1941") from None

@@ -1,0 +1,154 @@
+"""Curves of runs as the page asks for them: which charts there are, and the points of a stretch, thinned."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint.board.reading import runs
+from mezzotint.board.reading.metrics import Axis, Metrics, Table
+from mezzotint.board.reading.thinning import shown
+
+WIDEST = 8000
+"""Points across, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart. name: its heading; unit: of its values; tags: what is drawn in it, a pattern each; help: a line."""
+
+    name: str
+    tags: tuple[str, ...]
+    unit: str = ""
+    help: str = ""
+    scale: float = 1.0
+
+
+CHARTS = (
+    Chart("Loss", ("loss", "loss_avg", r"loss/(?!by_timestep)\w+"), help="of each step, and smoothed over about fifty"),
+    Chart("Held-out loss", (r"val/(?!.*_at/).+",), help="at fixed timesteps and noise; the lowest is marked"),
+    Chart("Loss by timestep", (r"loss/by_timestep/\d",), help="tenths of the schedule; 0 has least noise"),
+    Chart("Held-out loss by timestep", (r"val/.*_at/.+",), help="T counts from least noise"),
+    Chart("Learning rate", (r"lr/.+",), help="of each group of parameters"),
+    Chart("Gradient norm", ("norm",), help="before clipping"),
+    Chart("Throughput", ("images_per_s",), "images/s", "of a step, on all processes"),
+    Chart("Waiting for data", ("data_wait",), "%", "share of the step's time", 100.0),
+    Chart("Memory", ("memory_bytes",), "GiB", "the most that the device held", 1 / 2**30),
+    Chart("Loss scale", ("loss_scale",), help="of fp16"),
+)
+"""The charts of a run, in their order; one without points is left out."""
+
+_CONSTANT = {"memory_bytes": 0.0, "loss_scale": 1.0}
+"""Values of tags that say nothing while they are nothing else."""
+
+
+def axis_of(text: str) -> Axis:
+    """An axis by its name, `step` for any other."""
+    return cast(Axis, text) if text in get_args(Axis) else "step"
+
+
+def place_of(text: str) -> float | None:
+    """A place on an axis as an address has it; None for anything that is no finite number."""
+    try:
+        value = float(text.replace(",", "."))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def charts(
+    metrics: Metrics, path: Path, *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """The charts of a run with the points of a stretch, as JSON."""
+    table = metrics.table
+    drawn = [_chart(chart, table, axis=axis, width=width, begin=begin, end=end) for chart in CHARTS]
+    steps, places = np.array(table.places["step"]), np.array(table.places[axis])
+    ends = [float(places[0]), float(places[-1])] if len(places) else []
+    return {
+        "charts": [one for one in drawn if one is not None],
+        "axis": axis,
+        "ends": ends,
+        "share": metrics.share_read,
+        "marks": _placed(runs.marks(runs.history(path), path), steps, places),
+        "read": len(places),
+    }
+
+
+def _chart(
+    chart: Chart, table: Table, *, axis: Axis, width: int, begin: float | None, end: float | None
+) -> dict[str, Any] | None:  # fmt: skip
+    pattern = re.compile("|".join(chart.tags))
+    series = []
+    for tag in sorted((tag for tag in table.rows if pattern.fullmatch(tag)), key=_natural):
+        x, y = table.curve(tag, axis)
+        if tag in _CONSTANT and bool(np.all(y == _CONSTANT[tag])):
+            continue
+        lowest = _lowest(x, y) if tag.startswith("val/") and "_at/" not in tag else None
+        few_x, few_y = shown(x, y, 2 * width, begin=begin, end=end)
+        series.append(
+            {"tag": tag, "x": few_x.tolist(), "y": numbers(few_y * chart.scale), "lowest": lowest, "count": len(x)}
+        )
+    if not series:
+        return None
+    return {"name": chart.name, "unit": chart.unit, "help": chart.help, "series": series}
+
+
+def _natural(tag: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", tag)]
+
+
+def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float] | None:
+    if not np.isfinite(y).any():
+        return None
+    at = int(np.nanargmin(np.where(np.isfinite(y), y, np.nan)))
+    return [float(x[at]), float(y[at])]
+
+
+def numbers(values: NDArray[np.float64]) -> list[float | None]:
+    """Values for JSON: seven digits, as they were kept, and null for what is not finite."""
+    return [float(f"{value:.7g}") if math.isfinite(value) else None for value in values.tolist()]
+
+
+def _placed(
+    marks: Iterable[dict[str, Any]], steps: NDArray[np.float64], places: NDArray[np.float64]
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Marks with their place on the axis."""
+    if not len(steps):
+        return []
+    order = np.argsort(steps, kind="stable")
+    return [
+        mark | {"x": float(np.interp(mark["step"], steps[order], places[order]))}
+        for mark in marks
+        if mark["step"] is not None
+    ]
+
+
+def over_each_other(
+    tables: Mapping[str, Table], *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
+) -> dict[str, Any]:  # fmt: skip
+    """The charts of several runs, each tag of every run that has it, as JSON."""
+    drawn = []
+    rows: Sequence[tuple[str, str]] = (
+        ("Loss, smoothed", "loss_avg"), ("Held-out loss", "val/loss"), ("Held-out loss, averaged weights",
+        "val/loss_shadow"), ("Gradient norm", "norm"), ("Throughput", "images_per_s"),
+    )  # fmt: skip
+    for name, tag in rows:
+        series = []
+        for run, table in tables.items():
+            x, y = table.curve(tag, axis)
+            if not len(x) and tag == "loss_avg":
+                x, y = table.curve("loss", axis)
+            if len(x):
+                few_x, few_y = shown(x, y, 2 * width, begin=begin, end=end)
+                series.append({"tag": run, "x": few_x.tolist(), "y": numbers(few_y), "lowest": None, "count": len(x)})
+        if series:
+            drawn.append({"name": name, "unit": "", "help": tag, "series": series})
+    ends = [float(table.places[axis][index]) for table in tables.values() for index in (0, -1) if table.places[axis]]
+    return {"charts": drawn, "axis": axis, "ends": [min(ends), max(ends)] if ends else [], "share": 1.0, "marks": []}

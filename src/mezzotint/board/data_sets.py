@@ -1,0 +1,256 @@
+"""A data set as its run will see it: the catalogue that `check` and `train` use, with its problems by row."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import outside
+from mezzotint.board.reading.tails import shown
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import findings
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.media.colour import conversions_of
+from mezzotint.data.schedule import captions, placement, plan
+from mezzotint.data.schedule.plan import Visit
+from mezzotint.errors import MezzotintError
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.data import DataSettings
+
+PROBLEMS = {
+    "enlarged": "smaller than its bucket",
+    "cut": "less than half is seen",
+    "same": "the same bytes as another",
+    "empty": "empty caption",
+    "long": "caption cut by the text encoder",
+    "converted": "converted",
+    "held-out": "held out",
+}
+"""What a sample may be filtered by, in words."""
+
+_REPORT = 500_000_000
+
+
+@dataclass(slots=True)
+class DataSet:
+    """An opened data set. masks: by problem, which rows have it. lost: tokens that are cut, by row, as the run's own
+    report says."""
+
+    recipe: Recipe
+    catalogue: Catalogue
+    masks: dict[str, NDArray[np.bool_]]
+    bucket: NDArray[np.int16]
+    same: Mapping[int, int]
+    lost: Mapping[int, int]
+    signatures: NDArray[np.uint8] | None = None
+    """Of each row 8×8×3 shades, once near duplicates were looked for."""
+
+    @property
+    def settings(self) -> DataSettings:
+        """The recipe's section."""
+        return self.recipe.data
+
+    def folders(self) -> list[str]:
+        """The first folders of the samples' keys, at most a hundred."""
+        names: dict[str, None] = {}
+        for number, key in enumerate(self.catalogue.keys()):
+            names.setdefault(key.rpartition("/")[0])
+            if len(names) > 100 or number > 200_000:
+                break
+        return sorted(filter(None, names))[:100]
+
+    def rows(self, *, bucket: str = "", folder: str = "", problem: str = "", text: str = "") -> NDArray[np.int64]:
+        """The rows that all of the filters leave, ascending; an empty filter leaves all."""
+        kept = np.ones(len(self.catalogue), bool)
+        if bucket:
+            sizes = [str(size) for size in buckets.table(self.settings)]
+            kept &= self.bucket == (sizes.index(bucket) if bucket in sizes else -1)
+        if problem:
+            kept &= self.masks.get(problem, np.zeros(len(kept), bool))
+        if text:
+            kept &= np.isin(np.arange(len(kept)), self.catalogue.rows_with(text))
+        if folder:
+            inside = np.zeros(len(kept), bool)
+            for row in self.catalogue.rows_with(f"{folder}/").tolist():
+                inside[row] = self.catalogue.key(row).startswith(f"{folder}/")
+            kept &= inside
+        return np.flatnonzero(kept)
+
+    def sample(self, row: int, *, epoch: int = 0, number: int = 0) -> dict[str, Any]:
+        """What is known of a row, and how the model sees it at a visit: {frame} in shares of the whole picture."""
+        catalogue, settings = self.catalogue, self.settings
+        seed, at_epoch = plan.epoch_address(settings, self.recipe.run.seed, epoch)
+        visit = Visit(row, int(catalogue.key_hash[row]), seed, at_epoch, number)
+        size = buckets.table(settings)[int(self.bucket[row])]
+        placed = placement.at_visit(catalogue, visit, size, settings)
+        own = catalogue.overrides.caption_dropout_of(row)
+        dropout = settings.captions.dropout if own is None else own
+        chosen = captions.choose(catalogue.captions(row), visit, dropout=dropout)
+        drawn = captions.DrawnCaptions.of(catalogue, row, settings)
+        top, left = placed.crop_top_left
+        return {
+            "row": row,
+            "key": shown(catalogue.key(row)),
+            "size": f"{int(catalogue.width[row])}×{int(catalogue.height[row])}",
+            "aspect": float(catalogue.width[row]) / float(catalogue.height[row]),
+            "bucket": str(size),
+            "frames": int(catalogue.frames[row]),
+            "frame": [
+                left / placed.resized.width, top / placed.resized.height,
+                placed.bucket.width / placed.resized.width, placed.bucket.height / placed.resized.height,
+            ],
+            "flipped": placed.flipped,
+            "caption": shown(drawn.at_visit(chosen, visit, is_cached=settings.cache.text)),
+            "dropped": captions.is_dropped(visit, dropout),
+            "captions": [shown(text) for text in catalogue.captions(row)[:20]],
+            "conversions": list(conversions_of(int(catalogue.conversions[row]))),
+            "problems": [PROBLEMS[name] for name, mask in self.masks.items() if mask[row] and name != "converted"],
+            "same_as": shown(catalogue.key(self.same[row])) if row in self.same else "",
+            "lost_tokens": self.lost.get(row, 0),
+        }  # fmt: skip
+
+    def histograms(self) -> list[dict[str, Any]]:
+        """Buckets, sides, aspects, caption lengths: each {name, bars: [(label, count)]}."""
+        catalogue = self.catalogue
+        table = [str(size) for size in buckets.table(self.settings)]
+        counts = np.bincount(self.bucket, minlength=len(table))
+        of_buckets = [
+            (table[place], int(counts[place])) for place in np.argsort(-counts, kind="stable") if counts[place]
+        ]
+        side = np.sqrt(catalogue.width.astype(np.float64) * catalogue.height)
+        aspect = np.log2(catalogue.width / np.maximum(1, catalogue.height))
+        words = catalogue.caption_words().astype(np.float64)
+        return [
+            {"name": "Buckets", "help": "which size each sample is trained in", "bars": of_buckets[:24]},
+            {"name": "Sizes", "help": "√(width × height), pixels", "bars": _bars(side, "{:.0f}")},
+            {"name": "Aspect", "help": "width / height", "bars": _bars(aspect, "{:.2f}", show=lambda v: 2.0**v)},
+            {"name": "Caption length", "help": "words of the first caption", "bars": _bars(words, "{:.0f}")},
+        ]  # fmt: skip
+
+    def summary(self) -> dict[str, Any]:
+        """Counts, and the files that are skipped or left out, with their reasons."""
+        report = self.catalogue.report
+        problems = [(name, PROBLEMS[name], int(mask.sum())) for name, mask in self.masks.items() if mask.any()]
+        return {
+            "used": report.used,
+            "problems": problems,
+            "skipped": [(shown(path), shown(reason)) for path, reason in report.skipped[:500]],
+            "left_out": [(shown(path), shown(reason)) for path, reason in report.left_out[:500]],
+            "notes": [(shown(path), shown(reason)) for path, reason in report.notes[:500]],
+            "converted": report.converted,
+            "counts": (len(report.skipped), len(report.left_out)),
+        }
+
+
+def _bars(
+    values: NDArray[np.float64], form: str, *, show: Callable[[float], float] = lambda value: value
+) -> list[tuple[str, int]]:  # fmt: skip
+    """At most sixteen bars of equal width."""
+    if not len(values):
+        return []
+    low, high = float(values.min()), float(values.max())
+    counts, edges = np.histogram(values, bins=min(16, max(1, len(np.unique(values)))), range=(low, high + 1e-9))
+    ends = [form.format(show(edge)) for edge in edges.tolist()]
+    pairs = zip(ends, ends[1:], counts.tolist(), strict=False)
+    return [(low if low == high else f"{low} – {high}", int(count)) for low, high, count in pairs]
+
+
+def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], None] | None = None) -> DataSet:
+    """The data set of a located recipe. run: of whose report lost tokens are read. Raises DatasetError and
+    StorageError."""
+    settings = recipe.data
+    catalogue = catalogues.build(settings, settings.cache.path.expanduser() / "catalogues", progress=progress)
+    rows = np.arange(len(catalogue))
+    bucket = catalogue.buckets_of(rows, settings)
+    table = buckets.table(settings)
+    wide, high = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
+    same = findings.duplicates(catalogue)
+    lost = _lost_tokens(catalogue, run)
+    _, held = catalogue.split(settings.holdout, recipe.run.seed, at_most=settings.max_samples)
+    masks = {
+        "enlarged": (catalogue.width < wide) | (catalogue.height < high),
+        "cut": findings.seen_shares(catalogue, rows, settings) < findings.MOSTLY_CUT,
+        "same": np.isin(rows, [*same.keys(), *same.values()]),
+        "empty": np.isin(rows, catalogue.with_empty_captions()),
+        "long": np.isin(rows, list(lost)),
+        "converted": np.asarray(catalogue.conversions) != 0,
+        "held-out": np.isin(rows, held),
+    }
+    return DataSet(recipe, catalogue, masks, bucket, same, lost)
+
+
+def _lost_tokens(catalogue: Catalogue, run: Path | None) -> dict[int, int]:
+    """Of a run's own report, tokens that the text encoder cuts, by row."""
+    try:
+        lines = [] if run is None else outside.read_lines(run / "data_report.jsonl", limit=_REPORT)
+    except OSError:
+        lines = []
+    lost = {str(line["id"]): line["lost_tokens"] for line in lines if isinstance(line.get("lost_tokens"), int)}
+    if not lost:
+        return {}
+    return {row: lost[key] for row, key in enumerate(catalogue.keys()) if key in lost}
+
+
+@dataclass(slots=True)
+class Opening:
+    """A data set that is being opened in a thread of its own, or is open, or cannot be."""
+
+    data: DataSet | None = None
+    error: MezzotintError | None = None
+    done: int = 0
+    total: int = 0
+    pairs: list[tuple[int, int, float]] | None = None
+    looked_at: int = 0
+    looking: bool = False
+    _ready: threading.Event = field(default_factory=threading.Event)
+
+    def start(self, recipe: Recipe, run: Path | None) -> None:
+        """Begins."""
+        threading.Thread(target=self._open, args=(recipe, run), daemon=True).start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is open, or cannot be, within some seconds."""
+        return self._ready.wait(seconds)
+
+    def _open(self, recipe: Recipe, run: Path | None) -> None:
+        try:
+            self.data = open_data(recipe, run, self._progress)
+        except MezzotintError as error:
+            self.error = error
+        finally:
+            self._ready.set()
+
+    def _progress(self, done: int, total: int) -> None:
+        self.done, self.total = done, total
+
+
+def near_pairs(signatures: NDArray[np.uint8], most: int = 200, apart: float = 6.0) -> list[tuple[int, int, float]]:
+    """Pairs of rows whose shades differ little: (row, other, mean difference of 255), the nearest first."""
+    flat = signatures.reshape(len(signatures), -1).astype(np.float32)
+    norms = (flat**2).sum(1)
+    pairs: list[tuple[int, int, float]] = []
+    for first in range(0, len(flat), 1024):
+        block = flat[first : first + 1024]
+        squared = norms[first : first + 1024, None] + norms[None] - 2 * block @ flat.T
+        one, other = np.nonzero(squared <= apart**2 * flat.shape[1])
+        for a, b in zip((one + first).tolist(), other.tolist(), strict=True):
+            if a < b:
+                distance = float(np.sqrt(max(0.0, squared[a - first, b]) / flat.shape[1]))
+                pairs.append((a, b, round(distance, 2)))
+        if len(pairs) > 20 * most:
+            break
+    return sorted(pairs, key=lambda pair: pair[2])[:most]
+
+
+def nearest(signatures: NDArray[np.uint8], picture: NDArray[np.uint8], count: int = 4) -> Sequence[tuple[int, float]]:
+    """The rows whose shades are nearest to a picture's, with the mean difference of 255."""
+    apart = signatures.reshape(len(signatures), -1).astype(np.float32) - picture.reshape(1, -1).astype(np.float32)
+    distance = np.sqrt((apart**2).mean(1))
+    return [(int(row), round(float(distance[row]), 2)) for row in np.argsort(distance, kind="stable")[:count]]

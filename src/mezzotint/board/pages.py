@@ -1,0 +1,256 @@
+"""The pages Runs, Run and Compare, and the parts of them that are asked for again when something has changed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_plus
+
+import jinja2
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from mezzotint import __version__, outside
+from mezzotint.board import actions, curves, live, words
+from mezzotint.board.places import OutOfPlace, Places, inside
+from mezzotint.board.reading import pictures, runs, tails, values
+from mezzotint.board.shelf import Shelf
+from mezzotint.errors import MezzotintError
+
+PAGES = [("/data", "Data", "data")]
+"""Address, name and key of each page besides Runs."""
+
+MOST_COMPARED = 8
+"""Runs over each other."""
+
+_WIDTH = 1200
+
+
+@dataclass(slots=True)
+class Rows:
+    """A line of the list of runs."""
+
+    name: str
+    path: Path
+    standing: runs.Standing
+    picture: str
+
+
+@dataclass(eq=False)
+class Pages:
+    """What the pages are made of. read_only: whether actions are left out."""
+
+    places: Places
+    read_only: bool = False
+    shelf: Shelf = field(default_factory=Shelf)
+    started: actions.Started = field(default_factory=actions.Started)
+
+    @cached_property
+    def templates(self) -> jinja2.Environment:
+        """Templates that write every value as text."""
+        made = jinja2.Environment(
+            loader=jinja2.PackageLoader("mezzotint.board"), autoescape=True, undefined=jinja2.StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+        made.filters |= {
+            "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
+            "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script,
+        }  # fmt: skip
+        made.globals |= {
+            "version": __version__,
+            "read_only": self.read_only,
+            "static": "/static/",
+            "pages_besides": PAGES,
+        }
+        return made
+
+    def html(self, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
+        """A template with its values."""
+        return HTMLResponse(self.templates.get_template(template).render(facts), status)
+
+    def close(self) -> None:
+        """Lets go of what was started for the page alone; runs go on."""
+
+    # --- Runs ---
+
+    def rows(self) -> list[Rows]:
+        """All runs, the one that changed last first."""
+        rows = []
+        for name in self.places.runs():
+            try:
+                path = self.places.run(name)
+            except OutOfPlace:
+                continue  # it went since the folders were looked at
+            newest = pictures.newest(path)
+            picture = "" if newest is None else newest.relative_to(path).as_posix()
+            rows.append(Rows(name, path, runs.standing(path), picture))
+        return sorted(rows, key=lambda row: row.standing.changed, reverse=True)
+
+    def runs(self, request: Request) -> Response:
+        """The list of runs, or its rows alone."""
+        name = "_runs.html" if "part" in request.query_params else "runs.html"
+        return self.html(name, rows=self.rows(), folders=self.places.folders, is_cut=self.places.is_cut, here="runs")
+
+    def compare(self, request: Request) -> Response:
+        """Several runs side by side."""
+        names, paths = self._several(request)
+        recipes = {name: values.tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
+        drawn = {name: pictures.previews(path).as_json() for name, path in zip(names, paths, strict=True)}
+        rows = [(name, path, runs.standing(path)) for name, path in zip(names, paths, strict=True)]
+        return self.html(
+            "compare.html", rows=rows, names=names, differences=values.differences(recipes), drawn=drawn, here="runs"
+        )
+
+    def compared_curves(self, request: Request) -> Response:
+        """The curves of several runs."""
+        names, paths = self._several(request)
+        tables = {name: self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)}
+        return JSONResponse(curves.over_each_other(tables, **_view(request)))
+
+    def _several(self, request: Request) -> tuple[list[str], list[Path]]:
+        names = list(dict.fromkeys(request.query_params.getlist("run")))[:MOST_COMPARED]
+        return names, [self.places.run(name) for name in names]
+
+    # --- Run ---
+
+    def run(self, request: Request) -> Response:
+        """The page of a run."""
+        name = request.query_params.get("run", "")
+        path = self.places.run(name)
+        drawn = pictures.previews(path).as_json()
+        return self.html("run.html", name=name, path=path, drawn=drawn, here="runs", **self.facts(path))
+
+    def facts(self, path: Path) -> dict[str, Any]:
+        """What stands on the page of a run besides curves and pictures."""
+        events = runs.history(path)
+        standing = runs.standing(path)
+        return {
+            "standing": standing,
+            "meaning": runs.WORDS[standing.state],
+            "events": list(reversed(events))[:500],
+            "event_text": _event_text,
+            "checkpoints": runs.checkpoints(path),
+            "exports": runs.exports(path),
+            "going_on": runs.going_on(path),
+            "offered": [] if self.read_only else actions.offered(path),
+            "settings": values.effective(path),
+            "log": tails.tail(path / "run.log"),
+            "card": runs.card(path, events),
+        }
+
+    def part(self, request: Request) -> Response:
+        """A part of a run's page, as it is now."""
+        name, part = request.query_params.get("run", ""), request.path_params["part"]
+        if part not in ("facts", "stored", "events", "log", "settings", "card"):
+            raise OutOfPlace(part)
+        path = self.places.run(name)
+        return self.html(f"_{part}.html", name=name, path=path, **self.facts(path))
+
+    def run_curves(self, request: Request) -> Response:
+        """The charts of a run."""
+        path = self.places.run(request.query_params.get("run", ""))
+        return JSONResponse(curves.charts(self.shelf.metrics(path), path, **_view(request)))
+
+    def previews(self, request: Request) -> Response:
+        """Which pictures a run has."""
+        return JSONResponse(pictures.previews(self.places.run(request.query_params.get("run", ""))).as_json())
+
+    def picture_facts(self, request: Request) -> Response:
+        """How a picture was drawn."""
+        return JSONResponse(pictures.facts(self._file(request)))
+
+    async def events(self, request: Request) -> Response:
+        """What changes, as it does; of a run, or of the list of runs."""
+        name = request.query_params.get("run")
+        if name is None:
+            return _stream(lambda: {row.name: row.standing for row in self.rows()})
+        path = self.places.run(name)
+        return _stream(lambda: live.marks(path))
+
+    async def act(self, request: Request) -> Response:
+        """Does an action of a run: {run, name}."""
+        value = await body_of(request)
+        path = self.places.run(str(value.get("run", "")))
+        try:
+            said = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
+        except MezzotintError as error:
+            return JSONResponse(actions.sentence(error), 409)
+        return JSONResponse({"said": said})
+
+    # --- files ---
+
+    def _file(self, request: Request) -> Path:
+        """The file below a run's folder that a request names."""
+        return inside(self.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
+
+    def file(self, request: Request) -> Response:
+        """A picture or clip of a run; with `small` a copy of so many pixels."""
+        return picture_answer(self._file(request), request)
+
+
+async def body_of(request: Request) -> dict[str, Any]:
+    """The object that a request brings; empty for anything else."""
+    try:
+        value = outside.parse_json((await request.body()).decode("utf-8"))
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def picture_answer(path: Path, request: Request) -> Response:
+    """A picture or clip as it is, or small; anything else is not shown here."""
+    side = request.query_params.get("small")
+    if side is not None:
+        content = pictures.small(path, min(1024, max(16, int(side))) if side.isdecimal() else 256)
+        if content is None:
+            return PlainTextResponse("This file is no picture that can be read.\n", 415)
+        return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
+    kind = pictures.KINDS.get(path.suffix.lower())
+    if kind is None:
+        return PlainTextResponse("Only pictures and clips are shown.\n", 415)
+    from mezzotint.board.files import send
+
+    return send(path, kind, request.headers.get("range", ""))
+
+
+def _stream(look: Any) -> StreamingResponse:
+    return StreamingResponse(live.changes(look), media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+def _view(request: Request) -> dict[str, Any]:
+    """Which stretch of which axis is asked for, and how wide it is shown."""
+    query = request.query_params
+    width = query.get("width", "")
+    return {
+        "axis": curves.axis_of(query.get("axis", "")),
+        "begin": curves.place_of(query.get("from", "")),
+        "end": curves.place_of(query.get("to", "")),
+        "width": min(curves.WIDEST, max(100, int(width))) if width.isdecimal() and len(width) < 6 else _WIDTH,
+    }
+
+
+def _event_text(event: dict[str, Any]) -> str:
+    rest = {name: value for name, value in event.items() if name not in ("event", "time") and value not in ([], None)}
+    return ", ".join(
+        f"{tails.shown(str(n))} {tails.shown(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False))}"
+        for n, v in rest.items()
+    )
+
+
+def in_script(value: Any) -> Markup:
+    """A value as JSON that stands within `<script type="application/json">` and ends nothing there."""
+    text = json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e")
+    return Markup(text.replace("&", "\\u0026").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"))
+
+
+def static(name: str) -> bytes | None:
+    """A file of the page itself; None for a name that is none of its own."""
+    folder = resources.files("mezzotint.board") / "static"
+    names = {entry.name for entry in folder.iterdir()}
+    return (folder / name).read_bytes() if name in names else None

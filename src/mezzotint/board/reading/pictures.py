@@ -1,0 +1,115 @@
+"""The pictures that a run has drawn: by prompt and step, what they say of themselves, and small copies of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from mezzotint import outside
+from mezzotint.board.reading.tails import shown
+
+KINDS = {
+    ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif",
+    ".mp4": "video/mp4",
+}  # fmt: skip
+"""Endings of files that are shown as they are, with their kinds. Everything else is made into a picture, or is text."""
+
+MOST_PIXELS = 120_000_000
+
+_STEP = re.compile(r"step-(\d{8,})")
+_NAME = re.compile(r"(\d{2,})-(raw|shadow)\.png")
+_TEXT = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class Previews:
+    """steps: at which pictures were drawn, in order. prompts: by number, as the newest picture says. drawn: "STEP/NAME"
+    of the pictures that are there; clips: of those with a clip beside them."""
+
+    steps: list[int]
+    prompts: dict[int, str]
+    drawn: list[str]
+    clips: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """For the page."""
+        return {
+            "steps": self.steps,
+            "prompts": [{"number": number, "text": text} for number, text in sorted(self.prompts.items())],
+            "drawn": self.drawn,
+            "clips": self.clips,
+        }
+
+
+def previews(path: Path) -> Previews:
+    """What lies in a run's `samples/`."""
+    steps, drawn, clips = [], [], []
+    newest: dict[int, Path] = {}
+    for folder in sorted(_entries(path / "samples")):
+        step = _STEP.fullmatch(folder.name)
+        names = {entry.name for entry in _entries(folder)} if step else set()
+        matches = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda match: match.string)
+        if step is None or not matches:
+            continue
+        steps.append(int(step[1]))
+        for match in matches:
+            drawn.append(f"{step[1]}/{match.string}")
+            if match.string.replace(".png", ".mp4") in names:
+                clips.append(drawn[-1])
+            newest[int(match[1])] = folder / match.string
+    return Previews(sorted(steps), {number: caption(file) for number, file in newest.items()}, drawn, clips)
+
+
+def newest(path: Path) -> Path | None:
+    """The first picture of the last step, None before there is one."""
+    for folder in sorted(_entries(path / "samples"), reverse=True):
+        if _STEP.fullmatch(folder.name):
+            names = sorted(entry for entry in _entries(folder) if _NAME.fullmatch(entry.name))
+            if names:
+                return names[0]
+    return None
+
+
+def caption(file: Path) -> str:
+    """The prompt that a picture was drawn from, as it says itself; "" for one that does not."""
+    return facts(file).get("prompt", "")
+
+
+def facts(file: Path) -> dict[str, str]:
+    """How a picture was drawn, as it says itself, in text that can be shown."""
+    try:
+        with outside.open_plain(file) as opened, Image.open(opened) as image:
+            own = json.loads(str(getattr(image, "text", {}).get("mezzotint", "{}")))
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return {}
+    return {shown(str(n)): shown(str(v))[:_TEXT] for n, v in own.items()} if isinstance(own, dict) else {}
+
+
+def small(file: Path, side: int, *, kind: str = "WEBP") -> bytes | None:
+    """A copy of a picture whose sides are at most `side`; None for what is no picture that can be read."""
+    try:
+        with outside.open_plain(file) as opened, Image.open(opened) as image:
+            if image.width * image.height > MOST_PIXELS:
+                return None
+            image.draft("RGB", (side, side))
+            image.thumbnail((side, side))
+            copy = image.convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+        return None
+    content = io.BytesIO()
+    copy.save(content, kind, quality=82)
+    return content.getvalue()
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError:
+        return []

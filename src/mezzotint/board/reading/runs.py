@@ -1,0 +1,292 @@
+"""How a run stands, by its folder alone: state, step, speed, time left, events, checkpoints, exports, the card."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import time
+from calendar import timegm
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mezzotint import outside
+from mezzotint.board.reading.tails import shown
+
+State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere"]
+
+WORDS: Mapping[State, str] = {
+    "starting": "holds the folder, and has not begun its steps",
+    "running": "training",
+    "stopped": "stopped after a save; the command below goes on",
+    "finished": "finished",
+    "diverged": "ended: its numbers were not finite",
+    "killed": "ended without a word: killed, or the machine went down; the command below goes on",
+    "elsewhere": "another machine holds the folder; whether it still trains cannot be seen from here",
+}
+"""What a state means, for its reader."""
+
+_EVENTS = 50_000_000
+"""Bytes of a history that is read."""
+
+_TAIL = 64_000
+_STEP = re.compile(r"step-(\d{8,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a run stands. step: done; steps: it is to make, None where the history does not say. seconds_per_step: of the
+    last lines."""
+
+    state: State
+    step: int
+    steps: int | None
+    loss: float | None
+    images_per_s: float | None
+    seconds_per_step: float | None
+    changed: float
+    began: str
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Of training, at the speed of the last lines; None where it does not go on by itself."""
+        if self.state != "running" or self.steps is None or self.seconds_per_step is None:
+            return None
+        return max(0.0, (self.steps - self.step) * self.seconds_per_step)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A checkpoint or an export. command: the line that goes on from it, or draws with it."""
+
+    name: str
+    step: int
+    size: int
+    is_whole: bool
+    command: str
+
+
+def standing(path: Path) -> Standing:
+    """How the run in a folder stands."""
+    events = history(path)
+    lines = last_lines(path / "metrics.jsonl")
+    steps = [line for line in lines if "loss" in line and isinstance(line.get("step"), int)]
+    start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
+    last = steps[-1] if steps else {}
+    spent = sum(_number(line.get("seconds_since")) for line in steps[-20:])
+    over = sum(_number(line.get("steps_since")) for line in steps[-20:])
+    loss = last.get("loss_avg", last.get("loss"))
+    own = last.get("step", start.get("step", 0))
+    return Standing(
+        state=_state(path, events),
+        step=own if isinstance(own, int) else 0,
+        steps=start["steps"] if isinstance(start.get("steps"), int) else None,
+        loss=None if loss is None else _number(loss),
+        images_per_s=_number(last["images_per_s"]) if "images_per_s" in last else None,
+        seconds_per_step=spent / over if over else None,
+        changed=_changed(path),
+        began=str(events[0].get("time", "")) if events else "",
+    )
+
+
+def _number(value: Any) -> float:
+    """A number of a line; not finite ones stand there as texts. What is none is not a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return float("nan")
+
+
+def _changed(path: Path) -> float:
+    """When something of the run was last written."""
+    times = [0.0]
+    for name in ("metrics.jsonl", "history.jsonl", "run.log", "."):
+        try:
+            times.append(os.stat(path / name).st_mtime)
+        except OSError:
+            continue
+    return max(times)
+
+
+def history(path: Path) -> list[dict[str, Any]]:
+    """The events of a run, oldest first; none where they cannot be read."""
+    try:
+        return outside.read_lines(path / "history.jsonl", limit=_EVENTS)
+    except OSError:
+        return []
+
+
+def _state(path: Path, events: Sequence[Mapping[str, Any]]) -> State:
+    holder = _holder(path / "lock")
+    last = str(events[-1].get("event", "")) if events else ""
+    if holder == "here":
+        return "running" if (path / "metrics.jsonl").exists() and last not in ("stopped", "finished") else "starting"
+    ended: dict[str, State] = {"stopped": "stopped", "finished": "finished", "diverged": "diverged"}
+    if last in ended and holder != "elsewhere":
+        return ended[last]
+    return "elsewhere" if holder == "elsewhere" else "killed" if events else "stopped"
+
+
+def _holder(path: Path) -> Literal["nobody", "here", "elsewhere"]:
+    """Who holds a run's lock. The lock itself is never touched, not even to look: a run that starts at that moment
+    would be refused. A process that has the holder's number and began later is another one."""
+    try:
+        who = outside.read_json(path, limit=4096)
+        pid, host = int(who["pid"]), str(who["host"])
+        since = timegm(time.strptime(str(who["since"]), "%Y-%m-%dT%H:%M:%SZ"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return "nobody"
+    if host != socket.gethostname():
+        return "elsewhere"
+    return "here" if _began(pid) <= since + 2 else "nobody"
+
+
+def _began(pid: int) -> float:
+    """When a process began, in seconds since 1970; infinite for one that is gone or has ended."""
+    try:
+        fields = outside.read_text(Path(f"/proc/{pid}/stat"), errors="replace").rpartition(")")[2].split()
+        boot = re.search(r"^btime (\d+)", outside.read_text(Path("/proc/stat")), re.MULTILINE)
+    except OSError:
+        return _alive(pid)
+    if boot is None or fields[0] == "Z":
+        return float("inf")
+    return int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+def _alive(pid: int) -> float:
+    """Where the system does not say when a process began: 0 for one that is there."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return 0.0
+    except (OSError, OverflowError):
+        return float("inf")
+    return 0.0
+
+
+def last_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of the last lines of a file, oldest first; torn lines are left out."""
+    try:
+        with outside.open_plain(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            lines = file.read(_TAIL).split(b"\n")
+    except OSError:
+        return []
+    objects = []
+    for line in lines if size <= _TAIL else lines[1:]:
+        try:
+            value = outside.parse_json(line.decode("utf-8", "replace"))
+        except ValueError:
+            continue
+        if isinstance(value, dict):
+            objects.append(value)
+    return objects
+
+
+def going_on(path: Path) -> str:
+    """The line that goes on with a run."""
+    return shlex.join(["mezzotint", "train", str(path / "recipe.yaml")])
+
+
+def checkpoints(path: Path) -> list[Stored]:
+    """The checkpoints of a run, newest first. Those that are not whole have no manifest."""
+    line = going_on(path)
+    return [
+        Stored(
+            folder.name,
+            int(match[1]),
+            size_of(folder),
+            (folder / "manifest.json").is_file(),
+            f"{line} {shlex.quote(f'run.resume={folder}')}",
+        )
+        for folder, match in _steps(path / "checkpoints")
+    ]
+
+
+def exports(path: Path) -> list[Stored]:
+    """The exported models, newest first."""
+    entries = _listed(path / "exports")
+    return [
+        Stored(
+            entry.name,
+            int(match[1]) if (match := re.search(r"(\d{6,})", entry.name)) else 0,
+            size_of(entry),
+            True,
+            shlex.join(["mezzotint", "sample", str(entry), "--prompt=…"]),
+        )
+        for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
+        if not entry.name.startswith(".")
+    ]
+
+
+def _steps(folder: Path) -> list[tuple[Path, re.Match[str]]]:
+    entries = ((entry, _STEP.fullmatch(entry.name)) for entry in _listed(folder))
+    return sorted(((e, m) for e, m in entries if m is not None), key=lambda pair: int(pair[1][1]), reverse=True)
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError:
+        return []
+
+
+def size_of(path: Path) -> int:
+    """Bytes of a file, or of all in a folder; links count as nothing."""
+    try:
+        if not path.is_dir():
+            return path.lstat().st_size
+        return sum(size_of(Path(e.path)) for e in os.scandir(path) if not e.is_symlink())
+    except OSError:
+        return 0
+
+
+def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any]]:
+    """What stands on the axis of a run's curves: {step, kind, text}."""
+    drawn: list[dict[str, Any]] = []
+    for event in events:
+        kind, step = str(event.get("event", "")), event.get("step")
+        if kind == "live settings":
+            values = ", ".join(f"{name}={value}" for name, value in dict(event.get("values") or {}).items())
+            drawn.append({"step": None, "epoch": event.get("epoch"), "kind": "settings", "text": shown(values)})
+        elif isinstance(step, int) and kind in ("resumed", "stopped", "exported", "finished", "diverged", "asked"):
+            changes = "; ".join(map(str, event.get("changes") or ()))
+            words = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
+            drawn.append({"step": step, "kind": kind, "text": shown(words)})
+    drawn += [
+        {"step": one.step, "kind": "saved", "text": f"checkpoint {one.name}"} for one in checkpoints(path)
+    ]  # fmt: skip
+    try:
+        bad = outside.read_lines(path / "bad_steps.jsonl", limit=_EVENTS)
+    except OSError:
+        bad = []
+    steps = sorted({line["step"] for line in bad if isinstance(line.get("step"), int)})
+    drawn += [{"step": step, "kind": "bad", "text": f"step {step:,} was not finite"} for step in steps[:1000]]
+    return drawn
+
+
+def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Versions, device, launch and hashes of the last start, as text by name."""
+    try:
+        facts = outside.read_json(path / "environment.json")
+    except (OSError, ValueError):
+        facts = {}
+    start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
+    rows = {"folder": str(path)}
+    for name, value in (facts if isinstance(facts, dict) else {}).items():
+        if isinstance(value, dict):
+            rows |= {f"{name}: {key}": str(one) for key, one in value.items()}
+        else:
+            rows[name] = str(value)
+    rows |= {f"start: {n}": _text(v) for n, v in start.items() if n not in ("event", "time") and v not in ([], "")}
+    rows["starts"] = str(sum(event.get("event") == "started" for event in events))
+    return {shown(name): shown(value) for name, value in rows.items()}
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,34 @@
+"""The end of a log that may be of any length, as text that can be shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mezzotint import outside
+
+TAIL = 64_000
+"""Bytes from the end."""
+
+
+def tail(path: Path, *, limit: int = TAIL) -> str:
+    """The last whole lines of a file, at most `limit` bytes of them; "" without one. Signs that steer a terminal, and
+    those that turn the direction of text, are shown as escapes."""
+    try:
+        with outside.open_plain(path) as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - limit))
+            block = file.read(limit)
+    except OSError:
+        return ""
+    if size > limit:
+        block = block[block.find(b"\n") + 1 :]
+    return shown(block.decode("utf-8", "replace"))
+
+
+def shown(text: str) -> str:
+    """Text whose every sign is seen."""
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else _escape(sign) for sign in text)
+
+
+def _escape(sign: str) -> str:
+    return sign.encode("unicode_escape").decode("ascii") if sign != "\r" else "\n"

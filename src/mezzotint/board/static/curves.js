@@ -1,0 +1,225 @@
+// Charts by uPlot: hover reads values, drag zooms all of them, a double click shows the whole run, the address keeps the view.
+
+import { askJSON, el, keep, kept, say } from "./page.js";
+
+const COLOURS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
+const MARKS = {
+  saved: "--quiet", resumed: "--s1", stopped: "--s4", bad: "--bad", settings: "--s3", diverged: "--bad",
+  finished: "--quiet", exported: "--s2", asked: "--s5",
+};
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const place = document.getElementById("charts");
+const view = {
+  axis: kept("axis") || "step", from: kept("from"), to: kept("to"),
+  smooth: Number(kept("smooth")) || 0, log: kept("log") === "1", marks: kept("marks") !== "0",
+};
+const sync = typeof uPlot === "undefined" ? null : uPlot.sync("charts");
+let plots = new Map(), hidden = new Set((kept("hide") || "").split("|").filter(Boolean)), last = null, timer = 0;
+
+export const number = (value) => value === null || value === undefined ? "–"
+  : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2)
+    : String(Number(value.toPrecision(5)));
+const seconds = (value) => {
+  const whole = Math.round(value), h = Math.floor(whole / 3600), m = Math.floor((whole % 3600) / 60);
+  return h ? `${h}h${String(m).padStart(2, "0")}` : m ? `${m}m${String(whole % 60).padStart(2, "0")}` : `${whole}s`;
+};
+const onAxis = (value) => view.axis === "time" ? seconds(value)
+  : value >= 1e6 ? `${Number((value / 1e6).toPrecision(4))}M`
+    : value >= 1e4 ? `${Number((value / 1e3).toPrecision(4))}k` : String(Number(value.toFixed(2)));
+
+/** An exponential mean without a start-up bias, as the run's own smoothed loss. */
+function smoothed(values, beta) {
+  if (!beta) return values;
+  let mean = 0, weight = 0;
+  return values.map((value) => {
+    if (value === null) return null;
+    mean = beta * mean + (1 - beta) * value;
+    weight = beta * weight + (1 - beta);
+    return mean / weight;
+  });
+}
+
+function joined(series) {
+  const tables = series.map((one) => [one.x, smoothed(one.y, view.smooth)]);
+  return tables.length ? uPlot.join(tables) : [[]];
+}
+
+function drawMarks(chart, plot) {
+  if (!view.marks || !last) return;
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.lineWidth = devicePixelRatio;
+  for (const mark of last.marks) {
+    if (mark.x < plot.scales.x.min || mark.x > plot.scales.x.max) continue;
+    const x = Math.round(plot.valToPos(mark.x, "x", true)) + 0.5;
+    ctx.strokeStyle = css(MARKS[mark.kind] || "--quiet");
+    ctx.globalAlpha = mark.kind === "saved" ? 0.35 : 0.8;
+    ctx.setLineDash(mark.kind === "saved" ? [2, 4] : [5, 3]);
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+  }
+  ctx.setLineDash([]);
+  ctx.globalAlpha = 1;
+  chart.series.forEach((one, index) => {
+    if (!one.lowest || !plot.series[index + 1].show) return;
+    const x = plot.valToPos(one.lowest[0], "x", true), y = plot.valToPos(one.lowest[1], "y", true);
+    ctx.strokeStyle = css(COLOURS[index % COLOURS.length]);
+    ctx.lineWidth = 2 * devicePixelRatio;
+    ctx.beginPath();
+    ctx.arc(x, y, 5 * devicePixelRatio, 0, 2 * Math.PI);
+    ctx.stroke();
+  });
+  ctx.restore();
+}
+
+function options(chart, width) {
+  const grid = { stroke: css("--line"), width: 1 }, ink = css("--quiet");
+  const font = "12px system-ui, sans-serif";
+  return {
+    width, height: chart.name === "Loss" || chart.name.startsWith("Loss, smoothed") ? 280 : 200,
+    cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: true, y: false, dist: 6 }, focus: { prox: 24 } },
+    focus: { alpha: 0.35 },
+    legend: { live: true },
+    scales: { x: { time: false }, y: { distr: view.log ? 3 : 1 } },
+    axes: [
+      { stroke: ink, grid, ticks: grid, font, values: (_, ticks) => ticks.map(onAxis) },
+      { stroke: ink, grid, ticks: grid, font, size: 64, values: (_, ticks) => ticks.map((v) => v === null ? "" : number(v)) },
+    ],
+    series: [
+      { label: view.axis, value: (_, v) => v === null ? "–" : view.axis === "time" ? seconds(v) : number(Math.round(v)) },
+      ...chart.series.map((one, index) => ({
+        label: one.tag, stroke: css(COLOURS[index % COLOURS.length]), show: !hidden.has(one.tag), spanGaps: true,
+        width: one.tag === "loss" ? 1 : 1.75, points: { show: one.x.length < 40, size: 5 },
+        value: (_, v) => v === null || v === undefined ? "–" : number(v) + (chart.unit ? ` ${chart.unit}` : ""),
+      })),
+    ],
+    hooks: {
+      draw: [(plot) => drawMarks(chart, plot)],
+      setSelect: [(plot) => {
+        if (plot.select.width < 4) return;
+        const from = plot.posToVal(plot.select.left, "x"), to = plot.posToVal(plot.select.left + plot.select.width, "x");
+        plot.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
+        zoom(from, to);
+      }],
+      setSeries: [(plot, index, change) => {
+        if (index === null || change.show === undefined) return;
+        const tag = plot.series[index].label;
+        if (change.show) hidden.delete(tag); else hidden.add(tag);
+        keep({ hide: [...hidden].join("|") });
+      }],
+    },
+  };
+}
+
+function describe(chart) {
+  const ends = chart.series.map((one) => {
+    const values = one.y.filter((value) => value !== null);
+    const lowest = one.lowest ? `, lowest ${number(one.lowest[1])} at ${onAxis(one.lowest[0])}` : "";
+    return `${one.tag} ${values.length ? `${number(values[0])} to ${number(values.at(-1))}` : "without a finite value"}${lowest}`;
+  });
+  return `${chart.name}: ${ends.join("; ")}`;
+}
+
+const lowestText = (chart) => chart.series.filter((one) => one.lowest)
+  .map((one) => `${one.tag} lowest ${number(one.lowest[1])} at ${onAxis(one.lowest[0])}`).join(" · ");
+
+function draw(answer) {
+  last = answer;
+  const seen = new Set();
+  document.getElementById("no-curves").hidden = answer.charts.length > 0;
+  for (const chart of answer.charts) {
+    seen.add(chart.name);
+    const shape = chart.series.map((one) => one.tag).join("|") + view.axis + view.log;
+    let entry = plots.get(chart.name);
+    if (entry && entry.shape !== shape) {
+      entry.plot.destroy();
+      entry.box.remove();
+      plots.delete(chart.name);
+      entry = null;
+    }
+    if (!entry) {
+      const inner = el("div", { class: "plot" });
+      const note = el("span", { class: "quiet" });
+      const box = el("figure", { class: "chart", role: "group" }, el("figcaption", {}, el("strong", {}, chart.name), " ",
+        el("span", { class: "quiet" }, [chart.help, chart.unit && `in ${chart.unit}`].filter(Boolean).join(", ")), " ", note), inner);
+      place.append(box);
+      entry = { box, inner, note, shape, chart, plot: null };
+      entry.plot = new uPlot(options(chart, inner.clientWidth || 600), joined(chart.series), inner);
+      sync.sub(entry.plot);
+      inner.addEventListener("dblclick", () => zoom(null, null));
+      plots.set(chart.name, entry);
+    } else {
+      Object.assign(entry.chart, chart);
+      entry.plot.setData(joined(chart.series), false);
+    }
+    const from = view.from === null ? answer.ends[0] : Number(view.from);
+    const to = view.to === null ? answer.ends[1] : Number(view.to);
+    entry.plot.setScale("x", { min: from, max: to > from ? to : from + 1 });
+    entry.box.setAttribute("aria-label", describe(chart));
+    entry.note.textContent = lowestText(chart);
+  }
+  for (const [name, entry] of plots) {
+    if (!seen.has(name)) { entry.plot.destroy(); entry.box.remove(); plots.delete(name); }
+  }
+  [...place.children].sort((a, b) => order(answer, a) - order(answer, b)).forEach((one, index) => {
+    if (place.children[index] !== one) place.append(one);
+  });
+  place.dataset.points = answer.read ?? "";
+}
+
+const order = (answer, box) => answer.charts.findIndex((chart) => plots.get(chart.name)?.box === box);
+
+export async function refresh() {
+  clearTimeout(timer);
+  const url = new URL(place.dataset.url, location.href);
+  url.searchParams.set("axis", view.axis);
+  url.searchParams.set("width", Math.max(300, Math.round((place.clientWidth || 1000) * devicePixelRatio)));
+  if (view.from !== null) url.searchParams.set("from", view.from);
+  if (view.to !== null) url.searchParams.set("to", view.to);
+  const answer = await askJSON(url);
+  draw(answer);
+  const reading = document.getElementById("reading");
+  reading.textContent = answer.share < 1 ? `a sketch; ${Math.floor(answer.share * 100)} % of the lines read` : "";
+  if (answer.share < 1) timer = setTimeout(() => refresh().catch(() => {}), 700);
+}
+
+function zoom(from, to) {
+  view.from = from === null ? null : String(Number(from.toPrecision(8)));
+  view.to = to === null ? null : String(Number(to.toPrecision(8)));
+  keep({ from: view.from, to: view.to });
+  document.getElementById("whole").hidden = view.from === null;
+  refresh().catch((error) => say(error.message));
+}
+
+function restyled() {
+  for (const entry of plots.values()) { entry.plot.destroy(); entry.box.remove(); }
+  plots = new Map();
+  if (last) draw(last);
+}
+
+export function open() {
+  const bind = (id, event, act) => document.getElementById(id)?.addEventListener(event, (one) => act(one.target));
+  const axis = document.getElementById("axis"), smooth = document.getElementById("smooth");
+  axis.value = view.axis;
+  smooth.value = view.smooth;
+  document.getElementById("log-y").checked = view.log;
+  const marks = document.getElementById("marks");
+  if (marks) marks.checked = view.marks;
+  document.getElementById("whole").hidden = view.from === null;
+  bind("axis", "change", (input) => { view.axis = input.value; keep({ axis: input.value }); zoom(null, null); });
+  bind("smooth", "input", (input) => { view.smooth = Number(input.value); keep({ smooth: input.value === "0" ? null : input.value }); if (last) draw(last); });
+  bind("log-y", "change", (input) => { view.log = input.checked; keep({ log: input.checked ? "1" : null }); restyled(); });
+  bind("marks", "change", (input) => { view.marks = input.checked; keep({ marks: input.checked ? null : "0" }); for (const one of plots.values()) one.plot.redraw(); });
+  bind("whole", "click", () => zoom(null, null));
+  document.addEventListener("theme", restyled);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", restyled);
+  let width = place.clientWidth;
+  new ResizeObserver(() => {
+    if (place.clientWidth === width) return;
+    width = place.clientWidth;
+    for (const one of plots.values()) one.plot.setSize({ width: one.inner.clientWidth, height: one.plot.height });
+  }).observe(place);
+  return refresh();
+}

@@ -1,0 +1,116 @@
+// What all pages share: asking the server, following what changes, copying commands, light and dark.
+
+export async function ask(url, options) {
+  const answer = await fetch(url, options);
+  const text = await answer.text();
+  if (!answer.ok && (answer.headers.get("content-type") || "").includes("json")) throw new Error(JSON.parse(text).error);
+  if (!answer.ok) throw new Error(text.trim().split("\n")[0] || `the server answered ${answer.status}`);
+  return text;
+}
+
+export const askJSON = async (url, options) => JSON.parse(await ask(url, options));
+
+export const send = (url, value) => askJSON(url, {
+  method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(value),
+});
+
+let silence = 0;
+
+/** Says a sentence where screen readers hear it, too. */
+export function say(text) {
+  const place = document.getElementById("said");
+  place.textContent = text;
+  place.hidden = !text;
+  clearTimeout(silence);
+  silence = setTimeout(() => { place.hidden = true; }, 8000);
+}
+
+/** Makes an element: el("a", {href: "/"}, "text", child). Text is text, never markup. */
+export function el(name, facts = {}, ...inside) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(facts)) {
+    if (key in made && typeof value !== "string") made[key] = value;
+    else made.setAttribute(key, value);
+  }
+  made.append(...inside.filter((one) => one !== null && one !== undefined));
+  return made;
+}
+
+/** Asks for a part of the page again, and keeps what is open, chosen and scrolled in it. */
+export async function renew(place) {
+  const parsed = new DOMParser().parseFromString(await ask(place.dataset.part), "text/html");
+  const open = new Set([...place.querySelectorAll("details[open] summary")].map((one) => one.textContent));
+  const chosen = new Set([...place.querySelectorAll("input:checked")].map((one) => one.value));
+  const active = place.contains(document.activeElement) ? document.activeElement : null;
+  const scrolled = place.firstElementChild ? place.firstElementChild.scrollTop : 0;
+  const atEnd = place.firstElementChild
+    && scrolled + place.firstElementChild.clientHeight >= place.firstElementChild.scrollHeight - 4;
+  place.replaceChildren(...parsed.body.childNodes);
+  for (const one of place.querySelectorAll("details")) {
+    one.open = open.has(one.querySelector("summary").textContent);
+  }
+  for (const one of place.querySelectorAll("input[type=checkbox]")) one.checked = chosen.has(one.value);
+  if (active && active.value) {
+    const again = [...place.querySelectorAll(active.tagName)].find((one) => one.value === active.value);
+    if (again) again.focus();
+  }
+  const first = place.firstElementChild;
+  if (first) first.scrollTop = atEnd ? first.scrollHeight : scrolled;
+}
+
+/** Calls back with the names of the parts that have changed, as long as the page is open. */
+export function follow(url, changed) {
+  const source = new EventSource(url);
+  let parts = new Set(), busy = false;
+  const work = async () => {
+    if (busy) return;
+    busy = true;
+    while (parts.size) {
+      const now = parts;
+      parts = new Set();
+      try { await changed(now); } catch (error) { say(`The page is not followed: ${error.message}`); }
+    }
+    busy = false;
+  };
+  source.onmessage = (event) => {
+    for (const part of JSON.parse(event.data).parts) parts.add(part);
+    work();
+  };
+  source.onerror = () => document.documentElement.classList.add("cut-off");
+  source.onopen = () => document.documentElement.classList.remove("cut-off");
+  return source;
+}
+
+const query = new URLSearchParams(location.search);
+export const kept = (name) => query.get(name);
+
+/** Notes a part of the view in the address, so that a reload and a copied address show the same. */
+export function keep(values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (value === null || value === "") query.delete(name);
+    else query.set(name, value);
+  }
+  history.replaceState(null, "", `${location.pathname}?${query}${location.hash}`);
+}
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest("button.copy");
+  if (copy) {
+    const text = copy.parentElement.querySelector("code").textContent;
+    try {
+      await navigator.clipboard.writeText(text);
+      say("copied");
+    } catch {
+      getSelection().selectAllChildren(copy.parentElement.querySelector("code"));
+      say("selected; copy it with the keyboard");
+    }
+  }
+  if (event.target.id === "theme") {
+    const root = document.documentElement;
+    const dark = root.dataset.theme
+      ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    try { localStorage.setItem("mezzotint-theme", root.dataset.theme); } catch { /* for this page alone */ }
+    document.dispatchEvent(new Event("theme"));
+  }
+});

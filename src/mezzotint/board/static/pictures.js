@@ -1,0 +1,125 @@
+// Pictures of a run: a slider over steps, trained and averaged weights side by side, a row for each prompt.
+
+import { askJSON, el, keep, kept, say } from "./page.js";
+
+const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
+const pad = (number, digits) => String(number).padStart(digits, "0");
+export const fileOf = (step, prompt, weights) => `${pad(step, 8)}/${pad(prompt, 2)}-${weights}.png`;
+export const address = (run, name, ending = "") =>
+  `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
+
+export class Previews {
+  constructor(place, run, drawn) {
+    this.place = place;
+    this.run = run;
+    this.step = kept("picture") === null ? null : Number(kept("picture"));
+    this.take(drawn);
+  }
+
+  take(drawn) {
+    this.drawn = drawn;
+    this.there = new Set(drawn.drawn);
+    this.clips = new Set(drawn.clips);
+    this.show();
+  }
+
+  get index() {
+    const steps = this.drawn.steps;
+    if (this.step === null) return steps.length - 1;
+    const at = steps.findIndex((step) => step >= this.step);
+    return at < 0 ? steps.length - 1 : at;
+  }
+
+  show() {
+    const { steps, prompts } = this.drawn;
+    if (!steps.length) {
+      this.place.replaceChildren(el("p", { class: "empty" },
+        "No picture has been drawn yet. ", el("code", {}, "run.preview.every"), " says when, ",
+        el("code", {}, "sample.prompts"), " what."));
+      this.slider = null;
+      return;
+    }
+    if (!this.slider) this.build();
+    const key = JSON.stringify(prompts) + [...this.there].map((one) => one.slice(9)).sort().join();
+    if (key !== this.key) { this.key = key; this.rows(prompts); }
+    this.slider.max = String(steps.length - 1);
+    this.slider.value = String(this.index);
+    this.turn();
+  }
+
+  build() {
+    this.slider = el("input", { type: "range", min: "0", id: "at-step", step: "1", "aria-label": "Step of the pictures" });
+    this.said = el("output", { for: "at-step" });
+    this.grid = el("div", { class: "previews" });
+    this.slider.addEventListener("input", () => {
+      const at = Number(this.slider.value);
+      this.step = at === this.drawn.steps.length - 1 ? null : this.drawn.steps[at];
+      keep({ picture: this.step });
+      this.turn();
+    });
+    this.place.replaceChildren(el("div", { class: "bar" }, el("label", { class: "grow" }, "Step ", this.slider), this.said), this.grid);
+  }
+
+  rows(prompts) {
+    this.cells = [];
+    this.grid.replaceChildren(...prompts.map(({ number, text }) => {
+      const shown = WEIGHTS.filter(([kind]) => this.drawn.drawn.some((one) => one.endsWith(`/${pad(number, 2)}-${kind}.png`)));
+      return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
+        el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
+          const near = el("button", { type: "button", class: "plain near", "aria-label": `Nearest training pictures: ${text}, ${words}` }, "nearest");
+          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", near));
+          const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
+          near.addEventListener("click", () => this.nearest(cell, near).catch((error) => say(error.message)));
+          this.cells.push(cell);
+          return box;
+        })));
+    }));
+  }
+
+  turn() {
+    const step = this.drawn.steps[this.index];
+    this.said.textContent = `${step} (${this.index + 1} of ${this.drawn.steps.length})`;
+    this.slider.setAttribute("aria-valuetext", `step ${step}`);
+    for (const cell of this.cells) {
+      const name = fileOf(step, cell.number, cell.kind);
+      if (cell.name === name) continue;
+      cell.name = name;
+      cell.box.querySelector(".thumbs")?.remove();
+      if (!this.there.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "not drawn at this step"));
+      else if (this.clips.has(name)) {
+        cell.frame.replaceChildren(el("video", { src: address(this.run, name, ".mp4"), controls: true, loop: true, muted: true,
+          poster: address(this.run, name), "aria-label": `${cell.text}, ${cell.words}, step ${step}` }));
+      } else {
+        const old = cell.frame.querySelector("img");
+        const picture = old || el("img", { loading: "lazy" });
+        picture.src = address(this.run, name);
+        picture.alt = `${cell.text || "no caption"}, ${cell.words}, step ${step}`;
+        if (!old) cell.frame.replaceChildren(el("a", { href: picture.src }, picture));
+        else old.parentElement.href = picture.src;
+      }
+    }
+  }
+
+  /** The training pictures that look most like one, beside it. */
+  async nearest(cell, button) {
+    const run = encodeURIComponent(this.run), name = cell.name;
+    button.disabled = true;
+    try {
+      let answer = { ready: false };
+      while (!answer.ready) {
+        answer = await askJSON(`/api/nearest?run=${run}&file=${encodeURIComponent(`samples/step-${name}`)}`);
+        if (!answer.ready) {
+          say(`training pictures are looked at once: ${answer.done} of ${answer.total}`);
+          await new Promise((done) => setTimeout(done, 300));
+        }
+      }
+      if (cell.name !== name) return;
+      cell.box.querySelector(".thumbs")?.remove();
+      cell.box.append(el("div", { class: "thumbs" }, ...answer.near.map(({ row, key, apart }) => el("img", {
+        src: `/thumb?run=${run}&row=${row}`, alt: `training picture ${key}`, title: `${key}, shades differ by ${apart} of 255`,
+      }))));
+    } finally { button.disabled = false; }
+  }
+
+  async renew() { this.take(await askJSON(this.place.dataset.url)); }
+}

@@ -1,0 +1,51 @@
+import { follow, keep, kept, renew, say, send } from "./page.js";
+import { open, refresh } from "./curves.js";
+import { Previews } from "./pictures.js";
+
+const place = document.getElementById("previews");
+const previews = new Previews(place, place.dataset.run, JSON.parse(document.getElementById("drawn").textContent));
+open().catch((error) => say(error.message));
+
+const find = document.getElementById("find"), defaults = document.getElementById("defaults");
+function filter() {
+  const words = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  for (const row of document.querySelectorAll("table.settings tbody tr")) {
+    const text = row.textContent.toLowerCase();
+    row.hidden = !(words.length ? words.every((word) => text.includes(word)) : defaults.checked || !row.classList.contains("default"));
+  }
+  keep({ find: find.value || null, defaults: defaults.checked ? "1" : null });
+}
+find.value = kept("find") || "";
+defaults.checked = kept("defaults") === "1";
+find.addEventListener("input", filter);
+defaults.addEventListener("change", filter);
+filter();
+const log = document.querySelector("pre.log");
+if (log) log.scrollTop = log.scrollHeight;
+
+document.getElementById("facts").addEventListener("click", async (event) => {
+  const button = event.target.closest("button.act");
+  if (!button) return;
+  button.disabled = true;
+  try {
+    say((await send("/api/act", { run: place.dataset.run, name: button.dataset.act })).said);
+  } catch (error) {
+    say(error.message);
+  }
+  button.disabled = false;
+});
+
+const part = (id) => renew(document.getElementById(id));
+follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
+  const has = (...names) => names.some((name) => parts.has(name));
+  if (has("gone")) say("The folder of this run is gone, or has come back.");
+  const work = [];
+  if (has("metrics", "events", "standing")) work.push(part("facts"));
+  if (has("metrics", "events", "stored")) work.push(refresh());
+  if (has("pictures", "drawn")) work.push(previews.renew());
+  if (has("stored", "exports")) work.push(part("p-stored"));
+  if (has("events")) work.push(part("p-events"), part("p-card"));
+  if (has("log")) work.push(part("p-log"));
+  if (has("recipe")) work.push(part("p-settings").then(filter));
+  await Promise.all(work);
+});

@@ -1,0 +1,70 @@
+"""Requests by files: `requests/draw`, `requests/save` and `requests/stop` in a run's folder, whatever is in them, ask
+for previews, a checkpoint, or the end after a save. The first process looks at a step's end, takes each away and acts
+on it once; whoever may write into the folder may ask, from any machine that sees it.
+
+    touch runs/mine/requests/draw
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+from mezzotint import outside
+from mezzotint.training.interrupts import DRAW, SAVE, STOP
+
+FLAGS = {"draw": DRAW, "save": SAVE, "stop": STOP}
+"""What can be asked for, by the file's name."""
+
+_MOST = 4096
+"""Bytes of a request."""
+
+
+class Requests:
+    """The folder of requests of one run. It need not be there. warn: hears what cannot be followed, each once."""
+
+    def __init__(self, folder: Path, warn: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._warn = warn
+        self._unmoved: set[tuple[str, int]] = set()
+
+    def take(self) -> list[str]:
+        """What has been asked for since the last call. Raises nothing: training waits for nobody and dies of nothing
+        that lies here."""
+        try:
+            if not stat.S_ISDIR(os.lstat(self._folder).st_mode):
+                return []
+        except OSError:
+            return []
+        return [name for name in FLAGS if self._has_come(name)]
+
+    def _has_come(self, name: str) -> bool:
+        path = self._folder / name
+        try:
+            status = os.lstat(path)
+        except OSError:
+            return False
+        mark = (name, status.st_mtime_ns)
+        if mark in self._unmoved:
+            return False
+        try:
+            if stat.S_ISLNK(status.st_mode):
+                raise outside.NoPlainFile(path, "it is a link")
+            outside.read_bytes(path, limit=_MOST)
+            path.unlink()
+        except OSError as error:
+            self._unmoved.add(mark)
+            self._warn(f"{path}: the request is not followed ({error.strerror or error})")
+            return False
+        return True
+
+
+def sweep(folder: Path) -> None:
+    """Takes away what was asked of an earlier attempt: a run that begins is not stopped by it."""
+    for name in FLAGS:
+        try:
+            (folder / name).unlink(missing_ok=True)
+        except OSError:
+            continue  # a request that stays is followed, or warned of

@@ -1,0 +1,107 @@
+"""The numbers of a run, read as they come."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from board_runs import line
+
+from mezzotint.board.reading import metrics
+from mezzotint.board.reading.metrics import Metrics
+
+
+def test_lines_are_taken_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    reader = Metrics(path)
+    assert not reader.follow()
+    path.write_text(line(1) + line(2, loss="nan") + '{"torn\n' + line(3)[:40])
+    assert not reader.follow()
+    assert reader.table.curve("loss", "step")[0].tolist() == [1, 2]
+    with open(path, "a") as file:
+        file.write(line(3)[40:] + json.dumps({"step": 3, "val/loss": 0.5}) + "\n")
+    reader.follow()
+    x, y = reader.table.curve("loss", "step")
+    assert x.tolist() == [1, 2, 3]
+    assert np.isnan(y[1])
+    assert reader.table.curve("val/loss", "samples")[0].tolist() == [12]
+    assert reader.table.curve("loss", "time")[0].tolist() == pytest.approx([0.2, 0.4, 0.6])
+
+
+def test_a_log_that_a_resume_cut_back_is_read_anew(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(line(step) for step in range(1, 30)))
+    reader = Metrics(path)
+    reader.follow()
+    path.write_text("".join(line(step, loss=7.0) for step in range(1, 11)))
+    reader.follow()
+    x, y = reader.table.curve("loss", "step")
+    assert x.tolist() == list(range(1, 11))
+    assert set(y.tolist()) == {7.0}
+
+
+def test_a_file_that_goes_leaves_what_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(line(1))
+    reader = Metrics(path)
+    reader.follow()
+    path.unlink()
+    assert not reader.follow()
+    assert reader.table.curve("loss", "step")[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("text", ["[]\n", '{"step": "x", "loss": 1}\n', '{"step": true}\n', "{" * 5000 + "\n", "\0\n"])
+def test_lines_of_strangers_are_nobodys(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(text + line(5))
+    reader = Metrics(path)
+    reader.follow()
+    assert reader.table.curve("loss", "step")[0].tolist() == [5]
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
+    import os
+
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    assert not Metrics(tmp_path / "metrics.jsonl").follow()
+
+
+def test_a_long_file_is_sketched_first_and_then_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_LONG", 100_000)
+    monkeypatch.setattr(metrics, "BLOCK", 50_000)
+    monkeypatch.setattr(metrics, "_SKETCHED", 40)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(line(step) for step in range(1, 1001)))
+    read: list[int] = []
+    reader = Metrics(path)
+    assert reader.follow()
+    sketch = reader.table
+    assert sketch.is_estimated
+    x, _ = sketch.curve("loss", "step")
+    assert 40 <= len(x) <= 90
+    assert (x[0], x[-1]) == (1, 1000)
+    assert sketch.curve("loss", "time")[0][-1] == pytest.approx(200, rel=0.02)
+    while reader.follow():
+        read.append(1)
+    assert len(read) >= 3
+    assert reader.table.curve("loss", "step")[0].tolist() == list(range(1, 1001))
+
+
+@pytest.mark.timing
+def test_a_run_of_a_million_steps_opens_within_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with open(path, "w") as file:
+        file.writelines(line(step) for step in range(1, 1_000_001))
+    begun = time.perf_counter()
+    reader = Metrics(path)
+    reader.follow()
+    from mezzotint.board.curves import charts
+
+    answer: dict[str, Any] = charts(reader, tmp_path, axis="step", width=1200)
+    took = time.perf_counter() - begun
+    assert answer["charts"][0]["series"][0]["x"][-1] == 1_000_000
+    assert took < 1.0

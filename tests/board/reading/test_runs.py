@@ -1,0 +1,112 @@
+"""How a run stands, by its folder alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from board_runs import write_run
+
+from mezzotint.board.reading import pictures, runs, tails, values
+from mezzotint.run_folder import RunFolder
+
+
+def lock(folder: Path, **who: object) -> None:
+    facts = {"pid": os.getpid(), "host": socket.gethostname(), "since": "2030-01-01T00:00:00Z"} | who
+    (folder / "lock").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [("finished", "finished"), ("stopped", "stopped"), ("diverged", "diverged"), (None, "killed")],
+)
+def test_a_run_that_nobody_holds_has_its_last_words(ended: str | None, state: str, tmp_path: Path) -> None:
+    assert runs.standing(write_run(tmp_path / "run", ended=ended)).state == state
+
+
+def test_a_run_that_is_held_trains_and_its_lock_is_not_touched(tmp_path: Path) -> None:
+    folder = RunFolder(write_run(tmp_path / "run", ended=None, of=100))
+    with folder.lock():
+        before = (folder.path / "lock").stat()
+        standing = runs.standing(folder.path)
+        assert standing.state == "running"
+        assert (standing.step, standing.steps) == (60, 100)
+        assert standing.seconds_left == pytest.approx(40 * 0.2)
+        assert (folder.path / "lock").stat() == before
+    assert runs.standing(folder.path).state == "killed"
+
+
+def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ended=None)
+    lock(folder, since="2001-01-01T00:00:00Z")
+    assert runs.standing(folder).state == "killed"
+    lock(folder, pid=2**22 + 5)
+    assert runs.standing(folder).state == "killed"
+    lock(folder, host="another-machine")
+    assert runs.standing(folder).state == "elsewhere"
+    (folder / "metrics.jsonl").unlink()
+    lock(folder)
+    assert runs.standing(folder).state == "starting"
+
+
+def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    for name in ("history.jsonl", "environment.json", "recipe.yaml", "metrics.jsonl", "lock", "bad_steps.jsonl"):
+        (folder / name).write_bytes(b"\xff{[\n" * 9)
+    assert runs.standing(folder).steps is None
+    assert runs.card(folder, runs.history(folder))["starts"] == "0"
+    assert values.effective(folder) == []
+    shutil.rmtree(folder)
+    assert runs.standing(folder).step == 0
+    assert runs.checkpoints(folder) == runs.exports(folder) == []
+    assert pictures.previews(folder).drawn == []
+    assert tails.tail(folder / "run.log") == ""
+
+
+def test_checkpoints_say_how_to_go_on_from_them(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "a run")
+    (one,) = runs.checkpoints(folder)
+    assert (one.step, one.size, one.is_whole) == (60, 3002, True)
+    assert one.command == (
+        f"mezzotint train '{folder}/recipe.yaml' 'run.resume={folder}/checkpoints/step-00000060'"
+    )  # fmt: skip
+
+
+def test_pictures_say_their_prompts_and_have_small_copies(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", prompts=("a cat", "ein Hündchen \u202e"))
+    drawn = pictures.previews(folder)
+    assert drawn.steps == [0, 30, 60]
+    assert drawn.prompts == {0: "a cat", 1: "ein Hündchen \\u202e"}
+    assert len(drawn.drawn) == 12
+    small = pictures.small(folder / "samples" / "step-00000060" / "00-raw.png", 16)
+    assert small is not None
+    assert len(small) < 1000
+    (folder / "x.png").write_bytes(b"\x89PNG no picture")
+    assert pictures.small(folder / "x.png", 16) is None
+
+
+def test_a_setting_is_told_with_its_origin_and_its_meaning(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", recipe={"optim": {"lr": 1e-4, "accumulation": 1}})
+    (folder / "origin.json").write_text(json.dumps({"optim.lr": "command line"}))
+    rows = {value.path: value for value in values.effective(folder)}
+    assert rows["optim.lr"].origin == "command line"
+    assert "peak learning rate" in rows["optim.lr"].help
+    assert rows["optim.accumulation"].is_default
+
+
+def test_differences_are_those_of_values(tmp_path: Path) -> None:
+    rows = values.differences({"a": {"x": {"y": 1, "z": 2}}, "b": {"x": {"y": 1, "z": 3}, "w": True}})
+    assert rows == [("x.z", ["2", "3"]), ("w", [None, "true"])]
+
+
+def test_the_end_of_a_log_of_five_gigabytes_is_shown_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    with open(path, "wb") as file:
+        file.truncate(5_000_000_000)  # a hole takes no room
+        file.seek(0, os.SEEK_END)
+        file.write(b"\nthe last line \x1b[2J\n")
+    assert tails.tail(path, limit=4000).endswith("the last line \\x1b[2J\n")

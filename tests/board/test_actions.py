@@ -1,0 +1,79 @@
+"""Actions from the page: each writes the file or starts the line that it shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from board_runs import opened, write_run
+
+from mezzotint.board import actions
+from mezzotint.board.guard import Door
+from mezzotint.run_folder import RunFolder
+
+
+def test_a_running_run_is_asked_by_the_file_that_the_command_makes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs" / "a run", ended=None)
+    with opened(tmp_path / "runs") as board, RunFolder(folder).lock():
+        assert [one.name for one in actions.offered(folder)] == ["draw", "save", "stop"]
+        for name in actions.ASKED:
+            status, answer = board.post("/api/act", {"run": "0/a run", "name": name})
+            assert status == 200
+            assert str(folder / "requests" / name) in answer["said"]
+        by_page = sorted(path.name for path in (folder / "requests").iterdir())
+        for path in (folder / "requests").iterdir():
+            path.unlink()
+        for one in actions.offered(folder):
+            subprocess.run(["sh", "-c", one.command], check=True)
+        assert sorted(path.name for path in (folder / "requests").iterdir()) == by_page == ["draw", "save", "stop"]
+        assert board.post("/api/act", {"run": "0/a run", "name": "go"})[1]["code"] == "E1946"
+
+
+@pytest.mark.parametrize("name", ["", "../draw", "go", "rm", None, ["draw"]])
+def test_what_a_run_is_not_offered_is_refused(name: object, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "first")
+    with opened(tmp_path) as board:
+        assert board.post("/api/act", {"run": "0/first", "name": name})[0] == 409
+        assert board.post("/api/act", ["x"])[0] == 404
+    assert not (folder / "requests").exists()
+
+
+def test_a_page_that_is_read_only_offers_nothing(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "first", ended=None)
+    with opened(tmp_path, door=Door(read_only=True)) as board, RunFolder(folder).lock():
+        assert "data-act" not in board.ask("/run?run=0/first")[1]
+        assert board.post("/api/act", {"run": "0/first", "name": "stop"})[0] == 403
+    assert not (folder / "requests").exists()
+
+
+def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "first", ended="stopped")
+    code = "import os, sys, pathlib; pathlib.Path(sys.argv[1], 'session').write_text(f'{os.getsid(0)} {os.getpid()}')"
+    words: list[list[str]] = []
+    begin = subprocess.Popen
+
+    def popen(line: list[str], **how: object) -> subprocess.Popen[bytes]:
+        words.append(line)
+        return begin([sys.executable, "-c", code, str(folder)], **how)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(actions.subprocess, "Popen", popen)
+    with opened(tmp_path) as board:
+        status, answer = board.post("/api/act", {"run": "0/first", "name": "go"})
+    assert status == 200
+    assert words == [[sys.executable, "-m", "mezzotint", "train", str(folder / "recipe.yaml")]]
+    session, process = (folder / "session").read_text().split()
+    assert session == process
+    assert f"mezzotint train {folder}/recipe.yaml" in answer["said"]
+
+
+def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 30.0)
+    folder = write_run(tmp_path / "first", ended="killed")
+    (folder / "recipe.yaml").write_text("schema: 1\noptim: {lrr: 3}\n")
+    with opened(tmp_path) as board:
+        status, answer = board.post("/api/act", {"run": "0/first", "name": "go"})
+    assert status == 409
+    assert answer["code"] == "E1947"
+    assert "did you mean optim.lr?" in answer["error"]

@@ -1,0 +1,100 @@
+"""The verb `board`: what it says before it answers, and what it costs others."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.board import server
+from mezzotint.board.guard import Guard
+from mezzotint.cli import main
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would be served: (application, socket)."""
+    calls: list[Any] = []
+
+    def serve(app: Any, own: Any) -> None:
+        calls.append((app, own.getsockname()))
+        own.close()
+
+    monkeypatch.setattr(server, "serve", serve)
+    return calls
+
+
+def test_the_address_with_its_token_is_printed(
+    served: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["board", str(tmp_path)]) == 0
+    ((app, (host, port)),) = served
+    assert isinstance(app, Guard)
+    assert host == "127.0.0.1"
+    door = app._door
+    assert f"http://127.0.0.1:{port}/?token={door.token}" in capsys.readouterr().out
+    assert not door.read_only
+    assert not door.any_address
+    assert len(door.token) >= 32
+
+
+def test_two_pages_have_two_tokens(served: list[Any], tmp_path: Path) -> None:
+    main(["board", str(tmp_path), "--read-only"])
+    main(["board", str(tmp_path)])
+    first, second = (app._door for app, _ in served)
+    assert first.token != second.token
+    assert (first.read_only, second.read_only) == (True, False)
+
+
+def test_another_address_needs_a_password(
+    served: list[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["board", str(tmp_path), "--host=0.0.0.0"]) == 2
+    assert "error[E1941]" in capsys.readouterr().err
+    (tmp_path / "word").write_text("short\n")
+    assert main(["board", str(tmp_path), "--host=0.0.0.0", f"--password-file={tmp_path / 'word'}"]) == 2
+    assert main(["board", str(tmp_path), "--host=0.0.0.0", f"--password-file={tmp_path / 'none'}"]) == 2
+    assert served == []
+    (tmp_path / "word").write_text("long enough\n")
+    line = ["board", str(tmp_path), "--host=0.0.0.0", f"--password-file={tmp_path / 'word'}", "--allow-host=Gpu.Box"]
+    assert main(line) == 0
+    ((app, _),) = served
+    assert app._door.password == "long enough"
+    assert app._door.is_host("gpu.box:80")
+    assert app._door.is_host("10.0.0.7:80")
+    assert not app._door.is_host("evil.example")
+    said = capsys.readouterr()
+    assert app._door.token not in said.out
+    assert "long enough" not in said.out + said.err
+
+
+def test_what_is_wrong_is_said_with_a_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["board", str(tmp_path / "none")]) == 2
+    assert "error[E1943]" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(["board", str(tmp_path), f"--port={taken.getsockname()[1]}"]) == 2
+    assert "error[E1944]" in capsys.readouterr().err
+
+
+def test_a_missing_package_is_told_with_the_line_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("starlette.applications", "mezzotint.board.app"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert main(["board", str(tmp_path)]) == 2
+    assert "pip install 'mezzotint[board]'" in capsys.readouterr().err
+
+
+def test_other_verbs_load_nothing_of_it_and_the_page_loads_no_torch() -> None:
+    code = (
+        "import sys\nfrom mezzotint import cli\nimport mezzotint.tasks.train.train\n"
+        "assert not {'starlette', 'uvicorn', 'mezzotint.board'} & set(sys.modules)"
+    )
+    other = "import sys\nimport mezzotint.board.app, mezzotint.board.server\nassert 'torch' not in sys.modules"
+    for lines in (code, other):
+        done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,165 @@
+"""The page Data: the samples of a run as its model will see them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from board_runs import Board, opened, write_pictures, write_run
+
+from mezzotint.board import data_pages, data_sets
+from mezzotint.data.files.columns import TextBuilder
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    root = tmp_path_factory.mktemp("data")
+    write_pictures(root / "pictures")
+    data = {
+        "path": [str(root / "pictures")], "resolution": 48, "buckets": {"step": 8}, "flip": 0.5, "crop": "random",
+        "cache": {"path": str(root / "cache")}, "captions": {"shuffle_tags": True}, "max_skipped": 0.5,
+    }  # fmt: skip
+    folder = write_run(root / "runs" / "run", recipe={"data": data, "run": {"name": "a"}})
+    report = [{"id": "cats/1.png", "lost_tokens": 12}, {"id": "none.png", "lost_tokens": 3}]
+    (folder / "data_report.jsonl").write_text("".join(json.dumps(line) + "\n" for line in report))
+    with opened(root) as board:
+        until = time.monotonic() + 20
+        while not json.loads(board.ask("/api/data?run=0/runs/run")[1])["ready"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        yield board
+
+
+def test_samples_are_shown_with_crop_caption_and_problems(board: Board) -> None:
+    status, text, _ = board.ask("/data?run=0/runs/run")
+    assert status == 200
+    assert text.count('<figure class="sample">') == 6
+    assert "6 samples" in text
+    assert "broken.png" in text
+    assert "caption cut by the text encoder: 12 tokens" in text
+    assert "<script>window" not in text
+
+
+@pytest.mark.parametrize(
+    ("query", "count"),
+    [("text=PICTURE+3", 1), ("text=nothing", 0), ("in=cats", 3), ("in=cats&text=picture+1", 1), ("problem=long", 1),
+     ("problem=none", 0), ("bucket=56×40", None), ("bucket=9×9", 0), ("page=99", 6), ("page=-1&epoch=x&visit=3", 6)],
+)  # fmt: skip
+def test_filters_leave_what_they_name(board: Board, query: str, count: int | None) -> None:
+    from urllib.parse import quote
+
+    status, text, _ = board.ask(f"/data?run=0/runs/run&{quote(query, safe='=&+')}")
+    assert status == 200
+    shown = text.count('<figure class="sample">')
+    assert shown == count if count is not None else 0 < shown < 6
+    if count == 0:
+        assert "No sample is left by these filters" in text
+
+
+def test_what_is_shown_is_what_the_loader_will_draw(board: Board) -> None:
+    from mezzotint.data.loading.worker import BatchWorker, Caches
+    from mezzotint.data.schedule.plan import Visit
+
+    handler = next(iter(data_pages_of(board)._open.values()))
+    data = handler.data
+    assert data is not None
+    frames = set()
+    for number in range(6):
+        sample = data.sample(1, epoch=2, number=number)
+        loader = BatchWorker(data.catalogue, data.settings, seed=data.recipe.run.seed, caches=Caches())
+        visit = Visit(1, int(data.catalogue.key_hash[1]), data.recipe.run.seed, 2, number)
+        placed = loader._placement(visit, loader._table[int(data.bucket[1])], -1)
+        assert sample["flipped"] == placed.flipped
+        assert sample["frame"][0] == placed.crop_top_left[1] / placed.resized.width
+        assert data_sets.shown(loader._caption(visit)) == sample["caption"]
+        frames.add((sample["caption"], tuple(sample["frame"]), sample["flipped"]))
+    assert len(frames) > 1, "visits differ"
+
+
+def data_pages_of(board: Board) -> data_pages.DataPages:
+    import gc
+
+    return next(one for one in gc.get_objects() if isinstance(one, data_pages.DataPages) and one.pages is board.pages)
+
+
+def test_thumbnails_are_made_once_and_kept(board: Board) -> None:
+    status, _, headers = board.ask("/thumb?run=0/runs/run&row=1")
+    assert (status, headers["content-type"]) == (200, "image/webp")
+    cache = board.pages.places.folders[0] / "cache" / "thumbnails"
+    (kept,) = [path for path in cache.rglob("*.webp") if path.stat().st_mtime > time.time() - 60][:1]
+    kept.write_bytes(b"RIFF kept")
+    texts = [board.ask(f"/thumb?run=0/runs/run&row={row}")[1] for row in range(6)]
+    assert "RIFF kept" in texts
+    kept.unlink()
+    assert board.ask("/thumb?run=0/runs/run&row=99")[0] == 404
+
+
+def test_near_duplicates_and_the_nearest_picture_are_seen(board: Board) -> None:
+    answer = {"ready": False}
+    until = time.monotonic() + 20
+    while not answer["ready"]:
+        assert time.monotonic() < until
+        answer = json.loads(board.ask("/api/near?run=0/runs/run")[1])
+        time.sleep(0.02)
+    assert [set(pair["keys"]) for pair in answer["pairs"]] == [{"dogs/4.png", "cats/5.png"}]  # type: ignore[attr-defined]
+    status, text, _ = board.ask("/api/nearest?run=0/runs/run&file=samples/step-00000000/00-raw.png")
+    assert status == 200
+    assert len(json.loads(text)["near"]) == 4
+    assert board.ask("/api/nearest?run=0/runs/run&file=../../pictures/broken.txt")[0] == 404
+
+
+def test_data_that_lie_elsewhere_are_shown_when_asked_for_alone(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures")
+    data = {"path": [str(tmp_path / "pictures")], "cache": {"path": str(tmp_path / "cache")}, "max_skipped": 0.5}
+    write_run(tmp_path / "runs" / "run", recipe={"data": data, "run": {"name": "a"}})
+    with opened(tmp_path / "runs") as board:
+        status, text, _ = board.ask("/data?run=0/run")
+        assert (status, "E1948" in text) == (409, True)
+        assert board.ask("/thumb?run=0/run&row=0")[0] == 409
+        assert board.ask("/data?folder=0/../pictures")[0] == 404
+    with opened(tmp_path / "runs", any_folder=True) as board:
+        assert board.ask("/thumb?run=0/run&row=0")[0] == 200
+
+
+def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", recipe={"data": {"path": []}, "run": {"name": "!"}})
+    (tmp_path / "empty").mkdir()
+    with opened(tmp_path) as board:
+        assert "E1" in board.ask("/data?run=0/run")[1]
+        time.sleep(0.1)
+        assert "E1202" in board.ask("/data?folder=0/empty")[1]
+        assert "No run lies" not in board.ask("/data")[1]
+
+
+def test_texts_are_searched_whole_and_not_over_their_borders() -> None:
+    builder = TextBuilder()
+    for text in ("Ab", "cd ab", "", "bC", "ü.b"):
+        builder.append(text)
+    texts = builder.texts()
+    assert texts.containing("AB").tolist() == [0, 1]
+    assert texts.containing("bc").tolist() == [3]
+    assert texts.containing("ü.").tolist() == [4]
+    assert texts.containing(".*").tolist() == []
+
+
+def test_a_million_captions_are_searched_at_once() -> None:
+    builder = TextBuilder()
+    for number in range(1_000_000):
+        builder.append(f"a picture of thing {number}")
+    texts = builder.texts()
+    begun = time.perf_counter()
+    assert len(texts.containing("thing 99999")) == 11
+    assert time.perf_counter() - begun < 3
+
+
+def test_pairs_are_the_nearest_first() -> None:
+    shades = np.zeros((5, 8, 8, 3), np.uint8)
+    shades[1:] = np.arange(1, 5, dtype=np.uint8)[:, None, None, None] * 50
+    shades[3] = shades[2] + 2
+    shades[4] = shades[0] + 5
+    assert [pair[:2] for pair in data_sets.near_pairs(shades)] == [(2, 3), (0, 4)]
+    assert data_sets.nearest(shades, shades[3])[0] == (3, 0.0)

@@ -1,0 +1,208 @@
+"""Who may ask the page, and what it never gives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from board_runs import SCRIPT, Board, opened, write_run
+
+from mezzotint.board import server
+from mezzotint.board.guard import BODY, Door
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("page")
+    write_run(root / "runs" / "first")
+    (root / "secret.txt").write_text("a secret")
+    (root / "runs" / "first" / "samples" / "out.png").symlink_to(root / "secret.txt")
+    (root / "runs" / "first" / "samples" / "page.svg").write_text("<svg onload='alert(1)'/>")
+    (root / "runs" / "first" / "samples" / "page.html").write_text(SCRIPT)
+    return root
+
+
+@pytest.fixture(scope="module")
+def board(root: Path) -> Iterator[Board]:
+    with opened(root / "runs") as board:
+        yield board
+
+
+def test_the_token_becomes_a_cookie_that_no_script_reads_and_leaves_the_address(board: Board) -> None:
+    status, _, headers = board.ask(f"/run?run=0/first&token={board.door.token}", cookie=False)
+    assert (status, headers["location"]) == (303, "/run?run=0%2Ffirst")
+    cookie = headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "samesite=strict" in cookie.lower()
+    assert board.ask("/")[0] == 200
+
+
+def test_a_token_leads_to_no_other_server(board: Board) -> None:
+    _, _, headers = board.ask(f"//evil.example/?token={board.door.token}", cookie=False)
+    assert headers["location"] == "/evil.example/"
+
+
+@pytest.mark.parametrize("path", ["/", "/run?run=0/first", "/file?run=0/first&file=samples/step-00000000/00-raw.png",
+                                  "/api/curves?run=0/first", "/live", "/?token=wrong"])  # fmt: skip
+def test_nothing_is_shown_without_the_cookie(board: Board, path: str) -> None:
+    status, text, _ = board.ask(path, cookie=False)
+    assert status in (401, 403)
+    assert "first" not in text
+    assert board.ask(path, cookie=False, Cookie=f"{board.door.name}=wrong")[0] in (401, 403)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "127.0.0.2", "192.168.0.9", "0.0.0.0", "localhost.",
+     ""],
+)  # fmt: skip
+def test_names_that_lead_here_from_elsewhere_are_refused(board: Board, host: str) -> None:
+    assert board.ask("/", host=host or " ")[0] in (400, 403)
+    assert board.ask("/static/page.css", host=host or " ")[0] in (400, 403)
+
+
+def test_a_tunnel_has_a_port_of_its_own(board: Board) -> None:
+    assert board.ask("/", host="localhost:9999")[0] == 200
+    assert board.ask("/", host="[::1]:9999")[0] == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1", "https://127.0.0.1"])
+def test_pages_of_others_are_refused(board: Board, origin: str) -> None:
+    assert board.ask("/", Origin=origin)[0] == 403
+    assert board.ask("/api/act", method="POST", body=b"{}", Origin=origin)[0] == 403
+    assert board.ask("/api/act", method="POST", body=b"{}")[0] == 403
+    assert board.ask("/api/curves?run=0/first", Sec_Fetch_Site="cross-site")[0] == 403
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["../secret.txt", "..%2f..%2fsecret.txt", "%2e%2e/%2e%2e/secret.txt", "/etc/passwd", "%00", "samples/out.png",
+     "samples/page.svg", "samples/page.html", "recipe.yaml", "", "samples", "checkpoints/step-00000060/manifest.json"],
+)  # fmt: skip
+@pytest.mark.parametrize("small", ["", "&small=64"])
+def test_no_file_elsewhere_and_none_that_is_no_picture(board: Board, file: str, small: str) -> None:
+    status, text, _ = board.ask(f"/file?run=0/first&file={file}{small}")
+    assert status in (404, 415)
+    assert "secret" not in text
+    assert "root:" not in text
+    assert "svg" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/static/../guard.py", "/static/%2e%2e%2fguard.py", "/static/..%5cguard.py", "/nothing", "/part/../run",
+     "/part/run", "/run", "/run?run=0", "/run?run=0/first%00", "/api/curves?run=9/x", "/live?run=0/none"],
+)  # fmt: skip
+def test_addresses_of_nothing_answer_so(board: Board, path: str) -> None:
+    assert board.ask(path)[0] == 404
+
+
+def test_every_answer_forbids_scripts_of_others(board: Board) -> None:
+    for path in ("/", "/nothing", "/static/page.js", "/api/curves?run=0/first"):
+        headers = board.ask(path)[2]
+        assert "script-src 'self';" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("path", ["/", "/run?run=0/first", "/compare?run=0/first", "/part/log?run=0/first"])
+def test_what_files_say_is_text(board: Board, path: str) -> None:
+    status, text, _ = board.ask(path)
+    assert status == 200
+    assert "<script>window" not in text
+    assert "<img src=x" not in text
+    if "log" in path:
+        assert "&lt;script&gt;window.hit=1" in text
+        assert "\\x1b[31m" in text
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["width=99999999999", "width=-3", "width=x", "from=nan&to=inf", "from=1e999", "axis=../x", "from=2,5&to=4.5"],
+)
+def test_odd_stretches_are_taken_as_far_as_they_mean_something(board: Board, query: str) -> None:
+    status, text, _ = board.ask(f"/api/curves?run=0/first&{query}")
+    assert status == 200
+    assert '"axis":"step"' in text
+
+
+def test_a_body_is_bounded(board: Board) -> None:
+    assert board.ask("/api/act", method="POST", body=b"x" * (BODY + 1), Origin=board.address)[0] == 413
+
+
+def test_part_of_a_file_is_sent(board: Board) -> None:
+    status, _, headers = board.ask("/file?run=0/first&file=samples/step-00000000/00-raw.png", Range="bytes=0-3")
+    assert (status, headers["content-length"]) == (206, "4")
+
+
+def test_another_address_wants_a_password_and_no_token(root: Path) -> None:
+    door = Door(password="a long password", any_address=True, name="m", read_only=True)
+    with opened(root / "runs", door=door) as board:
+        assert board.ask(f"/?token={door.token}", cookie=False)[0] == 401
+        assert board.ask("/", cookie=False, host="192.168.0.9:80")[0] == 401
+        assert board.ask("/", cookie=False, host="evil.example")[0] == 403
+        words = {"method": "POST", "Origin": board.address, "cookie": False}
+        begun = time.monotonic()
+        assert board.ask("/login", body=b"password=wrong", **words)[0] == 403  # type: ignore[arg-type]
+        assert time.monotonic() - begun > 0.9
+        status, _, headers = board.ask("/login", body=b"password=a+long+password", **words)  # type: ignore[arg-type]
+        assert status == 303
+        assert door.token in headers["set-cookie"]
+        assert board.ask("/api/act", method="POST", body=b"{}", Origin=board.address)[0] == 403
+        assert "read only" in board.ask("/")[1]
+
+
+def test_a_thousand_silent_connections_stop_nobody_and_are_let_go(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "SILENCE_SECONDS", 1.0)
+    with opened(root / "runs") as board, contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", board.port))) for _ in range(1000)]
+        for number, connection in enumerate(silent):
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x" if number % 2 else b"")
+        begun = time.monotonic()
+        assert board.ask("/")[0] == 200
+        assert time.monotonic() - begun < 5
+        silent[0].settimeout(8)
+        assert silent[0].recv(10) == b""
+        silent[-1].settimeout(8)
+        assert silent[-1].recv(10) == b""
+
+
+def test_one_reader_that_takes_nothing_stops_nobody(board: Board) -> None:
+    with socket.create_connection(("127.0.0.1", board.port)) as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+        head = (
+            f"GET /live?run=0/first HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {board.door.name}={board.door.token}\r\n\r\n"
+        )
+        slow.sendall(head.encode())
+        assert b"200 OK" in slow.recv(400)
+        for _ in range(5):
+            assert board.ask("/")[0] == 200
+
+
+def test_a_folder_that_vanishes_is_told_of(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "runs" / "gone")
+    with opened(tmp_path / "runs") as board:
+        assert board.ask("/run?run=0/gone")[0] == 200
+        (folder / "metrics.jsonl").unlink()
+        os.mkfifo(folder / "metrics.jsonl")
+        assert board.ask("/run?run=0/gone")[0] == 200
+        assert board.ask("/api/curves?run=0/gone")[0] == 200
+        shutil.rmtree(folder)
+        assert board.ask("/run?run=0/gone")[0] == 404
+        assert board.ask("/")[0] == 200
+
+
+def test_the_token_is_printed_once_and_said_nowhere_else(
+    root: Path, board: Board, capfd: pytest.CaptureFixture[str]
+) -> None:
+    board.ask(f"/nothing?token={board.door.token}x", cookie=False)
+    board.ask(f"/run?run=0/first&token={board.door.token}")
+    said = capfd.readouterr()
+    assert board.door.token not in said.out + said.err + repr(board.door)

@@ -1,0 +1,51 @@
+"""What is named leads below the folders of the page, or nowhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from board_runs import write_run
+
+from mezzotint.board.places import OutOfPlace, Places, inside
+
+
+def test_runs_are_seen_below_their_folders_and_links_are_not_followed(tmp_path: Path) -> None:
+    write_run(tmp_path / "a" / "deep" / "first", steps=2)
+    write_run(tmp_path / "elsewhere" / "other", steps=2)
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "elsewhere")
+    places = Places.of([tmp_path / "a", tmp_path / "a" / "deep"])
+    assert places.folders == (tmp_path / "a",)
+    assert places.runs() == ["0/deep/first"]
+    assert places.run("0/deep/first") == tmp_path / "a" / "deep" / "first"
+    with pytest.raises(OutOfPlace):
+        places.run("0/link/other")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "1", "x", "-1", "0/..", "0/../elsewhere", "0/first/../../secret.txt", "0//etc/passwd", "0/a\0b", "0/nothing",
+     "²", "0/first/out"],
+)  # fmt: skip
+def test_names_that_lead_out_lead_nowhere(name: str, tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "first", steps=2)
+    (tmp_path / "secret.txt").write_text("a secret")
+    (tmp_path / "runs" / "first" / "out").symlink_to(tmp_path)
+    with pytest.raises(OutOfPlace):
+        Places.of([tmp_path / "runs"]).path(name)
+
+
+def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "file").write_text("x")
+    (tmp_path / "here" / "link").symlink_to("file")
+    assert inside(tmp_path / "here", "link") == tmp_path / "here" / "file"
+
+
+def test_too_many_folders_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mezzotint.board.places._MOST_FOLDERS", 3)
+    for number in range(5):
+        (tmp_path / str(number)).mkdir()
+    places = Places.of([tmp_path])
+    assert places.runs() == []
+    assert places.is_cut

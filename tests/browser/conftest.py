@@ -1,0 +1,151 @@
+"""A real browser for the pages: Debian's Chromium, headless, through Playwright."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from board_runs import SCRIPT, Board, opened, write_run
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+HERE = Path(__file__).parent
+WITHOUT = (
+    "the pages were not looked at in a browser: `apt-get install chromium` and `pip install playwright` bring what "
+    "these tests need"
+)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says at the end of the tests what was left out."""
+    if CHROMIUM is None or importlib.util.find_spec("playwright") is None:
+        terminalreporter.write_line(WITHOUT)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None or importlib.util.find_spec("playwright") is None:
+        pytest.skip(WITHOUT)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
+        )
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs that are finished, killed, and as good as training: this process holds its lock."""
+    root = tmp_path_factory.mktemp("board") / "runs"
+    write_run(root / "finished", steps=400, recipe={"optim": {"lr": 2e-4}})
+    write_run(root / "killed", steps=60, ended=None, of=500)
+    write_run(root / SCRIPT.replace("/", "|"), steps=3)
+    return root
+
+
+@pytest.fixture(scope="session")
+def board(folders: Path) -> Iterator[Board]:
+    with opened(folders) as board:
+        yield board
+
+
+class Looking:
+    """A page in the browser. trouble: what its console said, and requests off the machine."""
+
+    def __init__(self, page: Any, board: Board) -> None:
+        self.page, self.board = page, board
+        self.trouble: list[str] = []
+        page.on("console", lambda m: self.trouble.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: self.trouble.append(str(error)))
+        page.on("request", self._asked)
+
+    def _asked(self, request: Any) -> None:
+        if not request.url.startswith((self.board.address, "data:", "blob:")):
+            self.trouble.append(f"asked {request.url}")
+
+    def go(self, path: str) -> Any:
+        self.page.goto(self.board.address + path)
+        return self.page
+
+
+@pytest.fixture
+def looking(browser: Any, board: Board) -> Iterator[Callable[..., Looking]]:
+    """`looking(width=360)`: a page of its own, which must have said nothing bad at the end."""
+    contexts: list[Any] = []
+    pages: list[Looking] = []
+
+    def look(other: Board | None = None, **options: Any) -> Looking:
+        width = options.pop("width", 1280)
+        shown = other or board
+        contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
+        contexts[-1].set_default_timeout(8000)
+        page = contexts[-1].new_page()
+        page.goto(f"{shown.address}/?token={shown.door.token}")
+        pages.append(Looking(page, shown))
+        return pages[-1]
+
+    yield look
+    trouble = [one for page in pages for one in page.trouble]
+    hits = [page for page in pages if page.page.evaluate("window.hit")]
+    for context in contexts:
+        context.close()
+    assert trouble == []
+    assert hits == [], "a text was taken for markup"
+
+
+@pytest.fixture
+def training(folders: Path) -> Iterator[Path]:
+    """A run that is held by this process; tests add its lines."""
+    from mezzotint.run_folder import RunFolder
+
+    folder = folders / "training"
+    shutil.rmtree(folder, ignore_errors=True)
+    write_run(folder, steps=60, ended=None, of=1000)
+    with RunFolder(folder).lock():
+        yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def shots() -> Callable[[Any, str], None]:
+    """`shots(page, "run")` renews a picture of docs/pictures/board/ where MEZZOTINT_SHOTS is set."""
+
+    def shoot(page: Any, name: str, **how: Any) -> None:
+        if os.environ.get("MEZZOTINT_SHOTS"):
+            folder = HERE.parents[1] / "docs" / "pictures" / "board"
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{name}.png"
+            page.screenshot(path=path, **how)
+            from PIL import Image
+
+            with Image.open(path) as image:
+                image.convert("P", palette=Image.Palette.ADAPTIVE, colors=128).save(path, optimize=True)
+
+    return shoot
+
+
+@pytest.fixture(scope="session")
+def axe() -> Callable[[Any], list[str]]:
+    """`axe(page)`: its serious findings, each in a line."""
+    spec = importlib.util.find_spec("axe_playwright_python")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("axe is not installed: pip install axe-playwright-python")
+    script = (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8")
+
+    def look(page: Any) -> list[str]:
+        page.evaluate(script)
+        answer = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            f"{one['id']}: {one['help']}: {one['nodes'][0]['html'][:160]}"
+            for one in answer["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+
+    return look

@@ -1,0 +1,38 @@
+"""The page Data, in a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from board_runs import opened, wait, write_pictures, write_run
+
+
+def test_pictures_are_framed_filtered_and_compared(
+    looking: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any
+) -> None:
+    write_pictures(tmp_path / "pictures")
+    data = {
+        "path": [str(tmp_path / "pictures")], "resolution": 48, "buckets": {"step": 16}, "max_skipped": 0.5,
+        "cache": {"path": str(tmp_path / "cache")},
+    }  # fmt: skip
+    write_run(tmp_path / "run", recipe={"data": data, "run": {"name": "a"}})
+    with opened(tmp_path) as board:
+        page = looking(board).go("/data")
+        page.click("a:text-is('run')")
+        page.wait_for_selector(".sample .crop", state="attached")
+        wait(page, "[...document.querySelectorAll('.whole img')].every(one => one.naturalWidth > 10)")
+        box, picture = page.locator(".crop").first.bounding_box(), page.locator(".whole img").first.bounding_box()
+        assert box["width"] < picture["width"] or box["height"] < picture["height"]
+        assert axe(page) == []
+        page.click("#look")
+        page.wait_for_selector("#near .pair img")
+        page.fill("input[name=text]", "picture 1")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("text=1 of 6 samples")
+        assert "<script>window.hit=1" in page.locator(".sample .words").inner_text()
+        page.goto(f"{board.address}/run?run=0/run")
+        page.click("button.near >> nth=0")
+        page.wait_for_selector(".thumbs img")
+        shots(page, "nearest")

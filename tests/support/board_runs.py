@@ -1,0 +1,172 @@
+"""Run folders as runs leave them, written in milliseconds, and the page over them in a thread."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from mezzotint.board import server
+from mezzotint.board.app import application
+from mezzotint.board.guard import Door
+from mezzotint.board.pages import Pages
+from mezzotint.board.places import Places
+
+SCRIPT = "<script>window.hit=1</script><img src=x onerror=window.hit=1>"
+"""What would run if a page took a text for markup."""
+
+
+def line(step: int, **more: Any) -> str:
+    """A line of metrics.jsonl."""
+    loss = 0.2 + math.exp(-step / 300) + 0.05 * math.sin(step * 1.7)
+    facts = {"step": step, "epoch": 0, "loss": loss, "loss_avg": 0.2 + math.exp(-step / 300), "norm": 1.5}
+    facts |= {"lr/denoiser": 1e-4, "samples": 4, "images_per_s": 20.0, "data_wait": 0.02, "memory_bytes": 0}
+    return json.dumps(facts | {"steps_since": 1, "samples_since": 4, "seconds_since": 0.2} | more) + "\n"
+
+
+def write_run(
+    folder: Path, *, steps: int = 60, ended: str | None = "finished", prompts: Sequence[str] = ("a red circle", SCRIPT),
+    of: int | None = None, recipe: Mapping[str, Any] | None = None,
+) -> Path:  # fmt: skip
+    """A run folder with curves, pictures, a checkpoint, a history and a log. ended: its last event, None for a run that
+    was killed."""
+    folder.mkdir(parents=True)
+    held_out = {n: json.dumps({"step": n, "val/loss": 0.5 + (n - 40) ** 2 / 4000}) + "\n" for n in range(10, steps, 10)}
+    with open(folder / "metrics.jsonl", "w") as file:
+        file.writelines(line(step) + held_out.get(step, "") for step in range(1, steps + 1))
+    events: list[dict[str, Any]] = [
+        {"event": "started", "time": "2026-03-01T10:00:00Z", "step": 0, "steps": of or steps, "recipe": "ab12"},
+    ]
+    if ended is not None:
+        events.append({"event": ended, "time": "2026-03-01T10:05:00Z", "step": steps})
+    (folder / "history.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    for step in (0, 30, 60):
+        place = folder / "samples" / f"step-{step:08d}"
+        place.mkdir(parents=True)
+        for number, prompt in enumerate(prompts):
+            for kind in ("raw", "shadow"):
+                write_picture(place / f"{number:02d}-{kind}.png", prompt, shade=4 * step + 30 * number)
+    saved = folder / "checkpoints" / f"step-{steps:08d}"
+    saved.mkdir(parents=True)
+    (saved / "manifest.json").write_text("{}")
+    (saved / "weights.safetensors").write_bytes(bytes(3000))
+    tree = {"schema": 1, "optim": {"lr": 1e-4}, "run": {"name": SCRIPT}, "sample": {"prompts": list(prompts)}}
+    (folder / "recipe.yaml").write_text(json.dumps(tree | dict(recipe or {})))
+    (folder / "environment.json").write_text(
+        json.dumps({"mezzotint": "0.1.0", "device": "cpu", "packages": {"a": "1"}})
+    )
+    (folder / "run.log").write_text(f"2026-03-01T10:00:00Z step 1 {SCRIPT} \x1b[31mred\x1b[0m\n")
+    return folder
+
+
+def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Path:
+    """A captioned data set, two of whose pictures look alike and one of which is none; beside it a run of it."""
+    folder.mkdir(parents=True)
+    for number in range(count):
+        sub = folder / ("cats" if number % 2 else "dogs")
+        sub.mkdir(exist_ok=True)
+        shade = 40 * min(number, count - 2)  # the last two are the same but for one corner
+        image = Image.new("RGB", (64, 48) if number % 3 else (48, 64), (shade, 90, 255 - shade))
+        image.putpixel((0, 0), (number, number, number))
+        image.save(sub / f"{number}.png")
+        (sub / f"{number}.txt").write_text(f"picture {number}, {SCRIPT if number == 1 else 'plain'}, a tag\n")
+    (folder / "broken.png").write_bytes(b"\x89PNG none")
+    (folder / "broken.txt").write_text("a broken one")
+    return folder
+
+
+def add_lines(folder: Path, first: int, last: int) -> None:
+    """More steps of a run."""
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.writelines(line(step) for step in range(first, last + 1))
+
+
+def wait(page: Any, words: str, *, seconds: float = 10.0) -> None:
+    """Until JavaScript says so; asked from outside, since a page that takes no scripts from texts takes none of us."""
+    until = time.monotonic() + seconds
+    while not page.evaluate(words):
+        assert time.monotonic() < until, f"this did not come true: {words}"
+        time.sleep(0.05)
+
+
+def write_picture(path: Path, prompt: str, *, shade: int = 90) -> None:
+    """A picture that says what it was drawn from."""
+    told = PngInfo()
+    told.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))
+    grid = np.indices((48, 48)).sum(0) * 2
+    pixels = np.stack([(grid + shade) % 256, (grid * 2) % 256, np.full_like(grid, shade % 256)], -1).astype(np.uint8)
+    Image.fromarray(pixels).save(path, pnginfo=told)
+
+
+@dataclass
+class Board:
+    """A page that answers. pages: what it is made of."""
+
+    pages: Pages
+    door: Door
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def ask(
+        self, path: str, *, method: str = "GET", body: bytes | None = None, host: str | None = None,
+        cookie: bool = True, **headers: str,
+    ) -> tuple[int, str, dict[str, str]]:  # fmt: skip
+        """Status, text and headers of an answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        sent = {"Host": host or f"127.0.0.1:{self.port}"}
+        sent |= {"Cookie": f"{self.door.name}={self.door.token}"} if cookie else {}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in (sent | ({"Content-Length": str(len(body))} if body is not None else {})).items():
+            connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        text = answer.read().decode("utf-8", "replace")
+        connection.close()
+        return answer.status, text, {name.lower(): value for name, value in answer.getheaders()}
+
+    def post(self, path: str, value: Any) -> tuple[int, Any]:
+        """Status and answer of what a page of its own sends."""
+        body = json.dumps(value).encode()
+        status, text, _ = self.ask(path, method="POST", body=body, Origin=self.address, Content_Type="application/json")
+        try:
+            return status, json.loads(text)
+        except ValueError:
+            return status, text
+
+
+@contextmanager
+def opened(*folders: Path, door: Door | None = None, any_folder: bool = False) -> Iterator[Board]:
+    """The page over folders, in a thread of this process."""
+    own = server.listening("127.0.0.1", 0)
+    port = own.getsockname()[1]
+    door = door or Door(name=f"mezzotint-{port}")
+    pages = Pages(Places.of(folders), read_only=door.read_only)
+    servers: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: server.serve(application(pages, door, any_folder=any_folder), own, servers.append), daemon=True
+    )  # fmt: skip
+    thread.start()
+    until = time.monotonic() + 10
+    while not (servers and servers[0].started) and time.monotonic() < until:
+        time.sleep(0.01)
+    try:
+        yield Board(pages, door, port)
+    finally:
+        servers[0].should_exit = True
+        thread.join(5)
+        pages.close()
