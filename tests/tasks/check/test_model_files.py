@@ -37,6 +37,23 @@ def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, da
     assert isinstance(found.problems[0], WeightsError)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["model.adapter.kind=dora", "model.adapter.targets=all"],
+        ["model.adapter.kind=lora", "run.frozen_dtype=int8"],
+        ["model.adapter.kind=lora", "run.frozen_dtype=nf4"],
+        ["model.train=[denoiser, tokens]", "model.tokens.words={<toy>: red}", "data.captions.prefix=<toy> "],
+    ],
+    ids=["adapter", "int8", "nf4", "new word"],
+)
+def test_what_is_put_on_a_network_is_no_fault_of_its_file(quick: Path, words: list[str]) -> None:
+    pytest.importorskip("peft")
+    if "run.frozen_dtype" in words[-1]:
+        pytest.importorskip("torchao")
+    assert codes(checked(*words).problems) == []
+
+
 def test_a_model_that_is_not_there_is_told_once(quick: Path) -> None:
     found = checked("model.path=elsewhere")
     assert codes(found.problems) == ["E1401"]

@@ -11,10 +11,12 @@ from pathlib import Path
 from torch import nn
 
 from mezzotint import registry
+from mezzotint.adapters.networks import trained
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import low_bit
 from mezzotint.weights.files.tensor_files import SIZES, Stored, TensorInfo, read_header, shards
 from mezzotint.weights.folder import state
 from mezzotint.weights.folder.components import shapes as network_shapes
@@ -161,7 +163,8 @@ def _component(path: Path, part: str, module: nn.Module | None, settings: ModelS
     component = replace(_stored(path.name, part, name, header), bytes=_bytes(path))
     is_smaller = part == "denoiser" and settings.depth is not None
     if module is not None and settings.weights == "files" and not is_smaller:
-        _require_count(weights.path, component.parameters, sum(p.numel() for p in module.parameters()))
+        own = low_bit.numbers_of(module) - sum(one.parameter.numel() for one in trained(module))
+        _require_count(weights.path, component.parameters, own)
     return component
 
 
