@@ -102,10 +102,11 @@ def examine(
     asked_new, asked_old = questions(new, old, spread)
     drawn_new = list(measure.pictures(family, asked_new, settings))
     drawn_old = list(measure.pictures(family, asked_old, settings))
-    return Answers(drawn_new, drawn_old, _shares(drawn_new, asked_new), _shares(drawn_old, asked_old))
+    return Answers(drawn_new, drawn_old, shares(drawn_new, asked_new), shares(drawn_old, asked_old))
 
 
-def _shares(drawn: Sequence[Pixels], asked: Prompts) -> dict[str, float]:
+def shares(drawn: Sequence[Pixels], asked: Prompts) -> dict[str, float]:
+    """Shares of pictures that are as asked, by attribute and in all."""
     row = measure.judged(drawn, asked, "seen")
     return {name: row[name] for name in ("colour", "shape", "position", "all")}
 
