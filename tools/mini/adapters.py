@@ -4,9 +4,9 @@
     python tools/mini/adapters.py --only rank-4
     python tools/mini/adapters.py --page         # writes the stored figures into docs/adapters.md
 
-The recipe is `mini-lora`; a row differs from it in the words beside it. Figures end in tools/mini/adapters.json, pictures
-in docs/pictures/adapters.png. Runs lie in demo/adapters/; what is there is not trained again. A run takes some 50 CPU
-seconds.
+The recipe is `mini-lora`; a row differs from it in the words beside it. Figures end in tools/mini/adapters.json,
+pictures in docs/pictures/adapters.png. Runs lie in demo/adapters/; what is there is not trained again. A run takes some
+50 CPU seconds.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def figures_of(name: str, place: Path, pictures: tuple[Path, Path]) -> dict[str,
     run = place / name
     words = [
         f"data.path=[{pictures[0]}, {pictures[1]}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
-        f"data.cache.path={place / 'cache'}", f"run.folder={run}", "run.threads=2", "run.tensorboard=false", *KINDS[name][1],
+        f"data.cache.path={place / 'cache'}", f"run.folder={run}", "run.threads=2", "run.tensorboard=false",
+        *KINDS[name][1],
     ]  # fmt: skip
     began = time.monotonic()
     if not list(run.glob("exports/*-ema")):
@@ -128,8 +129,8 @@ def adapter_file(export: Path) -> Path:
 
 
 def loaded(export: Path) -> Family:
-    """The model that an export draws with: a folder of its own, or mezzotint-mini with the adapter laid into it; and the
-    new word."""
+    """The model that an export draws with: a folder of its own, or mezzotint-mini with the adapter laid into it; and
+    the new word."""
     is_whole = (export / "model_index.json").is_file()
     family = measure.load(export if is_whole else shipped("mezzotint-mini"))
     if not is_whole:
