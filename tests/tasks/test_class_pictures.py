@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -53,6 +54,33 @@ def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any
     assert world.wait(world.fork("parts", **words_of(world, "parts", parts))) == 0, world.out("parts")
     assert content(parts) == drawn
     assert {name: os.stat(parts / name).st_mtime_ns for name in before} == times
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_draw_what_one_does_to_the_byte(shared_world: Any) -> None:
+    world = shared_world
+    one, two = world.root / "class-one", world.root / "class-two"
+    assert world.wait(world.fork("one", **words_of(world, "one", one))) == 0, world.out("one")
+    for child in world.fork_group("two", 2, **words_of(world, "two", two)):
+        assert world.wait(child) == 0, world.out("two")
+    assert content(two) == content(one)
+    assert "of this process" in world.out("two")
+
+
+def test_pictures_of_another_prompt_are_told(shared_world: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "class"
+    folder.mkdir()
+    assert class_pictures.of_other_prompts(recipe_of(shared_world, folder)) == ""
+    with Image.new("RGB", (8, 8)) as image:
+        for number, prompt in enumerate(("a picture", "a fox", "a fox")):
+            (folder / f"class-0000{number}.png").write_bytes(pictures.png(np.asarray(image), {"prompt": prompt}))
+        image.save(folder / "mine.png")
+        image.save(folder / "class-00009.png")
+    told = class_pictures.of_other_prompts(recipe_of(shared_world, folder))
+    assert "has drawn 2 class pictures there, such as 'a fox'" in told
+    assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == told
+    assert not class_pictures.of_other_prompts(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 
 
 def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import gc
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 import torch
+from PIL import Image
 
 from mezzotint import durable, fault_injection
 from mezzotint.data.files.listing import walk
+from mezzotint.data.files.masks import is_named_mask
 from mezzotint.data.media import decoding
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import DatasetError
@@ -41,25 +44,53 @@ def missing(recipe: Recipe) -> list[int]:
     prior = recipe.data.prior
     if not prior.num_class_images:
         return []
-    names: list[str] = []
-    with suppress(DatasetError):  # a folder that is not there is made
-        names = walk(prior.path[0], decoding.SUFFIXES).names
+    names = _there(recipe)
     others = sum(not _NAME.fullmatch(name) for name in names)
     return [n for n in range(prior.num_class_images - others) if _name(n) not in names]
+
+
+def _there(recipe: Recipe) -> list[str]:
+    """The pictures in the folder of class pictures, masks left out."""
+    try:
+        names = walk(recipe.data.prior.path[0], decoding.SUFFIXES).names
+    except DatasetError:  # a folder that is not there is made
+        return []
+    return [name for name in names if recipe.data.mask.source != "files" or not is_named_mask(name)]
+
+
+def of_other_prompts(recipe: Recipe) -> str:
+    """What to say of class pictures that were drawn by another prompt than `data.prior.class_prompt`; nothing where
+    there are none."""
+    prior, prompts = recipe.data.prior, Counter[str]()
+    if not prior.num_class_images:
+        return ""
+    for name in filter(_NAME.fullmatch, _there(recipe)):
+        with suppress(OSError, AttributeError), Image.open(prior.path[0].expanduser() / name) as image:
+            prompts[pictures.told_by(image).get("prompt", prior.class_prompt)] += 1
+    del prompts[prior.class_prompt]
+    if not prompts:
+        return ""
+    most, _ = prompts.most_common(1)[0]
+    return (
+        f"{prior.path[0]}: another prompt than data.prior.class_prompt={prior.class_prompt!r} has drawn "
+        f"{counted(prompts.total(), 'class picture')} there, such as {most!r}; what is there stays, and is trained "
+        "with the prompt of now; move it away to have it drawn anew"
+    )
 
 
 def as_checked(recipe: Recipe) -> tuple[Recipe, list[str]]:
     """A recipe whose data can be looked at before its class pictures are drawn, and what to say of them: while none
     lies there, without them."""
     numbers, prior = missing(recipe), recipe.data.prior
+    others = [sentence] if (sentence := of_other_prompts(recipe)) else []
     if not numbers:
-        return recipe, []
+        return recipe, others
     note = (
         f"{counted(len(numbers), 'class picture')} of {prior.class_prompt!r} are drawn into {prior.path[0]} before the "
         f"first step, {recipe.sample.steps} steps each"
     )
     if len(numbers) < prior.num_class_images:
-        return recipe, [f"{note}; counts are those of the pictures that are there"]
+        return recipe, [f"{note}; counts are those of the pictures that are there", *others]
     without = with_values(recipe, {"data.prior": PriorSettings()})
     return without, [f"{note}; none is there yet, so that counts and lengths are those without them"]
 
@@ -72,6 +103,8 @@ def draw(recipe: Recipe, runtime: Runtime, say: Callable[[str], None]) -> None:
     a file came in between.
     """
     numbers = missing(recipe)
+    if runtime.is_first and (sentence := of_other_prompts(recipe)):
+        say(f"note: {sentence}")
     runtime.barrier()  # before any process draws, all have counted
     if not numbers:
         return

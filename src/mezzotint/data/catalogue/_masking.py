@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.data.files.columns import Texts
+from mezzotint.data.files.masks import ENDING, is_named_mask
 from mezzotint.data.formats.base import Noted, Source
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
@@ -56,6 +57,15 @@ def _probed(path: Path, max_pixels: int) -> decoding.Probe:
         ) from error
 
 
-def without_pictures(sources: Sequence[Source]) -> list[Noted]:
-    """What the report says of masks that no picture has asked for."""
-    return [Noted(path, "a mask of no picture") for source in sources if source.masks for path in source.masks.unused()]
+def notes(sources: Sequence[Source]) -> list[Noted]:
+    """What the report says of masks that no picture has asked for, and of files that are trained as pictures and have
+    the names of masks."""
+    noted = [
+        Noted(path, "a mask of no picture") for source in sources if source.masks for path in source.masks.unused()
+    ]
+    for source in sources:
+        count = 0 if source.masks else sum(map(is_named_mask, source.listing.names))
+        if count:
+            what = f"{counted(count, 'file')} called NAME{ENDING}.png: trained as pictures; data.mask.source=files"
+            noted.append(Noted(str(source.root), f"{what} takes them for masks"))
+    return noted

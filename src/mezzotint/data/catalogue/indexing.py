@@ -193,7 +193,7 @@ def make(
     for number, source in enumerate(sources):
         for item in read_samples(replace(source, pictures=pictures, texts=texts, near=near)):
             gathered.add(_masked(_as_shown(item, source), source), source.root, number)
-    gathered.notes += _masking.without_pictures(sources)
+    gathered.notes += _masking.notes(sources)
     pictures.sync()
     texts.write()
     looked = _probing.Looked.at(gathered.path.texts(), near)

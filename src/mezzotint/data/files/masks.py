@@ -48,7 +48,7 @@ def parted(
     folders: all of `data.mask.path`, which may lie inside the pictures' folder. suffixes: of pictures. Raises
     DatasetError E1201 for a folder that is not there, E1477 for two masks of one picture.
     """
-    beside = [_is_mask(name) for name in listing.names]
+    beside = [is_named_mask(name) for name in listing.names]
     masks = _some(listing, beside) if folder is None else _named(folder, suffixes)
     for place in (one.expanduser().resolve() for one in folders):
         if place.is_relative_to(listing.root) and place != listing.root:
@@ -72,7 +72,8 @@ def _named(folder: Path, suffixes: Collection[str]) -> Listing:
         raise DatasetError(f"data.mask.path: {error.message}", code=error.code) from error
 
 
-def _is_mask(name: str) -> bool:
+def is_named_mask(name: str) -> bool:
+    """Whether a file beside pictures is a mask by its name."""
     return os.path.splitext(name)[0].endswith(ENDING) and name.lower().endswith(".png")
 
 

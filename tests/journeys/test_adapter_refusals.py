@@ -1,0 +1,69 @@
+"""Adapters that cannot be: each is a sentence before the first step, at the door of `train`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from adapter_records import FILES
+from pickles import Canary
+from safetensors.torch import load_file, save_file
+
+Change = Callable[[dict[str, torch.Tensor]], object]
+
+
+def refused(world: Any, capsys: Any, **settings: Any) -> str:
+    """What a run says that does not begin."""
+    name = f"refused-{len(list(world.root.glob('*.yaml')))}"
+    assert world.train(name, **{"model__adapter__kind": "lora", **settings}) == 2
+    assert not (world.root / name / "checkpoints").exists() or not any((world.root / name / "checkpoints").iterdir())
+    complaint = str(capsys.readouterr().err)
+    assert "Traceback" not in complaint
+    return complaint
+
+
+def spoilt(tmp_path: Path, change: Change, name: str = "sd_lora_text_r4.kohya.safetensors") -> Path:
+    tensors = load_file(FILES / name)
+    change(tensors)
+    save_file(tensors, tmp_path / "spoilt.safetensors")
+    return tmp_path / "spoilt.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"model__adapter__rank": 0}, "must be greater than 0, got 0"),
+        ({"model__adapter__targets": "[nothing.*]"}, "no layer of unet is called 'nothing.*'"),
+        ({"model__adapter__path": FILES / "sdxl_lora_text_r4.kohya.safetensors"}, "looks like an adapter of SDXL"),
+        ({"model__adapter__path": FILES / "sd_lora_text_r4.kohya.safetensors"}, "the model is one with other layers"),
+        (
+            {"model__path": FILES / "sd_lora_text_r4.kohya.safetensors", "model__weights": "files"},
+            "an adapter of a model",
+        ),
+        ({"data__captions__trigger": "sks", "data__captions__template": "a photo"}, "has no place for the word"),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(settings: dict[str, Any], sentence: str, shared_world: Any, capsys: Any) -> None:
+    assert sentence in refused(shared_world, capsys, **settings)
+
+
+def test_an_adapter_of_sd_is_not_for_sdxl(shared_world: Any, capsys: Any) -> None:
+    path = FILES / "sd_lora_text_r4.kohya.safetensors"
+    said = refused(shared_world, capsys, model__family="sdxl", model__path="tiny-sdxl", model__adapter__path=path)
+    assert "looks like an adapter of Stable Diffusion 1 or 2" in said
+
+
+def test_numbers_that_are_not_finite_are_named(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    path = spoilt(tmp_path, lambda tensors: next(iter(tensors.values())).fill_(float("nan")))
+    assert "finite" in refused(shared_world, capsys, model__adapter__path=path)
+
+
+def test_a_pickle_that_runs_code_runs_none(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
+    torch.save({**tensors, "evil": Canary(tmp_path / "ran")}, tmp_path / "evil.pt")
+    said = refused(shared_world, capsys, model__adapter__path=tmp_path / "evil.pt")
+    assert "evil.pt" in said
+    assert not (tmp_path / "ran").exists()
