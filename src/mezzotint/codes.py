@@ -421,8 +421,8 @@ CODES: dict[str, str] = {
     "E1831": "A picture turned out to be damaged when it was first decoded, since data.verify=use believed its header "
     "when the data set was indexed. The message names the file. Mend or remove it, or set data.verify=start, which "
     "decodes every picture before the run and leaves damaged ones out.",
-    "E1860": "`mezzotint bench --against stock` measures the loop of diffusers' train_text_to_image.py beside a "
-    "recipe, and the recipe asks for what that script does not do.",
+    "E1860": "`mezzotint bench tiny_cpu --against=stock` measures the loop of diffusers' train_text_to_image.py beside "
+    "a recipe, and the recipe asks for what that script does not do.",
     "E1861": "`mezzotint bench --gpu` looks at a GPU, and torch sees none.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",

@@ -125,8 +125,8 @@ def _of_data(reading: Reading, recipe: Recipe, options: Options, runtime: Runtim
         with durable.storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         text = durable.json_text(document)
-        durable.write_new(folder / "data.json", text)
-        print(text if options.as_json else "\n".join([*_data.table(document), "", f"data.json lies in {folder}"]))
+        durable.write_new(folder / "bench-data.json", text)
+        print(text if options.as_json else "\n".join([*_data.table(document), "", f"bench-data.json lies in {folder}"]))
     runtime.barrier()
     return 0
 
