@@ -211,7 +211,7 @@ class Trainer:
                 part = batch if count == 1 else batch.rows(start, start + most)
                 with self.runtime.micro_batch(last=not left):
                     self._pass(part if at_most is None else part.rows(0, at_most), batches, sums, size - start)
-            del batch  # before the next one is moved to the device
+            del batch, part  # before the next one is moved to the device
         fault_injection.reach("step.backward")
         return sums
 
