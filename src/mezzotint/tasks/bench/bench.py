@@ -197,7 +197,9 @@ def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]
     cache: dict[str, Any] = {"latents": True, "text": not recipe.model.trained_encoders}
     if varied:
         cache["crops"] = max(4, recipe.data.cache.crops)
-    run: dict[str, Any] = {"frozen_dtype": "same"} if recipe.run.precision != "fp32" else {}
+    run: dict[str, Any] = (
+        {"frozen_dtype": "same"} if recipe.run.precision != "fp32" and recipe.run.frozen_dtype == "fp32" else {}
+    )
     if device.type == "cuda":
         run["compile"] = True
     changes = [
