@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY ?= passive
 # what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey bench-check format clean
+.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey bench-check benchmarks format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +58,9 @@ survey: $(STAMP)  ## the house in figures; AGAINST=COMMIT shows before and after
 
 bench-check: $(STAMP)  ## what memory, saves, a start and the data path cost, beside their goals; ONLY=NAME for some of it
 	$(BIN)/python tools/bench_check.py $(if $(ONLY),--only $(ONLY))
+
+benchmarks: $(STAMP)  ## measure this machine for benchmarks/, and write its table; on a quiet machine
+	$(BIN)/python tools/bench_results.py
 
 format: $(STAMP)
 	$(BIN)/ruff format src tests tools

@@ -464,8 +464,8 @@ CODES: dict[str, str] = {
     "forbidden. What was made lies in ~/.cache/mezzotint/carried and is carried by the next start.",
     "E1845": "A row of a cache on object storage is not as it was written. The message names the shard: delete it and "
     "its index there, and the index on this machine; the next filling makes its rows again.",
-    "E1860": "`mezzotint bench --against stock` measures the loop of diffusers' train_text_to_image.py beside a "
-    "recipe, and the recipe asks for what that script does not do.",
+    "E1860": "`mezzotint bench tiny_cpu --against=stock` measures the loop of diffusers' train_text_to_image.py beside "
+    "a recipe, and the recipe asks for what that script does not do.",
     "E1861": "`mezzotint bench --gpu` looks at a GPU, and torch sees none.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",

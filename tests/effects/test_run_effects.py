@@ -392,7 +392,7 @@ def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> 
     # fewer versions of a block than the small model has; torch's own limit of 8 is that of larger ones
     limits = {"recompile_limit": 2, "accumulated_recompile_limit": 256, "fail_on_recompile_limit_hit": True}
     with torch._dynamo.config.patch(limits), torch.no_grad():
-        assert base.compile_blocks(family.blocks()) > 8
+        assert base.compile_blocks(family.blocks(), settings_of(compile=True)) > 8
         family.parts()["denoiser"](
             torch.zeros(1, 4, 8, 8), torch.tensor([3]), encoder_hidden_states=torch.zeros(1, 77, 32), return_dict=False
         )
@@ -415,7 +415,7 @@ def test_a_compiled_block_gives_what_it_gave() -> None:
     expected = block(data).detach()
     counters = torch._dynamo.utils.counters
     counters.clear()
-    assert base.compile_blocks([(block,)]) == 1
+    assert base.compile_blocks([(block,)], settings_of(compile=True)) == 1
     result = block(data)
     torch.testing.assert_close(result, expected)
     result.sum().backward()

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
+import torch
+import torch.multiprocessing as mp
+from model_export import tiny_model
+from torch.distributed.fsdp import FSDPModule
+from trainers import batch_of, latents_at, step_batches, trainer_over
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.run import ShardSettings
-from mezzotint.runtimes import fsdp
+from mezzotint.families import sd
+from mezzotint.recipe.sections.run import RunSettings, ShardSettings
+from mezzotint.runtimes import base, fsdp
+from mezzotint.training.trainer import Trainer
+from mezzotint.training.update import Update
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
 
 
 @pytest.mark.parametrize(("rows", "held"), [(8, [2, 2, 2, 2]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])
@@ -23,3 +43,69 @@ def test_a_group_divides_the_processes() -> None:
     assert [fsdp.group_size(ShardSettings(group=group), 6) for group in (None, 2, 6)] == [6, 2, 6]
     with pytest.raises(RecipeError, match="write one of 1, 2, 3, 6"):
         fsdp.group_size(ShardSettings(group=4), 6)
+
+
+def one_of_two(rank: int, port: int, folder: str, cases: list[tuple[int, str]]) -> None:
+    """Two processes over three steps, with three samples and two, of which the second runs out of memory in one."""
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), RANK=str(rank), WORLD_SIZE="2",
+                      GLOO_SOCKET_IFNAME="lo")  # fmt: skip
+    torch.set_num_threads(1)
+    for fails in cases:
+        torch.save(_end_of(rank, *fails), f"{folder}/{fails[0]}-{rank}.pt")
+
+
+def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
+    model, said = tiny_model(sd.Family), []
+    size = 3 - rank
+    with torch.no_grad():
+        text = model.encode_text(["a", "b", "c"][:size])
+    batches = [batch_of(latents_at(rank, size), text, first=3 * rank)]
+    steps = [replace(step_batches(batches, number), count=5) for number in range(3)]
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append)
+    settings = RunSettings(runtime="fsdp", timeout_seconds=60)
+    runtime = fsdp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), settings)
+    here = runtime.prepare(model.parts(), trainer.model.trained, list(model.blocks()))
+    update = Update(here, trainer.model.optim, separate_masters=False, written=runtime.written)
+    trainer.model = replace(trainer.model, trained=here, update=update)
+    trainer.runtime, trainer.update_check = runtime, None
+    trainer.callbacks[0].on_all_ranks = True
+    block = [*model.blocks()][3][0]
+    watch = block.register_full_backward_pre_hook if where == "backward" else block.register_forward_pre_hook
+    watch(lambda _, tensors: _run_out(rank == 1, trainer, step, len(tensors[0])))
+    trainer.run()
+    losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
+    weights = {name: tensor.clone() for name, tensor in runtime.whole(update.masters).items()}
+    keys = [r.keys for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
+    runtime.barrier()
+    runtime.close()
+    return weights, losses, trainer.micro_batch, len(said), keys
+
+
+def _run_out(is_second: bool, trainer: Trainer, fails: int, samples: int) -> None:
+    if is_second and (trainer.progress.step, samples, trainer.micro_batch) == (fails, 2, None):
+        raise torch.OutOfMemoryError("out of memory")
+
+
+@pytest.mark.distributed
+@pytest.mark.skipif(not hasattr(FSDPModule, "reset_iter_state"), reason="torch forgets a failed pass since 2.13")
+@pytest.mark.parametrize(
+    "cases", [[(1, "backward")], pytest.param([(0, "forward"), (2, "forward")], marks=pytest.mark.slow)]
+)
+def test_memory_that_one_process_lacks_halves_the_micro_batch_where_weights_are_shared(
+    tmp_path: Path, cases: list[tuple[int, str]]
+) -> None:
+    """While the other process waits for blocks and gradients in the middle of its own pass; shares are uneven."""
+    cases = [(-1, "backward"), *cases]
+    mp.start_processes(one_of_two, args=(free_port(), str(tmp_path), cases), nprocs=2, start_method="fork")
+    ends = {}
+    for step, _ in cases:
+        first, second = (torch.load(tmp_path / f"{step}-{rank}.pt") for rank in (0, 1))
+        assert first[1] == second[1]
+        assert first[2:4] == second[2:4] == ((None, 0) if step < 0 else (2, 1))
+        assert [[len(keys) for keys in one[4]] for one in (first, second)] == [[3] * 3, [2] * 3]
+        ends[step] = first
+    whole = ends.pop(-1)
+    for end in ends.values():
+        assert end[1] == pytest.approx(whole[1], rel=1e-5)
+        for name, tensor in whole[0].items():
+            torch.testing.assert_close(end[0][name], tensor, rtol=1e-3, atol=1e-4)

@@ -91,9 +91,9 @@ class Runtime:
         processes."""
         return nullcontext()
 
-    def abandon(self) -> None:
+    def abandon(self, smallest: Callable[[], object]) -> None:
         """Memory ran out in a micro-batch of this process: does what the others wait for in this step, whose gradients
-        mean nothing."""
+        mean nothing. smallest: makes the step's passes from the start, each with one sample."""
 
     def begin_again(self) -> None:
         """The step that was made last is made again, on all processes."""

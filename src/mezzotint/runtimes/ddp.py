@@ -7,7 +7,7 @@ docs/decisions/0003-gradient-exchange.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -52,7 +52,7 @@ class Runtime(Processes):
         if last:
             self._exchange.finish()
 
-    def abandon(self) -> None:
+    def abandon(self, smallest: Callable[[], object]) -> None:
         assert self._exchange is not None, "prepare() comes first"
         self._exchange.finish()
 

@@ -11,15 +11,16 @@ library shares. Frozen parts are whole in every process. Gradients are summed, a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.tensor import DTensor
 
 from mezzotint.errors import RecipeError
@@ -34,12 +35,14 @@ class Runtime(Processes):
     """Sharded data parallel: NCCL between GPUs, gloo between CPUs."""
 
     holds_masters = True
-    may_repeat = False  # blocks are gathered by all together, in the middle of a pass
 
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
         group = group_size(settings.shard, launch.world_size)
         super().__init__(device, launch, settings)
         self._lets_go = settings.shard.parameters
+        # torch forgets a pass that failed since 2.13; gradients that groups add up elsewhere, or later, it keeps
+        self.may_repeat = hasattr(FSDPModule, "reset_iter_state") and self._lets_go and group == launch.world_size
+        self._tally = _Tally()
         self._mesh = _mesh(device, launch.world_size, group)
         self.is_writer = launch.rank < group
         self._roots: list[FSDPModule] = []
@@ -80,6 +83,8 @@ class Runtime(Processes):
         for unit in self._units:
             unit.set_gradient_divide_factor(1.0)
             unit.set_force_sum_reduction_for_comms(True)
+            unit.set_custom_all_gather(_Gathering(self._tally))
+            unit.set_custom_reduce_scatter(_Scattering(self._tally))
         self._take_hold(parts, places)
         return self._here
 
@@ -106,11 +111,27 @@ class Runtime(Processes):
             # whole gradients lie on the device until they are exchanged: where memory counts, that is at once
             root.set_requires_gradient_sync(last or self._lets_go)
         yield
+        self._tally.end(last)
         # the plain parameters take over the gradients of this process's rows
         for name, parameter in self._shared.items() if last else ():
             grad, parameter.grad = parameter.grad, None
             has_rows = grad is not None and self._here[name].numel() > 0
             self._here[name].grad = _tensor(grad).to_local() if grad is not None and has_rows else None
+
+    def abandon(self, smallest: Callable[[], object]) -> None:
+        """Blocks are gathered and gradients exchanged in the middle of a pass: what the others still wait for comes of
+        passes over one sample, in which what they have had already is left out."""
+        for root in self._roots:
+            root.reset_iter_state()
+        self._forget()
+        self._tally.begin_again()
+        smallest()
+        self._forget()
+        self._tally.end()
+
+    def _forget(self) -> None:
+        for parameter in (*self._shared.values(), *self._here.values()):
+            parameter.grad = None
 
     def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: base.Scope) -> Tensor:
         squares = base.norms_of(trained, scope).square()
@@ -139,6 +160,63 @@ class Runtime(Processes):
         """See Processes."""
         self._roots, self._units, self._shared, self._here = [], [], {}, {}
         super().close()
+
+
+class _Tally:
+    """Exchanges of a step so far, and how many of them are left out, because the other processes have had them."""
+
+    def __init__(self) -> None:
+        self._made = self._left_out = 0
+
+    def is_due(self) -> bool:
+        """Whether the next exchange is to be made."""
+        if self._left_out:
+            self._left_out -= 1
+            return False
+        self._made += 1
+        return True
+
+    def begin_again(self) -> None:
+        """The step's passes are made once more."""
+        self._left_out, self._made = self._made, 0
+
+    def end(self, last: bool = True) -> None:
+        """A micro-batch has ended. last: of the step."""
+        if last:
+            self._left_out = self._made = 0
+
+
+class _Counted:
+    """An exchange of the library's, as it is without us, that is counted."""
+
+    def __init__(self, tally: _Tally) -> None:
+        self._tally = tally
+
+    def allocate(self, size: Sequence[int | torch.SymInt], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """See the library's `Comm`."""
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _Gathering(_Counted, AllGather):
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, async_op: bool = False
+    ) -> dist.Work | None:
+        if self._tally.is_due():
+            work = dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
+            return cast("dist.Work | None", work)
+        output_tensor.zero_()
+        return None
+
+
+class _Scattering(_Counted, ReduceScatter):
+    def __call__(
+        self, output_tensor: Tensor, input_tensor: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool = False
+    ) -> dist.Work | None:
+        if self._tally.is_due():
+            work = dist.reduce_scatter_tensor(output_tensor, input_tensor, group=group, op=op, async_op=async_op)
+            return cast("dist.Work | None", work)
+        output_tensor.zero_()
+        return None
 
 
 def group_size(settings: ShardSettings, world_size: int) -> int:

@@ -383,15 +383,11 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
     sums = None if runtime.holds_masters else precision.gradients
+    moved = {} if adapter is None else {"moved": adapter.shorten}
     update = Update(
-        trained,
-        optim,
-        ema_decay=resolved.ema_decay,
-        separate_masters=is_apart,
-        gradients=sums,
-        written=runtime.written,
-        **({} if adapter is None else {"moved": adapter.shorten}),
-    )
+        trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums,
+        written=runtime.written, **moved,
+    )  # fmt: skip
     if is_apart:  # after the masters are taken: they keep every bit of the file
         _cast_trained(recipe, family, trained, precision.weights)
     if sums is not None and sums != precision.weights:

@@ -97,7 +97,7 @@ class Trainer:
     micro_batch: int | None = None
     """The most samples at once since memory ran out; None while it has not. The checkpoint knows it."""
     whole: int | None = None
-    """The samples of every micro-batch, which are filled up to them; None where each has what there is."""
+    """Samples that every micro-batch is filled up to; None where each has what there is."""
     _pending: Pending | None = None
     _mark: float = 0.0
     _last_clock: list[float] = field(default_factory=list)
@@ -172,7 +172,7 @@ class Trainer:
     def _give_up(self, batches: StepBatches) -> None:
         """After memory ran out here: takes part in what the other processes do in this step, so that it moves nothing
         there."""
-        self.runtime.abandon()
+        self.runtime.abandon(lambda: self._passes(batches, at_most=1))
         for parameter in self.model.trained.values():
             parameter.grad = None
         if self.runtime.device.type == "cuda":
@@ -180,6 +180,7 @@ class Trainer:
         if self.update_check is not None and batches.step == self.progress.first_step:
             self.runtime.agree(0)
         self.runtime.total(not_made(batches, self.runtime.device))
+        self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope)
 
     def _halve(self, batches: StepBatches, shortage: str) -> None:
         here = min(max(batches.sizes), self.micro_batch or max(batches.sizes))
@@ -197,29 +198,39 @@ class Trainer:
         """One optimizer step. Nothing in it is read back to the host."""
         return self._finished(batches, self._passes(batches))
 
-    def _passes(self, batches: StepBatches) -> StepSums:
-        """Forward and backward of every micro-batch."""
+    def _passes(self, batches: StepBatches, at_most: int | None = None) -> StepSums:
+        """Forward and backward of every micro-batch. at_most: samples of each, where the result does not count."""
         fault_injection.reach("step.begin")
         if self.model.records_graphs:
             torch.compiler.cudagraph_mark_step_begin()
         sums = StepSums.of(batches, self.runtime.device)
         most = self.micro_batch or max(batches.sizes, default=0) or 1
-        counts = [max(1, -(-size // most)) for size in batches.sizes]
+        counts = [max(1, -(-size // most)) for size in self._sizes(batches)]
         left, in_order = sum(counts), iter(batches.batches)
-        for count in counts:
+        for count, size in zip(counts, batches.sizes, strict=True):
             batch = next(in_order)
+            batch = filled(batch, count * most) if count > 1 and self.runtime.shares else batch
             for start in range(0, count * most, most):
                 left -= 1
+                part = batch if count == 1 else batch.rows(start, start + most)
                 with self.runtime.micro_batch(last=not left):
-                    self._pass(batch if count == 1 else batch.rows(start, start + most), batches, sums)
-            del batch  # before the next one is moved to the device
+                    self._pass(part if at_most is None else part.rows(0, at_most), batches, sums, size - start)
+            del batch, part  # before the next one is moved to the device
         fault_injection.reach("step.backward")
         return sums
 
-    def _pass(self, batch: Batch, batches: StepBatches, sums: StepSums) -> None:
+    def _sizes(self, batches: StepBatches) -> Sequence[int]:
+        """Samples of each batch here; where all compute together in parts of them, of the process that has most."""
+        if self.micro_batch is None or not self.runtime.shares:
+            return batches.sizes
+        each = self.runtime.gather(" ".join(map(str, batches.sizes)))
+        return [max(sizes) for sizes in zip(*(map(int, one.split()) for one in each), strict=True)]
+
+    def _pass(self, batch: Batch, batches: StepBatches, sums: StepSums, left: int) -> None:
+        """left: samples of the process's batch that are in this part of it or behind it; the rest are fillers."""
         if not batch.size:
             return
-        device, size = self.runtime.device, batch.size
+        device, size = self.runtime.device, max(0, min(batch.size, left))
         if self.whole is not None:
             batch = filled(batch, min(self.whole, self.micro_batch or self.whole))
         with self.model.drawing(self.resolved.seed, batches.step, batch.positions, device):
@@ -229,7 +240,7 @@ class Trainer:
                 self.model.update.begin_backward(loss.total, self.rates(batches.step))
             with attending(self.model.attention, device):  # what is recomputed takes the same kernel
                 (loss.total * (self.model.scale.scale / batches.count)).backward()
-        if not batch.is_filler:
+        if not batch.is_filler and size:
             sums.keys += batch.keys[:size]
             sums.total += loss.total.detach()
             sums.add_groups(loss, batch)

@@ -128,7 +128,7 @@ def test_a_warm_up_as_long_as_the_run_leaves_nothing(
 
 
 def test_what_is_fast_keeps_the_mathematics() -> None:
-    words = ["data.crop=random", "run.precision=bf16", "model.train=[denoiser, text_encoder]"]
+    words = ["data.crop=random", "run.precision=bf16", "run.frozen_dtype=fp32", "model.train=[denoiser, text_encoder]"]
     recipe = read_text("schema: 1", overrides=words).recipe
     faster, changes = bench.faster_than(recipe, torch.device("cuda"))
     assert set(changes) == {

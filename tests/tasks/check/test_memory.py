@@ -194,7 +194,8 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         assert found.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
         assert found.update == real.update.working_bytes()
         assert found.loading >= found.weights + found.masters + found.optimizer + found.ema
-        assert found.peak == max(found.steady + max(found.activations[SQUARE].bytes, found.update), found.loading)
+        passes, after = found.activations[SQUARE].with_gradients, found.gradients + found.update
+        assert found.peak == max(found.steady - found.gradients + max(passes, after), found.loading)
         assert {part.name for part in found.parts if part.loaded} == set(real.family.parts())
 
 

@@ -238,7 +238,7 @@ def _fused(card: Card) -> Result:
             lr = {group.name: 1e-3 for group in update.groups}
             update.apply(loss_scale=one, norms=one[None], found_inf=0 * one, lr=lr, update_ema=False)
             plain.step()
-        apart = max(float((mine[n] - theirs[n]).abs().max()) for n in start)
+        apart = max(float((mine[n] - theirs[n]).detach().abs().max()) for n in start)
     return {"ok": apart < 1e-6, "apart": apart}
 
 

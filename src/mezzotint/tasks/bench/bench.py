@@ -127,8 +127,8 @@ def _of_data(reading: Reading, recipe: Recipe, options: Options, runtime: Runtim
         with durable.storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         text = durable.json_text(document)
-        durable.write_new(folder / "data.json", text)
-        print(text if options.as_json else "\n".join([*_data.table(document), "", f"data.json lies in {folder}"]))
+        durable.write_new(folder / "bench-data.json", text)
+        print(text if options.as_json else "\n".join([*_data.table(document), "", f"bench-data.json lies in {folder}"]))
     runtime.barrier()
     return 0
 
@@ -199,7 +199,9 @@ def faster_than(recipe: Recipe, device: torch.device) -> tuple[Recipe, list[str]
     cache: dict[str, Any] = {"latents": True, "text": not recipe.model.trained_encoders}
     if varied:
         cache["crops"] = max(4, recipe.data.cache.crops)
-    run: dict[str, Any] = {"frozen_dtype": "same"} if recipe.run.precision != "fp32" else {}
+    run: dict[str, Any] = (
+        {"frozen_dtype": "same"} if recipe.run.precision != "fp32" and recipe.run.frozen_dtype == "fp32" else {}
+    )
     if device.type == "cuda":
         run["compile"] = True
     changes = [

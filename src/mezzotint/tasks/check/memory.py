@@ -117,15 +117,19 @@ class Memory:
         return self.weights + self.masters + self.gradients + self.optimizer + average
 
     @property
+    def step(self) -> int:
+        """A step's peak, of its passes or of its update."""
+        passes = max((a.with_gradients for a in self.activations.values()), default=0)
+        if self.gradients_stand:
+            passes = self.gradients + self.worst
+        return self.steady - self.gradients + max(passes, self.gradients + self.update)
+
+    @property
     def peak(self) -> int:
         """The estimate of the run's peak, a step's or that of loading. Not in it: what kernels need while they run, the
         batches in flight, frozen encoders at work, previews, libraries' own buffers for exchange between processes, and
         what the allocator cannot use."""
-        alone = self.steady - self.gradients
-        passes = max((a.with_gradients for a in self.activations.values()), default=0)
-        if self.gradients_stand:
-            passes = self.gradients + self.worst
-        return max(alone + max(passes, self.gradients + self.update), self.loading)
+        return max(self.step, self.loading)
 
 
 def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:

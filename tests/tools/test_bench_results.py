@@ -1,0 +1,49 @@
+"""`make benchmarks`: each run is kept as it was measured, and one table tells all that lies there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bench_results
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_results_are_kept_by_device_and_told_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: list[list[str]] = []
+
+    def bench(words: list[str]) -> int:
+        lines.append(words)
+        out = Path(words[-1].removeprefix("--out="))
+        out.mkdir()
+        ratio = {"median": 1.5, "lowest": 1.25, "highest": 1.75, "rounds": 4}
+        against = {"row": "stock", "by": "CPU seconds", "cpu_seconds": ratio, "seconds": None}
+        row = {"name": "fast", "against": against}
+        if "--data" in words:
+            row = {"name": "read", "per_cpu_second": {"median": 1234.0}}
+        (out / "any.json").write_text(json.dumps({"rows": [row]}))
+        return 0
+
+    monkeypatch.setattr(bench_results, "mezzotint", bench)
+    (tmp_path / "README.md").write_text(f"before\n{bench_results.BEGIN}\nold\n{bench_results.END}\nbehind\n")
+    assert bench_results.main([], root=tmp_path) == 0
+    assert [words[1] for words in lines] == [words[0] for words in bench_results.RUNS.values()]
+    assert {path.stem for path in tmp_path.glob("*/*.json")} == bench_results.RUNS.keys()
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("behind\n")
+    assert "old" not in page
+    assert "fast is 1.50 times as fast as stock (1.25 to 1.75, 4 rounds)" in page
+    assert "read: 1,234 a CPU second" in page
+
+
+def test_the_table_that_lies_there_is_that_of_the_files() -> None:
+    assert bench_results.table(ROOT / "benchmarks") in (ROOT / "benchmarks/README.md").read_text("utf-8")
+    quoted = (ROOT / "README.md").read_text("utf-8")
+    [row] = [
+        r for r in json.loads((ROOT / "benchmarks/amd-epyc/tiny_cpu.json").read_text())["rows"] if r["name"] == "fast"
+    ]
+    assert f"{row['against']['cpu_seconds']['median']:.2f} times" in quoted
