@@ -17,6 +17,13 @@ from mezzotint.runtimes import base
 _PATIENCE = datetime.timedelta(days=30)
 
 
+def _store_of_attempt(attempt: int, timeout: datetime.timedelta) -> dist.Store:
+    """Where processes meet that torchrun has started again: its store outlives them, with the addresses of those that
+    are gone, so that each attempt has names of its own."""
+    store, _, _ = next(dist.rendezvous("env://", timeout=timeout))
+    return dist.PrefixStore(f"attempt {attempt}", store)
+
+
 class Processes(base.Runtime):
     """The group of all processes of a run, and what they tell each other."""
 
@@ -27,12 +34,14 @@ class Processes(base.Runtime):
         self.local_size = launch.local_size
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            timeout, is_placed = datetime.timedelta(seconds=settings.timeout_seconds), launch.meeting or launch.attempt
             dist.init_process_group(
                 backend,
                 init_method=launch.meeting or None,
-                timeout=datetime.timedelta(seconds=settings.timeout_seconds),
-                rank=launch.rank if launch.meeting else -1,
-                world_size=launch.world_size if launch.meeting else -1,
+                timeout=timeout,
+                rank=launch.rank if is_placed else -1,
+                world_size=launch.world_size if is_placed else -1,
+                store=_store_of_attempt(launch.attempt, timeout) if launch.attempt else None,
             )
 
     def total(self, values: Tensor) -> Tensor:
