@@ -6,6 +6,7 @@ import json
 import os
 import runpy
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -137,6 +138,67 @@ def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, lau
     folder = shared_world.root / name
     assert json.loads((folder / "environment.json").read_text())["processes"] == 2
     assert logged(folder) == pytest.approx(logged(alone)[:2], rel=2e-5)
+
+
+def under_torchrun(world: Any, name: str, *options: str, fault: str = "", **settings: Any) -> int:
+    """Starts torchrun with two processes in a process group of its own; what they print is added to NAME.out."""
+    words = world.words(name, **SETTINGS | settings)
+    child = os.fork()
+    if not child:
+        os.setsid()
+        handle = os.open(world.root / f"{name}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        os.environ["MEZZOTINT_FAULT"] = fault
+        place = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+        run_as_main("torch.distributed.run", [*place, *options, "-m", "mezzotint", "train", *words])
+    return child
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.faults
+def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(shared_world: Any) -> None:
+    world, settings = shared_world, {"run__save__every": 2, "run__save__asynchronous": False}
+    children = world.fork_group("undisturbed-two", 2, **SETTINGS | settings)
+    assert [world.wait(child) for child in children] == [0, 0], world.out("undisturbed-two")
+    # the first process alone comes to this point, and after the second checkpoint it comes there once
+    child = under_torchrun(world, "elastic", "--max-restarts", "1", fault="checkpoint.renamed@2:kill", **settings)
+    assert world.wait(child) == 0, world.out("elastic")
+    assert world.end("elastic") == world.end("undisturbed-two")
+    resumed = [e for e in outside.read_lines(world.root / "elastic" / "history.jsonl") if e["event"] == "resumed"]
+    assert [event["step"] for event in resumed] == [4], world.out("elastic")
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.faults
+def test_sigterm_to_the_launchers_group_saves_once_and_the_same_line_goes_on(shared_world: Any) -> None:
+    world, name = shared_world, "group-term"
+    child = under_torchrun(world, name, run__steps=400, run__save__every=1000)
+    metrics, checkpoints = world.root / name / "metrics.jsonl", world.root / name / "checkpoints"
+    end = time.monotonic() + 200
+    while not outside.read_lines(metrics):
+        assert time.monotonic() < end, world.out(name)
+        time.sleep(0.2)
+    of_training = ["pgrep", "-P", str(child), "-f", "^[^ ]*python[^ ]* -u -m mezzotint"]  # as the docs name them
+    workers = [int(pid) for pid in subprocess.check_output(of_training).split()]
+    assert len(workers) == 2
+    os.kill(workers[1], signal.SIGUSR1)
+    while not any(checkpoints.glob("step-*")):
+        assert time.monotonic() < end, world.out(name)
+        time.sleep(0.2)
+    os.killpg(child, signal.SIGTERM)
+    assert world.wait(child) == 1, "torchrun's own status, whatever the processes said"
+    newest = state.newest(checkpoints).path
+    assert len(list(checkpoints.glob("step-*"))) == 2, "one for each signal"
+    assert f"stopped at step {int(newest.name[5:])}, saved" in world.out(name)
+    events = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "stopped"]
+    assert [(e["step"], e["signal"]) for e in events] == [(int(newest.name[5:]), signal.SIGTERM)]
+    more = {"run__steps": int(newest.name[5:]) + 1, "run__allow_change": "[run.steps]"}
+    for child in world.fork_group(name, 2, **SETTINGS | more):
+        assert world.wait(child) == 0, world.out(name)
+    assert len(logged(world.root / name)) == more["run__steps"]
 
 
 @pytest.mark.slow

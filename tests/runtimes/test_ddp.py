@@ -71,6 +71,8 @@ def work(rank: int, port: int, folder: str, shares: list[slice]) -> None:
     result = gradients(runtime, shares[rank])
     assert runtime.agree(1 << rank) == (1 << len(shares)) - 1
     assert runtime.share(f"said by {rank} ε") == "said by 0 ε"
+    assert (runtime.share(""), runtime.gather("")) == ("", ("",) * 2)
+    assert runtime.gather(f"{rank} ε" * rank) == ("", "1 ε"), "texts of several lengths, none among them"
     torch.save(result, f"{folder}/{rank}.pt")
     runtime.barrier()
     runtime.close()

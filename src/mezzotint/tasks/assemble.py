@@ -149,8 +149,9 @@ def _indexed(
     if runtime.is_first:
         catalogue = catalogues.build(settings, index, progress=progress)
     runtime.barrier()
+    address = runtime.share(catalogues.to_address(catalogue) if runtime.is_first else "")
     if not runtime.is_first:
-        catalogue = catalogues.build(settings, index)
+        catalogue = catalogues.at_address(address) or catalogues.build(settings, index)
     _require_the_same(runtime, catalogue)
     return catalogue
 

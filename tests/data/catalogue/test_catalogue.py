@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,7 @@ from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data.catalogue.catalogue import Catalogue, build, readable
+from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, readable, to_address
 from mezzotint.data.media import decoding
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 
@@ -51,6 +52,22 @@ def test_columns_are_memory_maps_and_travel_as_an_address(painted: Path, index: 
     there = pickle.loads(sent)
     assert there.fingerprint == data_set.fingerprint
     assert there.path(3) == data_set.path(3)
+
+
+def test_other_processes_open_what_the_first_has_listed(
+    painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data_set = build(settings_of(painted), index)
+    address = to_address(data_set)
+    with monkeypatch.context() as patch:
+        patch.setattr("mezzotint.data.formats.base.files_below", lambda *_: pytest.fail("nothing is listed again"))
+        there = at_address(address)
+    assert there is not None
+    assert (there.fingerprint, there.path(3)) == (data_set.fingerprint, data_set.path(3))
+    os.utime(data_set.path(3), (1, 1))
+    assert at_address(address) is None, "other files lie here: this process has to look itself"
+    shutil.rmtree(data_set.folder)
+    assert at_address(address) is None, "an index of another machine's disk"
 
 
 def test_second_start_decodes_nothing(painted: Path, index: Path, looks: Looks) -> None:

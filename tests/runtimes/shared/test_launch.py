@@ -12,6 +12,7 @@ def test_the_launch_is_read_from_its_environment() -> None:
     assert Launch.read({}) == Launch()
     variables = {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4"}
     assert Launch.read(variables) == Launch(3, 1, 4, 4, None, "torchrun")
+    assert Launch.read(variables | {"TORCHELASTIC_RESTART_COUNT": "2"}).attempt == 2
     assert Launch.read(variables | {"ACCELERATE_MIXED_PRECISION": "bf16"}) == Launch(3, 1, 4, 4, "bf16", "accelerate")
 
 

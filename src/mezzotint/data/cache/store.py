@@ -74,6 +74,7 @@ class Store:
         self._sorted = 0  # so many entries are in the sorted index; later ones are in _recent
         self._prefix = np.zeros(0, dtype=np.uint64)
         self._order = np.zeros(0, dtype=np.int64)
+        self._low = np.uint64(0)
         self._recent: dict[bytes, int] = {}
         self._damage_seen = 0
         self.refresh()
@@ -232,7 +233,9 @@ class Store:
         if changed != self._listed:
             known = {shard.name for shard in self._shards}
             names = [name for name in _shards.names_in(self.folder) if name not in known]
-            self._shards += [shard_at(self.folder, name, self.row_bytes) for name in names]
+            shards = [shard_at(self.folder, name, self.row_bytes) for name in names]
+            self._shards += shards
+            self._make_room(self._count + sum(shard.unread() for shard in shards))
             self._listed = changed if time.time_ns() - changed > _SURE else -1
 
     def close_writer(self) -> None:
@@ -252,7 +255,7 @@ class Store:
 
     def _find_sorted(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
         newest = np.full(len(keys), -1, dtype=np.int64)
-        prefix = _prefixes(keys)
+        prefix = _prefixes(keys) >> self._low
         open_ = np.arange(len(keys))
         in_order = np.argsort(prefix)  # neighbours are found near each other
         at = np.empty(len(keys), dtype=np.int64)
@@ -264,31 +267,41 @@ class Store:
             entries = self._order[at[open_]]
             equal = (self._address[entries] == keys[open_]).all(axis=1) & (self._state[entries] != _BAD)
             newest[open_[equal]] = entries[equal]
-            open_ = open_[~equal]  # another entry of the same first 8 bytes: a damaged one, made again
+            open_ = open_[~equal]  # another entry of the same first bits: of another address, or damaged and made again
             at[open_] += 1
         return newest
 
     def _sort(self) -> None:
         if self._sorted != self._count:
-            prefix = _prefixes(self._address[: self._count])
-            self._order = np.argsort(prefix, kind="stable")
-            self._prefix = prefix[self._order]
+            # One sort of plain numbers, several times faster than sorting places: the first bits of an address, then
+            # the entry's number. Addresses that agree in as many bits as there is room for are compared one by one.
+            self._low = np.uint64(self._count.bit_length())
+            packed = _prefixes(self._address[: self._count]) >> self._low << self._low
+            packed |= np.arange(self._count, dtype=np.uint64)
+            packed.sort()
+            self._order = (packed & ((np.uint64(1) << self._low) - np.uint64(1))).astype(np.int64)
+            self._prefix = np.right_shift(packed, self._low, out=packed)
             self._sorted = self._count
             self._recent.clear()
 
     def _enter(self, shard: int, addresses: NDArray[np.uint8], rows: NDArray[Any], sums: NDArray[np.uint64]) -> None:
         first, self._count = self._count, self._count + len(rows)
         if self._count > len(self._address):
-            room = max(self._count, 2 * len(self._address), 1024) - len(self._address)
-            self._address = np.concatenate([self._address, np.zeros((room, 32), dtype=np.uint8)])
-            self._place = np.concatenate([self._place, np.zeros((room, 2), dtype=np.int64)])
-            self._checksum = np.concatenate([self._checksum, np.zeros(room, dtype=np.uint64)])
-            self._state = np.concatenate([self._state, np.full(room, _UNKNOWN, dtype=np.uint8)])
+            self._make_room(max(self._count, 2 * len(self._address), 1024))
         new = slice(first, self._count)
         self._address[new] = addresses
         self._place[new, 0] = shard
         self._place[new, 1] = rows
         self._checksum[new] = sums
+
+    def _make_room(self, count: int) -> None:
+        """For so many entries in all."""
+        room = count - len(self._address)
+        if room > 0:
+            self._address = np.concatenate([self._address, np.zeros((room, 32), dtype=np.uint8)])
+            self._place = np.concatenate([self._place, np.zeros((room, 2), dtype=np.int64)])
+            self._checksum = np.concatenate([self._checksum, np.zeros(room, dtype=np.uint64)])
+            self._state = np.concatenate([self._state, np.full(room, _UNKNOWN, dtype=np.uint8)])
 
     def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], at_once: bool) -> None:
         sums = checksums(addresses, rows, self._factors)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import math
 import os
 import zlib
@@ -236,6 +237,15 @@ class Catalogue:
         """The columns that decide cache entries and are not part of the fingerprint."""
         return (self.width, self.height, self.frames, self.begin, self.rate, *self.overrides.embeddings)
 
+    def is_as_indexed(self, row: int) -> bool:
+        """Whether the file of a row has the size and times of the index; of object storage its bytes tell when they are
+        read."""
+        path = self.path(row)
+        try:
+            return is_remote(path) or decoding.stats_of(os.fspath(path)) == tuple(self._stats[row].tolist())
+        except OSError:
+            return False
+
     def has_its_pictures(self) -> bool:
         """Whether the pictures from inside other files, which no listing looks after, are as they were put."""
         rows = np.flatnonzero(self.root == len(self.roots)).tolist()
@@ -258,12 +268,13 @@ class Catalogue:
         two.
         """
         beside = np.flatnonzero(self.overrides.prior).astype(np.int32)
-        rows = np.setdiff1d(np.arange(len(self), dtype=np.int32), beside)
+        rows = np.delete(np.arange(len(self), dtype=np.int32), beside)
         if at_most is not None and at_most < len(rows):
             chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash[rows]))
             rows = np.sort(rows[np.argsort(chance, kind="stable")[:at_most]])
         if holdout.share == 0 or len(rows) < 2:
-            return np.sort(np.concatenate((rows, beside))), np.zeros(0, dtype=np.int32)
+            rows = np.sort(np.concatenate((rows, beside))) if len(beside) else rows
+            return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
         count = _held_out(holdout, drawn)
         num = max(1, min(count, holdout.max_samples, len(rows) - 1))
@@ -347,6 +358,33 @@ def _reopen(
     folder: Path, roots: Sequence[Path], fingerprint: str, stills: Catalogue | None, sizes: tuple[Size, ...]
 ) -> Catalogue:
     return replace(Catalogue.open(folder, roots), fingerprint=fingerprint, stills=stills, sizes=sizes)
+
+
+def to_address(catalogue: Catalogue) -> str:
+    """What another process needs to open it, as ASCII."""
+    beside = to_address(catalogue.stills) if catalogue.stills is not None else ""
+    sizes = [(size.width, size.height) for size in catalogue.sizes]
+    roots = list(map(os.fspath, catalogue.roots))
+    return json.dumps([os.fspath(catalogue.folder), roots, catalogue.fingerprint, beside, sizes])
+
+
+def at_address(address: str) -> Catalogue | None:
+    """The data set that another process has listed and indexed. None where its index is not on this machine, or where
+    one of 64 files, spread over all, is not here as that process has seen it: then this one has to look itself."""
+    folder, roots, fingerprint, beside, sizes = json.loads(address)
+    stills = at_address(beside) if beside else None
+    try:
+        catalogue = Catalogue.open(Path(folder), [Path(root) for root in roots])
+    except (FileNotFoundError, DamagedColumns):
+        return None
+    if bool(beside) != (stills is not None) or not all(map(catalogue.is_as_indexed, _spread(len(catalogue), 64))):
+        return None
+    sizes = tuple(Size(width, height) for width, height in sizes)
+    return replace(catalogue, fingerprint=fingerprint, stills=stills, sizes=sizes)
+
+
+def _spread(count: int, at_most: int) -> list[int]:
+    return sorted({count * i // at_most for i in range(at_most)}) if count else []
 
 
 def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:

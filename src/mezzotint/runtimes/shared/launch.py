@@ -13,7 +13,8 @@ from mezzotint.errors import RecipeError
 @dataclass(frozen=True, slots=True)
 class Launch:
     """What the launcher (torchrun, accelerate, mpirun, nothing) says: this process's place and the precision it hands
-    over. meeting: where processes meet, for a launcher that leaves that open; "" for torchrun's variables."""
+    over. meeting: where processes meet, for a launcher that leaves that open; "" for torchrun's variables. attempt: how
+    often torchrun has started all of them again (`--max-restarts`)."""
 
     rank: int = 0
     local_rank: int = 0
@@ -22,6 +23,7 @@ class Launch:
     mixed_precision: str | None = None
     launcher: str = "none"
     meeting: str = ""
+    attempt: int = 0
 
     @staticmethod
     def read(environ: Mapping[str, str] | None = None) -> Launch:
@@ -39,6 +41,7 @@ class Launch:
             local_size=int(variables.get("LOCAL_WORLD_SIZE", variables["WORLD_SIZE"])),
             mixed_precision=precision,
             launcher=launcher,
+            attempt=int(variables.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
 
 

@@ -6,7 +6,9 @@ from __future__ import annotations
 import datetime
 import gc
 from functools import cached_property
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -15,6 +17,21 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 
 _PATIENCE = datetime.timedelta(days=30)
+
+
+def _bytes_of(text: str) -> Tensor:
+    return torch.from_numpy(np.frombuffer(text.encode(), np.uint8).copy())
+
+
+def _text_of(data: Tensor) -> str:
+    return data.numpy().tobytes().decode()
+
+
+def _store_of_attempt(attempt: int, timeout: datetime.timedelta) -> Any:
+    """Where processes meet that torchrun has started again: its store outlives them, with the addresses of those that
+    are gone, so that each attempt has names of its own."""
+    store, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
+    return dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
 
 
 class Processes(base.Runtime):
@@ -27,12 +44,14 @@ class Processes(base.Runtime):
         self.local_size = launch.local_size
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+            timeout, is_placed = datetime.timedelta(seconds=settings.timeout_seconds), launch.meeting or launch.attempt
             dist.init_process_group(
                 backend,
                 init_method=launch.meeting or None,
-                timeout=datetime.timedelta(seconds=settings.timeout_seconds),
-                rank=launch.rank if launch.meeting else -1,
-                world_size=launch.world_size if launch.meeting else -1,
+                timeout=timeout,
+                rank=launch.rank if is_placed else -1,
+                world_size=launch.world_size if is_placed else -1,
+                store=_store_of_attempt(launch.attempt, timeout) if launch.attempt else None,
             )
 
     def total(self, values: Tensor) -> Tensor:
@@ -56,20 +75,23 @@ class Processes(base.Runtime):
         return group
 
     def share(self, text: str) -> str:
-        return self._from(0, text)
+        data = _bytes_of(text)
+        length = torch.tensor([len(data)], dtype=torch.int64)
+        dist.broadcast(length, src=0, group=self._patient)
+        data = data if self.is_first else torch.empty(int(length[0]), dtype=torch.uint8)
+        dist.broadcast(data, src=0, group=self._patient)
+        return _text_of(data)
 
     def gather(self, text: str) -> tuple[str, ...]:
-        return tuple(self._from(rank, text) for rank in range(self.world_size))
-
-    def _from(self, source: int, text: str) -> str:
-        """What one process says, on every process."""
-        data = torch.tensor(list(text.encode()), dtype=torch.uint8)
-        length = torch.tensor([len(data)], dtype=torch.int64)
-        dist.broadcast(length, src=source, group=self._patient)
-        if self.rank != source:
-            data = torch.empty(int(length[0]), dtype=torch.uint8)
-        dist.broadcast(data, src=source, group=self._patient)
-        return bytes(data.tolist()).decode()
+        data = _bytes_of(text)
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.world_size)]
+        dist.all_gather(lengths, torch.tensor([len(data)]), group=self._patient)
+        sizes = torch.cat(lengths).tolist()
+        padded = torch.zeros(max(sizes), dtype=torch.uint8)
+        padded[: len(data)] = data
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(parts, padded, group=self._patient)
+        return tuple(_text_of(part[:size]) for part, size in zip(parts, sizes, strict=True))
 
     def close(self) -> None:
         """Leaves the group. With gloo, destroying it right after a backward pass can abort the process, so it is left

@@ -1,0 +1,61 @@
+"""The simulation of a thousand processes, over few samples: its parts are those of a start, and it counts right."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import simulate_scale
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.tasks.cache import inventory
+
+
+def test_a_start_of_a_thousand_ranks_is_simulated_with_the_real_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulate_scale, "agreeing", lambda world: 1e-6 * world)
+    looked, share = [], inventory.share
+
+    def watched(digests: Any, rank: int, world_size: int) -> Any:
+        mine = share(digests, rank, world_size)
+        looked.append(int(mine.sum()))
+        return mine
+
+    monkeypatch.setattr(inventory, "share", watched)
+    lines = simulate_scale.simulate(
+        [300, 600], 1000, tmp_path, lambda n, ranks, at: simulate_scale.a_start(at, n, ranks)
+    )
+    parts = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
+    assert parts[2:8] == [
+        "open the index, every byte checked", "choose rows, their buckets, the run's length", "plan an epoch",
+        "its part of all steps, cut", "open the cache's shards", "look up its part of the cache",
+    ]  # fmt: skip
+    assert len(looked) == 2 * simulate_scale.RANKS_TIMED, "of the ranks that are timed"
+    assert lines[-2].startswith("one process for all, list: ")
+
+
+def test_widened_rows_are_samples_of_their_own(tmp_path: Path) -> None:
+    simulate_scale.write_pictures(tmp_path / "pictures", 5)
+    settings = simulate_scale.settings_of(tmp_path)
+    catalogue = simulate_scale.widened(tmp_path, settings, 23)
+    assert len(catalogue) == 23 == len(np.unique(catalogue.key_hash)) == len(np.unique(catalogue.digest, axis=0))
+    assert [catalogue.captions(row) for row in (4, 5, 22)] == [("picture 4",), ("picture 0",), ("picture 2",)]
+    assert catalogue.path(7).is_file()
+    assert catalogues.at_address(catalogues.to_address(catalogue)) is not None
+
+
+def test_growth_is_told_from_two_sizes() -> None:
+    assert simulate_scale.exponent([10, 1000], [1.0, 100.0]) == pytest.approx(1.0)
+    assert simulate_scale.exponent([10, 1000], [1.0, 10000.0]) == pytest.approx(2.0)
+    assert simulate_scale.extrapolated(10_000_000, 1.0) == pytest.approx(10 * 8 / 7)
+
+
+@pytest.mark.slow
+def test_what_one_process_asks_a_hundred_hear() -> None:
+    before = threading.active_count()
+    assert simulate_scale.agreeing(100) > 0
+    assert threading.active_count() == before
