@@ -129,7 +129,7 @@ class FileTable:
     shipped: Mapping[str, Value] = none()
 
 
-AS_BEFORE = MappingProxyType({"data.cache.batches": "free"})
+AS_BEFORE = MappingProxyType({"data.decode": "full", "data.cache.batches": "free"})
 """Settings that have come to mean other numbers in new recipes of ours, and what every line goes on to mean."""
 
 

@@ -23,6 +23,7 @@ from mezzotint.recipe.recipe import Recipe
 BEFORE = MappingProxyType(
     {
         "data.holdout.rule": "chance",
+        "data.decode": "full",
         "data.cache.batches": "free",
         "optim.ema.passes": 3,
         "run.gradient_sums": "same",
