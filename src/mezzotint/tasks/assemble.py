@@ -24,7 +24,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
-from mezzotint.data.loading.prefetch import Prefetched
+from mezzotint.data.loading.prefetch import Prefetched, steps_ahead
 from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
@@ -465,8 +465,8 @@ def open_trainer(
     )
     with ExitStack() as stack:
         stack.callback(loader.close)
-        ahead, prefetched = recipe.run.device_prefetch, None
-        if ahead:
+        prefetched = None
+        if ahead := steps_ahead(recipe.run.device_prefetch, runtime.device, is_cached=caches.latents is not None):
             prefetched = Prefetched(loader, ahead=ahead, device=runtime.device, begin=loader.start)
             stack.callback(prefetched.close)
         yield Trainer(
