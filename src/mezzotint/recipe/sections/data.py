@@ -305,9 +305,10 @@ class DataSettings(Section):
     nothing usable is left). The data report names each of them."""
 
     verify: Annotated[Literal["start", "use"], FREE] = "start"
-    """When a picture proves sound: `start` decodes each one before the run, once, and leaves out what is damaged; `use`
-    hashes each and believes its header, which takes a fraction of the time, and a picture that turns out to be damaged
-    when it is first seen ends the run with its name. Pictures of rare kinds, and clips, are decoded at the start."""
+    """When a picture proves sound: `start` decodes each one before the run, once (where latents are cached, as they are
+    encoded), and leaves out what is damaged; `use` hashes each and believes its header, which takes a fraction of the
+    time, and what becomes of a picture that turns out to be damaged when it is first seen says `on_broken`. Pictures of
+    rare kinds, and clips, are decoded at the start."""
 
     on_broken: Annotated[Literal["stop", "weight-0"], FREE] = "stop"
     """With `verify=use`, what becomes of a run when a picture proves damaged as it is first decoded: `stop` ends it
