@@ -281,6 +281,20 @@ def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy
         feed(folder, **settings | {"on_broken": "stop"}).batches()
 
 
+# breaks if large JPEGs were decoded alike whatever is asked, or were kept under one address
+@pytest.mark.effect("data.decode")
+def test_decode_takes_large_jpegs_smaller_or_whole(feed: Make, prepare: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    Image.effect_mandelbrot((400, 400), (-2.0, -1.5, 1.0, 1.5), 100).save(folder / "a.jpg", quality=95)
+    (folder / "a.txt").write_text("a set")
+    [scaled], [full] = (feed(folder, decode=kind).batches() for kind in ("scaled", "full"))
+    assert not torch.equal(scaled.pixels, full.pixels)
+    torch.testing.assert_close(scaled.pixels, full.pixels, rtol=0, atol=0.2)
+    kept = [prepare(data__decode=kind).job.caches.latents.identity for kind in ("scaled", "full")]
+    assert ['"preprocessing":2' in kept[0], '"preprocessing":1' in kept[1]] == [True, True]
+
+
 # breaks if no share of broken files stopped a start, or any did
 @pytest.mark.effect("data.max_skipped")
 def test_max_skipped_is_the_share_of_broken_files_that_is_let_pass(feed: Make, noisy: Make, tmp_path: Path) -> None:

@@ -99,7 +99,11 @@ def test_shuffle_tags_moves_all_but_the_first_and_the_kept(feed: Make, tmp_path:
 def test_cache_shuffles_is_how_many_orders_a_text_cache_keeps(prepare: Make, tmp_path: Path) -> None:
     folder = captioned(tmp_path / "own", *(f"{name}, one, two, three" for name in "abcd"))
     ready = prepare(
-        data__path=folder, data__captions__shuffle_tags=True, data__cache__shuffles=3, data__captions__dropout=0
+        data__path=folder,
+        data__captions__shuffle_tags=True,
+        data__cache__shuffles=3,
+        data__captions__dropout=0,
+        run__device_prefetch=0,
     )
     rows = range(len(ready.job.dataset.catalogue))
     seen: dict[str, set[str]] = {}

@@ -206,6 +206,9 @@ def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
         masters = ready.trainer.model.update.masters
         assert all(torch.equal(masters[name], plain[name]) for name in plain)
         ready.job.close()
+    cached = prepare(data__cache__latents=True)
+    assert isinstance(cached.trainer.batches, Prefetched), "rows of a cache are read ahead, too"
+    cached.job.close()
 
 
 def test_the_names_of_an_optimizers_file_are_all_tensors_of_the_base() -> None:

@@ -130,7 +130,7 @@ class FileTable:
     shipped: Mapping[str, Value] = none()
 
 
-AS_BEFORE = MappingProxyType({"data.cache.batches": "free", **FORMER_KERNELS})
+AS_BEFORE = MappingProxyType({"data.decode": "full", "data.cache.batches": "free", **FORMER_KERNELS})
 """Settings that have come to mean other numbers in new recipes of ours, and what every line goes on to mean."""
 
 

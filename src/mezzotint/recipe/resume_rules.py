@@ -35,6 +35,7 @@ them."""
 BEFORE = MappingProxyType(
     {
         "data.holdout.rule": "chance",
+        "data.decode": "full",
         "data.cache.batches": "free",
         "optim.ema.passes": 3,
         "run.gradient_sums": "same",

@@ -24,7 +24,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
-from mezzotint.data.loading.prefetch import Prefetched
+from mezzotint.data.loading.prefetch import Prefetched, steps_ahead
 from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
@@ -107,16 +107,16 @@ def open_files(recipe: Recipe) -> ModelFiles:
     return family_class(recipe).files.of(recipe.model, recipe.run.seed)
 
 
-def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
-    """Lists, checks and indexes the pictures; the first process does the work, the others find it done.
-
-    Raises RecipeError E1020 without data.path, E1474 for a new word that no caption has; DatasetError for what is wrong
-    with the data, E1110 where it is a cache, E1475 without masks.
-    """
+def open_dataset(
+    recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None, *, believing: bool = False
+) -> Dataset:
+    """Lists, checks and indexes the pictures; the first process does the work, the others find it done. believing: see
+    `catalogues.build`. Raises RecipeError E1020 without data.path, E1474 for a new word that no caption has;
+    DatasetError for what is wrong with the data, E1110 where it is a cache, E1475 without masks."""
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
     try:
-        catalogue = _indexed(recipe, recipe.data, runtime, progress)
+        catalogue = _indexed(recipe, recipe.data, runtime, progress, believing)
     except DatasetError as error:
         refuse_cache(recipe, error)
         raise
@@ -143,15 +143,16 @@ def refuse_cache(recipe: Recipe, error: DatasetError) -> None:
 
 
 def _indexed(
-    recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None
-) -> Catalogue:
+    recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None,
+    believing: bool = False,
+) -> Catalogue:  # fmt: skip
     index = cache_folder(recipe) / "catalogues"
     if runtime.is_first:
-        catalogue = catalogues.build(settings, index, progress=progress)
+        catalogue = catalogues.build(settings, index, progress=progress, believing=believing)
     runtime.barrier()
     address = runtime.share(catalogues.to_address(catalogue) if runtime.is_first else "")
     if not runtime.is_first:
-        catalogue = catalogues.at_address(address) or catalogues.build(settings, index)
+        catalogue = catalogues.at_address(address) or catalogues.build(settings, index, believing=believing)
     _require_the_same(runtime, catalogue)
     return catalogue
 
@@ -478,8 +479,8 @@ def open_trainer(
     )
     with ExitStack() as stack:
         stack.callback(loader.close)
-        ahead, prefetched = recipe.run.device_prefetch, None
-        if ahead:
+        prefetched = None
+        if ahead := steps_ahead(recipe.run.device_prefetch, runtime.device, is_cached=caches.latents is not None):
             prefetched = Prefetched(loader, ahead=ahead, device=runtime.device, begin=loader.start)
             stack.callback(prefetched.close)
         yield Trainer(

@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 import torch
 
-from mezzotint.data.loading.prefetch import Prefetched
+from mezzotint.data.loading.prefetch import Prefetched, steps_ahead
 from mezzotint.errors import DatasetError
 from mezzotint.stages import Batch, StepBatches
 
@@ -112,3 +112,26 @@ def test_a_run_that_stops_early_leaves_no_thread() -> None:
     prefetched.close()
     assert begun == [threading.current_thread().name], "workers belong to the thread that ends last"
     assert not [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+
+
+def test_batches_are_made_ahead_by_default_on_gpus_and_of_cached_rows() -> None:
+    gpu = torch.device("cuda", 0)
+    assert [steps_ahead("auto", device, is_cached=cached) for device in (gpu, CPU) for cached in (False, True)] == [
+        2,
+        2,
+        0,
+        2,
+    ]
+    assert [steps_ahead(number, device, is_cached=True) for device in (gpu, CPU) for number in (0, 5)] == [0, 5, 0, 5]
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_batches_that_nobody_takes_are_passed_over(taken: int) -> None:
+    world = World(6)
+    seen = []
+    with closing(Prefetched(world, ahead=2, device=CPU)) as prefetched:
+        for step in prefetched:
+            batches = iter(step.batches)
+            seen += [next(batches).keys[0] for _ in range(taken)]
+    assert seen == [f"{step}.0" for step in range(6)][: 6 * taken]
+    assert len(set(world.made)) == 12, "every batch was made, and none stood in the way"

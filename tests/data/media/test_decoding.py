@@ -250,3 +250,77 @@ def test_pixels_equal_those_of_the_diffusers_scripts(number: int, name: str) -> 
     path = PARITY / "shapes6" / f"{number:04}.png"
     pixels = decoding.picture(path, placement, resize=name, background="#ffffff", max_pixels=LIMIT)
     assert (pixels == load_file(PARITY / "transforms_uint8.safetensors")[f"{number}.{name}.center_crop"]).all()
+
+
+def photo(width: int, height: int, seed: int = 0) -> Image.Image:
+    """Shapes large and small, with little that is as fine as a pixel, as in a photo of many pixels."""
+    draw, layers = np.random.default_rng(seed), np.zeros((height, width, 3))
+    for cells, strength in ((3, 150.0), (12, 50.0), (40, 12.0)):
+        small = Image.fromarray(draw.integers(0, 256, (cells, cells, 3), dtype=np.uint8))
+        layers += strength / 255 * (np.asarray(small.resize((width, height), Image.Resampling.BICUBIC), float) - 128)
+    return Image.fromarray(np.clip(layers + 128, 0, 255).astype(np.uint8))
+
+
+def fit(path: Path, size: tuple[int, int], *, scaled: bool, resize: str = "lanczos", antialias: bool = True) -> Any:
+    placed = Placement(Size(*size), Size(*size), (0, 0))
+    return decoding.picture(
+        path, placed, resize=resize, background="#ffffff", max_pixels=LIMIT, scaled=scaled, antialias=antialias
+    )
+
+
+def decibels(one: Any, other: Any) -> float:
+    return float(10 * np.log10(255**2 / np.mean((one.astype(float) - other.astype(float)) ** 2)))
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The sizes in which pictures leave their decoder."""
+    sizes: list[tuple[int, int]] = []
+    true = decoding.colour.to_srgb
+    monkeypatch.setattr(
+        decoding.colour, "to_srgb", lambda image, colour: sizes.append(image.size) or true(image, colour)
+    )
+    return sizes
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_large_jpeg_is_decoded_smaller_and_looks_the_same(
+    tmp_path: Path, orientation: int, decoded: list[tuple[int, int]]
+) -> None:
+    path, exif = tmp_path / "a.jpg", Image.Exif()
+    exif[0x0112] = orientation
+    photo(603, 407).save(path, quality=95, exif=exif)
+    size = (101, 68) if orientation < 5 else (68, 101)
+    whole, smaller = fit(path, size, scaled=False), fit(path, size, scaled=True)
+    assert decoded == [(603, 407), (302, 204)]
+    assert not np.array_equal(whole, smaller)
+    assert decibels(whole, smaller) >= 50
+
+
+@pytest.mark.parametrize(
+    ("size", "by"), [((960, 16), 1), ((216, 216), 1), ((168, 168), 2), ((67, 67), 4), ((29, 29), 8)]
+)
+def test_enough_is_left_for_the_size_that_is_wanted(
+    tmp_path: Path, size: tuple[int, int], by: int, decoded: list[tuple[int, int]]
+) -> None:
+    path = tmp_path / "a.jpg"
+    photo(960, 960).save(path, quality=95)
+    whole, smaller = fit(path, size, scaled=False), fit(path, size, scaled=True)
+    assert decoded == [(960, 960), (960 // by, 960 // by)]
+    assert np.array_equal(whole, smaller) if by == 1 else decibels(whole, smaller) >= 50
+
+
+@pytest.mark.parametrize(("resize", "antialias", "ending"), [
+    ("nearest", True, "jpg"), ("area", True, "jpg"), ("bicubic", False, "jpg"), ("lanczos", True, "png"),
+])  # fmt: skip
+def test_what_cannot_be_decoded_smaller_keeps_pixels_and_version(
+    tmp_path: Path, resize: str, antialias: bool, ending: str
+) -> None:
+    path = tmp_path / f"a.{ending}"
+    photo(400, 400).save(path)
+    options: dict[str, Any] = {"resize": resize, "antialias": antialias}
+    one, other = (fit(path, (40, 40), scaled=scaled, **options) for scaled in (False, True))
+    assert np.array_equal(one, other)
+    is_known = decoding.version(scaled=True, **options) == decoding.PREPROCESSING
+    assert is_known == (ending == "jpg")
+    assert decoding.version(scaled=False, **options) == decoding.PREPROCESSING

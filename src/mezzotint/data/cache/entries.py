@@ -28,9 +28,8 @@ from mezzotint.data.buckets.clip_sampling import stills_of_clip
 from mezzotint.data.cache.store import Store, explained
 from mezzotint.data.cache.text_rows import TextLayout, TextRows
 from mezzotint.data.formats.base import format_of
-from mezzotint.data.media import clip_files
+from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.colour import Conversion
-from mezzotint.data.media.decoding import PREPROCESSING
 from mezzotint.data.schedule import clip_visits, placement
 from mezzotint.data.schedule.captions import Changes, DrawnCaptions
 from mezzotint.data.schedule.plan import Visit
@@ -132,7 +131,7 @@ class LatentCache(_Entries[LatentLayout]):
             LatentLayout,
             media=identity,
             compute=compute,
-            preprocessing=PREPROCESSING,
+            preprocessing=_preprocessing(settings, is_encoded=not chosen.is_encoded),
             resize=settings.resize if settings.antialias else f"{settings.resize}, not antialiased",
             background=settings.background,
             content=settings.cache.content,
@@ -268,7 +267,7 @@ class LatentCache(_Entries[LatentLayout]):
             *placed.crop_top_left, int(placed.flipped),
         )  # fmt: skip
         kind = "file" if own else "alpha"
-        text = f"mask {PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{','.join(map(str, numbers))}"
+        text = f"mask {decoding.PREPROCESSING}\0{kind}\0{digest.tobytes().hex()}\0{','.join(map(str, numbers))}"
         return hashlib.sha256(text.encode("ascii")).digest()
 
     def read_masks(
@@ -386,6 +385,12 @@ class TextCache(_Entries[TextLayout]):
         if isinstance(embedding, np.ndarray):
             raise lost([f"the caption {captions[i]!r}" for i in embedding.tolist()], self.folder)
         return embedding
+
+
+def _preprocessing(settings: DataSettings, *, is_encoded: bool) -> int:
+    """The version of a picture's pixels. Clips, and what stands beside them, are decoded whole."""
+    is_scaled = settings.decode == "scaled" and is_encoded and not settings.has_clips
+    return decoding.version(scaled=is_scaled, resize=settings.resize, antialias=settings.antialias)
 
 
 def _encoding(settings: DataSettings, *, is_encoded: bool) -> dict[str, int]:

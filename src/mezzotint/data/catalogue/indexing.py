@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,9 @@ VERSION = 5
 
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
+
+Verified = Literal["start", "use", "fill"]
+"""How pictures were looked at: decoded, by their headers, or by their headers as each is decoded for a cache next."""
 
 JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-headers.jsonl"}
 """Answers of a start that was killed, by `data.verify`: what a header says is no proof for the other."""
@@ -177,10 +180,12 @@ def make(
     before: Mapping[str, NDArray[Any]],
     workers: int,
     progress: _probing.Progress | None,
+    verified: Verified,
 ) -> None:
     """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
-    folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written (captions that are
-    missing or contradict each other), and StorageError. Files that cannot be used are written down, not raised."""
+    folders, or nothing. verified: how. Raises DatasetError for what makes a data set unusable as it is written
+    (captions that are missing or contradict each other), and StorageError. Files that cannot be used are written down,
+    not raised."""
     pictures = Pictures(folder.parent / PICTURES)
     texts = RememberedTexts(folder.parent / TEXTS)
     near = NearFiles(
@@ -198,8 +203,8 @@ def make(
     texts.write()
     looked = _probing.Looked.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
-    journal = folder.parent / JOURNALS[settings.verify]
-    look_at = decoding.probe if settings.verify == "start" else decoding.glance
+    journal = folder.parent / JOURNALS["start" if verified == "start" else "use"]
+    look_at = decoding.probe if verified == "start" else decoding.glance
     decoded = _probing.look(
         looked,
         journal,
@@ -209,8 +214,8 @@ def make(
         look_at=lambda path, max_pixels: look_at(near.at(path), max_pixels),
     )
     table, about = _assembled(gathered, looked, settings, workers)
-    if settings.verify != "start":
-        about["verified"] = settings.verify
+    if verified != "start":
+        about["verified"] = verified
     unknown: Counter[str] = Counter()
     for source in sources:
         unknown.update(source.listing.unknown)

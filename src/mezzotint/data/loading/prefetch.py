@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from queue import Queue
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,6 +21,16 @@ from torch import Tensor
 from mezzotint.stages import Batch, StepBatches, TextEmbedding
 
 _WAIT = 0.05  # seconds between looks at whether the run has ended
+
+_AHEAD = 2  # batches: one is computed with, one waits, one is on its way
+
+
+def steps_ahead(setting: int | Literal["auto"], device: torch.device, *, is_cached: bool) -> int:
+    """How many batches are made ahead. is_cached: whether latents are read from a cache, in this process; pictures are
+    decoded ahead by workers."""
+    if setting != "auto":
+        return setting
+    return _AHEAD if device.type != "cpu" or is_cached else 0
 
 
 class Prefetched:
@@ -55,7 +66,9 @@ class Prefetched:
                 return
             assert isinstance(step, StepBatches), step
             waited = time.perf_counter() - began
-            yield replace(step, batches=_OfStep(self, step.batches, len(step.sizes)), wait_seconds=waited)
+            batches = _OfStep(self, step.batches, len(step.sizes))
+            yield replace(step, batches=batches, wait_seconds=waited)
+            batches.pass_over()
 
     def close(self) -> None:
         """Ends the thread, which finishes the batch it is at."""
@@ -125,10 +138,15 @@ class _OfStep:
                 self._left -= 1
                 yield self._ahead.take()
         else:
-            for _ in range(self._left):
-                self._ahead.take()
-            self._left = 0
+            self.pass_over()
             yield from self._source
+
+    def pass_over(self) -> None:
+        """Lets go of what was made ahead and nobody has taken."""
+        self._is_first = False
+        for _ in range(self._left):
+            self._ahead.take()
+        self._left = 0
 
 
 def _tensors(value: object) -> Iterator[Tensor]:

@@ -339,6 +339,7 @@ def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: Da
             antialias=settings.antialias,
             background=settings.background,
             max_pixels=settings.max_pixels,
+            scaled=settings.decode == "scaled",
         )
 
 

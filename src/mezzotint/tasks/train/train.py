@@ -26,7 +26,7 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble, class_pictures
-from mezzotint.tasks.cache import cache, carrying, text_files
+from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.check import sums
 from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
@@ -102,7 +102,7 @@ def train(reading: Reading, words: Sequence[str] = (), *, exports: bool = True) 
 
 def _goes_back(inputs: Any, *, finishes: bool) -> bool:
     """Trains to the end, or until the run goes back to an earlier checkpoint: then there is another attempt."""
-    job = _from_sound(lambda damaged: prepare(*inputs, damaged=damaged))
+    job = _from_sound(lambda damaged, believing: prepare(*inputs, damaged=damaged, believing=believing))
     with closing(job):
         try:
             job.train()
@@ -233,13 +233,16 @@ class Job:
         self.runtime.barrier()
 
 
-def _from_sound(prepared: Callable[[Mapping[Path, str]], Job]) -> Job:
-    """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read. Raises
-    DamagedCheckpoint where that one was named."""
+def _from_sound(prepared: Callable[[Mapping[Path, str], bool], Job]) -> Job:
+    """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read, and without what
+    proves damaged as pictures are decoded for a cache. Raises DamagedCheckpoint where that one was named."""
     damaged: dict[Path, str] = {}
+    believing = True
     while True:
         try:
-            return prepared(damaged)
+            return prepared(damaged, believing)
+        except cache.BrokenPictures:
+            believing = False
         except state.DamagedCheckpoint as error:
             if error.path in damaged:
                 raise
@@ -249,7 +252,7 @@ def _from_sound(prepared: Callable[[Mapping[Path, str]], Job]) -> Job:
 
 def prepare(
     reading: Reading, recipe: Recipe, launch: Launch, runtime: Runtime, folder: RunFolder, interrupts: Interrupts,
-    words: tuple[str, ...] = (), *, damaged: Mapping[Path, str] = MappingProxyType({}),
+    words: tuple[str, ...] = (), *, damaged: Mapping[Path, str] = MappingProxyType({}), believing: bool = False,
 ) -> Job:  # fmt: skip
     """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
     known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
@@ -261,7 +264,7 @@ def prepare(
         with resume.reading(start.checkpoint) if start.checkpoint else nullcontext():
             settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
         recipe = settled.recipe
-        dataset = _dataset(recipe, runtime, live)
+        dataset, believed = _dataset(recipe, runtime, live, believing and start.checkpoint is None)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         assemble.refuse_empty_shares(recipe, runtime.world_size)
         recipe = _with_sums(recipe, dataset, runtime, live.say)
@@ -272,7 +275,7 @@ def prepare(
         with resume.reading(restored.path) if restored else nullcontext():
             changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
         caches = assemble.open_caches(recipe, files)
-        of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
+        of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False, believing=believed)
         resolved = assemble.resolve(recipe, steps)
         model = assemble.open_model(recipe, files, runtime, resolved)
         _foreign_start.check(recipe, model, steps)
@@ -317,10 +320,10 @@ def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runt
     )
 
 
-def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
-    """The data, once the class pictures that it lacks are drawn."""
+def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine, believing: bool) -> tuple[assemble.Dataset, bool]:
+    """The data, once the class pictures that it lacks are drawn; see `cache.open_dataset`."""
     class_pictures.draw(recipe, runtime, live.say)
-    return carrying.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
+    return cache.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"), believing=believing)
 
 
 def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
