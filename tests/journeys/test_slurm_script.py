@@ -23,7 +23,7 @@ STAND_INS = {
 @pytest.fixture
 def job(tmp_path: Path) -> subprocess.Popen[bytes]:
     """The script, begun."""
-    script = re.search(r"```sh\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
+    script = re.search(r"```bash\n(#!/bin/bash\n.*?)```", PAGE.read_text(), re.DOTALL)
     assert script is not None
     (tmp_path / "job.sh").write_text(script[1])
     for name, text in STAND_INS.items():
