@@ -29,7 +29,7 @@ from mezzotint.training.progress import Progress
 from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
 
-_SAVE, _STOP, _WRITING, _SHORT, _FIRST_CLOCK = 1, 2, 4, 8, 16
+_SAVE, _STOP, _WRITING, _SHORT, _LOST, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32
 
 
 class RunHost:
@@ -68,6 +68,10 @@ class RunHost:
 
     def warn(self, text: str) -> None:
         """Something failed and the training goes on."""
+
+    def loss_of_folder(self) -> str:
+        """Why nothing can be written any more, "" while it can."""
+        return ""
 
 
 @dataclass(slots=True)
@@ -339,7 +343,10 @@ class Trainer:
             self._read(self._pending)
         self._pending = pending
         mine = self.host.requests() | self._clock_flags() | (_SHORT if pending is None else 0)
-        agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0))
+        lost = self.host.loss_of_folder()
+        agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0) | (_LOST if lost else 0))
+        if agreed & _LOST:  # nothing is waited for: there is no place for it
+            raise StorageError(lost or "the first process has lost the run folder", code="E1520")
         if not agreed & _WRITING:
             self._end_save()
         self._asked |= agreed & ~_WRITING
