@@ -387,6 +387,12 @@ CODES: dict[str, str] = {
     "in one order; on a CPU this is a bug.",
     "E1518": "`mezzotint prove` could not compare: one of its short runs failed with the error above it, or several "
     "processes were launched.",
+    "E1519": "Pictures that are one latent wide before the denoiser's last down-sampling, in bf16 on a CPU: torch's "
+    "convolution with a stride of 2 gives there what nobody has computed (measured with torch 2.13), finite numbers "
+    "among it. Larger buckets and float32 are sound.",
+    "E1520": "The run folder has gone while the run was writing into it, another one lies in its place, or it may only "
+    "be read. The run has ended within a step; nothing was made anew in that place, so that nothing of another run is "
+    "touched. Put the folder back, or start again with another run.folder.",
     "E1600": "Training diverged: values that are not finite, or a part that was to be trained and does not move. The "
     "newest checkpoint was written before it happened.",
     "E1601": "A part was to be trained, but no gradient reaches it: it takes no part in the loss, or all that would "

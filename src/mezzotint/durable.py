@@ -374,6 +374,8 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
             code, what = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
         elif error.errno in _REFUSED:
             code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its rights or"
+        elif error.errno == errno.ENOENT and not path.parent.exists():
+            code, what = "E1520", f"{path.parent} is not there any more; put it back, or"
         elif error.errno in _FAILED:
             code, what = "E1700", f"the disk failed ({os.strerror(error.errno)}); look after it, or"
         else:

@@ -43,6 +43,7 @@ class RunFolder:
         self.origin = self.path / "origin.json"
         self.requests = self.path / "requests"
         self._folders = (self.path, self.checkpoints, self.exports, self.samples, self.logs)
+        self._lock: Lock | None = None
 
     def open(self) -> Self:
         """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703."""
@@ -60,7 +61,9 @@ class RunFolder:
 
     def discard_if_unused(self) -> None:
         """Takes away a folder in which nothing has happened yet: a start that was refused leaves no trace. Only while
-        the lock is held: the file that goes is then our own."""
+        the lock is held: the file that goes is then our own. What has taken the folder's place is let alone."""
+        if self.loss():
+            return
         (self.path / "lock").unlink(missing_ok=True)
         if self.log.exists() and not self.history.exists():
             self.log.unlink()
@@ -72,7 +75,17 @@ class RunFolder:
 
     def lock(self) -> Lock:
         """Takes the folder for this process. Raises CheckpointError E1504 naming who holds it."""
-        return Lock(self.path / "lock")
+        self._lock = Lock(self.path / "lock")
+        return self._lock
+
+    def loss(self) -> str:
+        """Why the folder that this process holds cannot be written any more: it has gone, another one lies in its
+        place, or it may only be read. "" while all is well. Two calls of the system, for every step."""
+        if self._lock is not None and not self._lock.is_there():
+            return f"{self.path}: has gone while the run was writing into it, or another folder lies in its place"
+        if self._lock is not None and not os.access(self.path, os.W_OK):
+            return f"{self.path}: may not be written any more; its disk or its rights have changed"
+        return ""
 
     def record(self, event: str, **facts: Any) -> None:
         """Adds a line to the history: what happened, when, and the facts given."""
@@ -106,7 +119,7 @@ class Lock:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file = self._taken()
-        while not self._is_there():  # its last holder has just taken the file away, and ours is nobody's
+        while not self.is_there():  # its last holder has just taken the file away, and ours is nobody's
             self._file.close()
             self._file = self._taken()
         self._file.truncate(0)
@@ -130,10 +143,11 @@ class Lock:
             ) from error
         return self._file
 
-    def _is_there(self) -> bool:
+    def is_there(self) -> bool:
+        """Whether the file that is locked still is the one of that name."""
         try:
             return os.path.samestat(os.fstat(self._file.fileno()), os.lstat(self._path))
-        except FileNotFoundError:
+        except OSError:
             return False
 
     def release(self) -> None:

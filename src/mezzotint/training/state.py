@@ -179,7 +179,8 @@ class Transaction:
         table: dict[str, dict[str, Any]] = {}
         not_finite: dict[str, int] = {}
         with durable.storage_errors(self.path, needed=sum(t.nbytes for t in self._tensors.values())):
-            self._aside.mkdir(parents=True, exist_ok=True)
+            self._aside.parent.mkdir(exist_ok=True)
+            self._aside.mkdir(exist_ok=True)  # never what lies above: a run folder that has gone is not made again
             for file, header in self._headers.items():
                 digest = hashlib.sha256()
                 content = self._counted(header, pieces, not_finite)

@@ -31,7 +31,7 @@ from mezzotint.training.step_numbers import Pending, StepSums, not_made
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.whole_batches import filled
 
-_SAVE, _STOP, _WRITING, _SHORT, _DRAW, _BROKEN, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32, 64
+_SAVE, _STOP, _WRITING, _SHORT, _DRAW, _BROKEN, _LOST, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32, 64, 128
 
 
 class RunHost:
@@ -73,6 +73,10 @@ class RunHost:
 
     def warn(self, text: str) -> None:
         """Something failed and the training goes on."""
+
+    def loss_of_folder(self) -> str:
+        """Why nothing can be written any more, "" while it can."""
+        return ""
 
 
 @dataclass(slots=True)
@@ -365,7 +369,10 @@ class Trainer:
         self._pending = pending
         mine = self.host.requests() | self._clock_flags() | (_SHORT if pending is None else 0)
         mine |= _BROKEN if set(broken).difference(self.progress.broken) else 0
-        agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0))
+        lost = self.host.loss_of_folder()
+        agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0) | (_LOST if lost else 0))
+        if agreed & _LOST:  # nothing is waited for: there is no place for it
+            raise StorageError(lost or "the first process has lost the run folder", code="E1520")
         if not agreed & _WRITING:
             self._end_save()
         self._asked |= agreed & ~(_WRITING | _BROKEN)

@@ -30,7 +30,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, class_pictures, held_out
 from mezzotint.tasks.cache import carrying, text_files
-from mezzotint.tasks.check import _estimates, page, sums
+from mezzotint.tasks.check import _estimates, page, room, sums
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
@@ -193,6 +193,9 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
         checked.notes += of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
+        if outline is not None:
+            denoiser = outline.family.parts()["denoiser"]
+            room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.gathering():
             catalogue, of_captions = checked.dataset.catalogue, checked.recipe.data.captions

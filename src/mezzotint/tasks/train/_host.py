@@ -70,6 +70,9 @@ class TrainHost(RunHost):
     def warn(self, text: str) -> None:
         self.say(f"warning: {text}")
 
+    def loss_of_folder(self) -> str:
+        return self.folder.loss() if self.runtime.is_first else ""
+
     def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
         if not (self.runtime.is_first or self.runtime.shares):
             return

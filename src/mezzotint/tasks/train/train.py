@@ -27,7 +27,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble, class_pictures
 from mezzotint.tasks.cache import cache, text_files
-from mezzotint.tasks.check import sums
+from mezzotint.tasks.check import room, sums
 from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.reading import stamps
@@ -274,10 +274,14 @@ def prepare(
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         with resume.reading(restored.path) if restored else nullcontext():
             changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
+        _told_before(recipe, files, folder, runtime)
         caches = assemble.open_caches(recipe, files)
         of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False, believing=believed)
         resolved = assemble.resolve(recipe, steps)
         model = assemble.open_model(recipe, files, runtime, resolved)
+        room.refuse_too_small(
+            recipe, dataset, model.family.parts()["denoiser"], model.family.grid.pixels, runtime.device.type
+        )
         _foreign_start.check(recipe, model, steps)
         ema = {} if recipe.optim.ema.strength is None else {"ema_decay": resolved.ema_decay}
         require = partial(_live_settings.require_possible, model=model, caches=caches)
@@ -307,6 +311,22 @@ def prepare(
                 live.say(line)
         close = stack.pop_all().close
     return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+
+
+def _told_before(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+    """What `check` would refuse, before the model is loaded: the first process looks, all hear. Raises StorageError
+    E1710, OutOfMemory E1751."""
+    kinds = {kind.__name__: kind for kind in (StorageError, OutOfMemory)}
+    heard = ""
+    if runtime.is_first:
+        try:
+            room.require(recipe, files, folder, runtime)
+        except (StorageError, OutOfMemory) as error:
+            heard = f"{type(error).__name__} {error.code} {error.message}"
+    heard = runtime.share(heard)
+    if heard:
+        kind, code, message = heard.split(" ", 2)
+        raise kinds[kind](message, code=code)
 
 
 def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runtime: Runtime) -> resume.Identity:

@@ -7,6 +7,8 @@ Nothing here can end a run: a closed pipe, a narrow terminal or a full disk only
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +42,7 @@ class Voice:
     def __init__(self, stream: TextIO, log: Path | None, *, plain: bool | None = None) -> None:
         self._stream = stream
         self._log_path = log
+        self._log_at: tuple[int, int] | None = None
         self._mute = False
         self._console: Console | None = None
         self._live: Live | None = None
@@ -67,7 +70,12 @@ class Voice:
             return
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         try:
+            if self._log_at is not None and _place(self._log_path) != self._log_at:
+                raise FileNotFoundError(
+                    errno.ENOENT, "it has gone, or another file lies there"
+                )  # not ours to make anew
             with durable.open_own(self._log_path, "ab") as file:
+                self._log_at = _place(self._log_path)
                 lines = (f"{stamp} {line}\n" for line in text.splitlines())
                 file.write("".join(lines).encode("utf-8", "replace"))
         except OSError as error:
@@ -236,6 +244,15 @@ def _is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except (OSError, ValueError):
         return False
+
+
+def _place(path: Path) -> tuple[int, int] | None:
+    """Which file has a name just now."""
+    try:
+        look = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return look.st_dev, look.st_ino
 
 
 def _encodable(text: str, stream: TextIO) -> str:

@@ -1,0 +1,89 @@
+"""What a run asks before its model is loaded: whether its disk and its memory can hold it at all, and whether its
+smallest pictures can be computed in its precision."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from mezzotint import durable
+from mezzotint.data.buckets import buckets
+from mezzotint.errors import OutOfMemory, RecipeError, StorageError
+from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Runtime
+from mezzotint.shapes import latent_size
+from mezzotint.tasks.assemble import Dataset
+from mezzotint.tasks.check.memory import Outline, at_hand
+from mezzotint.training import state
+from mezzotint.training.precision.policy import DTYPES
+from mezzotint.weights.model_files import ModelFiles
+
+_MOST_OF_A_NUMBER = 40
+"""Bytes that a trained number takes at most on the disk: two checkpoints of weights, average and two moments, and two
+exports."""
+
+
+def require(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+    """Raises StorageError E1710 where two checkpoints and the models at the end have no room on the disk of the run
+    folder, OutOfMemory E1751 where weights, moments and average alone are more than the memory there is. Where both are
+    far from it nothing is counted."""
+    numbers = sum(math.prod(shape) for part in files.trainable_shapes().values() for shape in part.values())
+    others = 0 if recipe.run.export.parts == "trained" else 8 * numbers
+    disk, memory = durable.free_bytes(folder.path), at_hand(runtime.device, recipe.run.device_memory)
+    if disk > _MOST_OF_A_NUMBER * numbers + others and (memory is None or memory > _MOST_OF_A_NUMBER * numbers):
+        return
+    outline = Outline(recipe, runtime.device.type)
+    checkpoint = outline.update.checkpoint_bytes()
+    export = _export_bytes(recipe, outline)
+    there = len(state.listed(folder.checkpoints))
+    needed = max(1, 2 - there) * checkpoint + export
+    if needed > disk:
+        raise StorageError(
+            f"{folder.path}: two checkpoints and the model at the end need {needed:,} bytes and {disk:,} are free; "
+            "make room, set run.folder to another disk, or train less of the model (model.train, model.adapter)",
+            code="E1710",
+        )
+    ema = sum(t.nbytes for name, t in outline.update.tensors().items() if name.startswith("ema/"))
+    held = checkpoint - (ema if recipe.optim.ema.device == "cpu" and runtime.device.type != "cpu" else 0)
+    held //= runtime.world_size if runtime.shares or recipe.run.runtime == "fsdp" else 1
+    if memory is not None and held > memory:
+        raise OutOfMemory(
+            f"{runtime.device} has {memory:,} bytes free, and weights, moments and average alone take {held:,}; "
+            f"{less_memory(recipe)}",
+            code="E1751",
+        )
+
+
+def _export_bytes(recipe: Recipe, outline: Outline) -> int:
+    """Of the models that are written at the end."""
+    export = recipe.run.export
+    parts = outline.family.parts().values()
+    whole = sum(p.numel() for part in parts for p in part.parameters())
+    trained = sum(p.numel() for p in outline.trained.values())
+    is_part = export.parts == "trained" or recipe.model.has_adapter
+    size = (trained if is_part else whole) * DTYPES[export.dtype].itemsize
+    return size * (1 if recipe.optim.ema.rule == "none" else 2)
+
+
+def refuse_too_small(recipe: Recipe, dataset: Dataset, denoiser: nn.Module, pixels: int, device: str) -> None:
+    """Raises RecipeError E1519 for pictures that are one latent wide before the network's last down-sampling, in bf16
+    on a CPU: torch's convolution gives numbers there that nobody has computed. pixels: of a latent's side."""
+    if device != "cpu" or recipe.run.precision != "bf16":
+        return
+    halvings = sum(type(module).__name__ == "Downsample2D" for module in denoiser.modules())
+    table = buckets.table(recipe.data)
+    for number in sorted(set(dataset.timeline.columns.bucket.tolist())):
+        size = latent_size(table[number], pixels)
+        side = min(size.width, size.height)
+        if halvings and -(-side // 2 ** (halvings - 1)) < 2:
+            least = pixels * (2 ** (halvings - 1) + 1)
+            raise RecipeError(
+                f"pictures of {table[number]} are one latent wide at the network's narrowest place, where torch "
+                f"{torch.__version__} computes nothing sound in bf16 on a CPU; write run.precision=fp32, or take "
+                f"buckets whose sides are at least {least}",
+                code="E1519",
+            )

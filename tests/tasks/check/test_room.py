@@ -1,0 +1,111 @@
+"""What would end a run late is told before its model is loaded; a run folder that goes is noticed within a step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers.models.downsampling import Downsample2D
+
+from mezzotint import durable
+from mezzotint.errors import RecipeError, StorageError
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks import assemble
+from mezzotint.tasks.check import room
+from mezzotint.training.trainer import Trainer
+
+
+def test_a_disk_without_room_is_told_before_the_model_is_loaded(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(durable, "free_bytes", lambda folder: 5_000_000)  # a checkpoint has 3.3 MB
+    with monkeypatch.context() as patch:
+        patch.setattr(assemble, "open_model", lambda *given: pytest.fail("the model was loaded"))
+        assert world.train("tight") == 4
+        said = capsys.readouterr().err
+        assert "error[E1710]" in said
+        assert "5,000,000 are free" in said
+    assert not (world.root / "tight").exists()
+    monkeypatch.setattr(durable, "free_bytes", lambda folder: 20_000_000)
+    assert world.train("fits", run__steps=1) == 0
+
+
+def test_memory_that_cannot_hold_the_weights_is_told_before_too(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(room, "at_hand", lambda device, cap: 2_000_000)
+    monkeypatch.setattr(assemble, "open_model", lambda *given: pytest.fail("the model was loaded"))
+    assert world.train("small") == 5
+    assert "error[E1751]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("resolution", "refused"), [(32, True), (64, False)])
+def test_pictures_too_small_for_bf16_are_refused(resolution: int, refused: bool) -> None:
+    """Of SD's shape: eight pixels a latent, three down-samplings, so 32 pixels are 4, 2 and 1."""
+    size = [f"data.resolution={resolution}", "data.buckets.step=32", "data.buckets.shape=square"]
+    recipe = read_text("schema: 1", overrides=[*size, "run.precision=bf16"]).recipe
+    denoiser = torch.nn.Sequential(*(Downsample2D(4) for _ in range(3)))
+    dataset: Any = SimpleNamespace(timeline=SimpleNamespace(columns=SimpleNamespace(bucket=np.zeros(3, np.int16))))
+    for device, precision in (("cuda", "bf16"), ("cpu", "fp32")):
+        room.refuse_too_small(with_values(recipe, {"run.precision": precision}), dataset, denoiser, 8, device)
+    if not refused:
+        room.refuse_too_small(recipe, dataset, denoiser, 8, "cpu")
+        return
+    with pytest.raises(RecipeError, match="sides are at least 40") as caught:
+        room.refuse_too_small(recipe, dataset, denoiser, 8, "cpu")
+    assert caught.value.code == "E1519"
+
+
+def test_a_run_and_its_check_ask_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise RecipeError("too small", code="E1519")
+
+    monkeypatch.setattr(room, "refuse_too_small", refuse)
+    assert [world.train(verb, verb=verb) for verb in ("train", "check")] == [2, 2]
+
+
+@pytest.mark.parametrize("how", ["gone", "another", "read-only"])
+def test_a_run_folder_that_goes_ends_the_run_within_a_step(
+    world: Any, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps, loss, run = [], Trainer._loss, world.root / how
+
+    def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
+        steps.append(step)
+        if step == 2 and how == "read-only":  # as root chmod stops nothing: what the system would say
+            monkeypatch.setattr(os, "access", lambda path, mode: False)
+        elif step == 2:
+            shutil.rmtree(run)
+            if how == "another":
+                (run / "checkpoints").mkdir(parents=True)
+                (run / "lock").write_text("another's")
+        return loss(trainer, batch, step)
+
+    monkeypatch.setattr(Trainer, "_loss", disturbed)
+    assert world.train(how) == 4
+    said = capsys.readouterr().err
+    assert "error[E1520]" in said
+    assert max(steps) == 2
+    if how == "gone":
+        assert not run.exists(), "nothing is made anew"
+    if how == "another":
+        assert sorted(path.name for path in run.rglob("*")) == ["checkpoints", "lock"]
+        assert (run / "lock").read_text() == "another's"
+
+
+def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError) as caught:
+        durable.write_file(tmp_path / "gone" / "x", "x")
+    assert caught.value.code == "E1520"
+    with pytest.raises(FileNotFoundError), durable.storage_errors(tmp_path / "x"):
+        raise FileNotFoundError(errno.ENOENT, "x")
+    assert RunFolder(tmp_path / "never-locked").loss() == ""
