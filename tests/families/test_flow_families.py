@@ -18,12 +18,14 @@ from sd_folder import edit
 
 from mezzotint.adapters import targets
 from mezzotint.adapters.names import LayerNames
+from mezzotint.cli import main
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
 from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.weights import kinds
 from mezzotint.weights.folder import components
@@ -254,6 +256,20 @@ def test_a_missing_t5_becomes_zeros_and_is_said(tmp_path: Path) -> None:
     assert whole.states[:, 77:].any()
 
 
+@pytest.mark.parametrize(
+    ("name", "frames", "side"), [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16)]
+)
+def test_sizes_and_lengths_that_do_not_divide_are_refused(name: str, frames: int, side: int) -> None:
+    grid = importlib.import_module(f"mezzotint.families.{name}").Family.tiny().grid
+    assert (grid.frames, grid.side) == (frames, side)
+    assert f"multiples of {side}" in grid.refusal(Size(side, side + 8), clips=False)
+    assert grid.refusal(Size(side, 2 * side), clips=False) == ""
+    if frames > 1:
+        said = grid.refusal(Size(side, side, 2 * frames), clips=True)
+        assert f"data.clips.frames={frames + 1} or {2 * frames + 1}" in said
+        assert grid.refusal(Size(side, side, 2 * frames + 1), clips=True) == ""
+
+
 def test_wan_of_two_experts_is_refused_by_name(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
     edit(folder / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.875)
@@ -324,6 +340,13 @@ def test_an_index_that_names_a_missing_shard_is_refused(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": names}))
     said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
     assert "00002-of-00002" in said
+
+
+@pytest.mark.parametrize("target", ["folder", "model.safetensors"])
+def test_folders_are_not_converted(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["convert", str(settings_of("flux").path), str(tmp_path / target)]) != 0
+    assert "a transformer model (FluxPipeline)" in capsys.readouterr().err
+    assert not (tmp_path / target).exists()
 
 
 def test_prompts_that_are_cut_are_counted() -> None:

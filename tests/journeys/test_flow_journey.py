@@ -83,6 +83,7 @@ def test_cached_killed_resumed_drawn_and_opened(
     shared_world: Any, films: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, settings = shared_world, settings_of(name) | of_clips(name, films)
+    assert main(["check", *world.words(f"{name}-cache", **settings)]) == 0
     assert main(["cache", *world.words(f"{name}-cache", **settings)]) == 0
     calls = watch_loading(name, monkeypatch)
     assert world.train(f"{name}-whole", **settings, run__preview__every=4) == 0

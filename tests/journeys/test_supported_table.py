@@ -43,6 +43,8 @@ XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
+STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
+NOT_CONVERTED = "tests/families/test_flow_families.py::test_folders_are_not_converted"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
@@ -90,6 +92,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "its refiner, likewise": (REFINER, REFINER, REFINER, XL_FILES, XL_FILES),
     "SDXL in a checkpoint of MindSpore's, .ckpt": (XL, XL, XL, XL_MINDSPORE, XL_MINDSPORE),
     "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
+    "SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, LTX-Video: folders in diffusers' layout": (
+        STRAIGHT, STRAIGHT, STRAIGHT, NOT_CONVERTED, NOT_CONVERTED,
+    ),
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
     "the same, captions in .caption files": (DATA, DATA, DATA),

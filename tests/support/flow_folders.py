@@ -63,6 +63,32 @@ FULL: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
             "text_encoder": CLIP_L, "text_encoder_2": T5, "vae": VAE,
         },
     ),
+    "wan-1.3b": (
+        "wan",
+        {
+            "transformer": {
+                "num_attention_heads": 12, "attention_head_dim": 128, "ffn_dim": 8960, "num_layers": 30,
+                "text_dim": 4096, "rope_max_seq_len": 1024,
+            },
+            "text_encoder": T5 | {"vocab_size": 256384},
+            "vae": {"base_dim": 96, "dim_mult": [1, 2, 4, 4], "num_res_blocks": 2},
+        },
+    ),
+    "ltx-2b": (
+        "ltx",
+        {
+            "transformer": {
+                "num_attention_heads": 32, "attention_head_dim": 64, "cross_attention_dim": 2048, "num_layers": 28,
+                "caption_channels": 4096, "in_channels": 128, "out_channels": 128,
+            },
+            "text_encoder": T5,
+            "vae": {
+                "block_out_channels": [128, 256, 512, 512], "decoder_block_out_channels": [128, 256, 512, 512],
+                "latent_channels": 128, "layers_per_block": [4, 3, 3, 3, 4],
+                "decoder_layers_per_block": [4, 3, 3, 3, 4],
+            },
+        },
+    ),
     "klein-4b": (
         "flux2",
         {

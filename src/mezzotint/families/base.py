@@ -17,6 +17,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
@@ -42,6 +43,22 @@ class Grid:
     def side(self) -> int:
         """Pixels of which every side of a picture must be a multiple."""
         return self.pixels * self.cell
+
+    def refusal(self, size: Size, *, clips: bool) -> str:
+        """Why batches of a size cannot be trained, in words; "" where they can. clips: whether they have frames."""
+        if clips and self.exact and (size.frames - 1) % self.frames:
+            below = size.frames - (size.frames - 1) % self.frames
+            return (
+                f"clips of {size.frames} frames cannot be trained: this model's have {self.frames}n + 1; write "
+                f"data.clips.frames={below} or {below + self.frames}"
+            )
+        if size.width % self.side or size.height % self.side:
+            return (
+                f"batches of {size.width}×{size.height} cannot be trained: the sides of this model's pictures are "
+                f"multiples of {self.side}; write data.buckets.step={self.side} or a multiple of it, and such a "
+                "data.resolution, or sides of data.clips.buckets that are"
+            )
+        return ""
 
 
 class ModelFamily(ABC):

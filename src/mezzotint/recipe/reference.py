@@ -7,7 +7,7 @@ import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
@@ -150,6 +150,8 @@ def _base_words(shape: Shape) -> str:
     names[Every] = "interval such as `500 steps`"
     if all(isinstance(one, type) and issubclass(one, Section) for one in get_args(base) or (base,)):
         return "settings, as of the section of that kind"
+    if get_origin(base) is Union:
+        return ", or ".join(type_words(shape.item(index)) for index in range(len(get_args(base))))
     assert base in names, f"{base} has no words in the reference"
     return names[base]
 

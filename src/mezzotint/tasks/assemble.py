@@ -323,20 +323,8 @@ def refuse_unfit(recipe: Recipe, grid: Grid) -> None:
             code="E1292",
         )
     for size in buckets.table(recipe.data):
-        if grid.exact and recipe.data.has_clips and (size.frames - 1) % grid.frames:
-            below = size.frames - (size.frames - 1) % grid.frames
-            raise RecipeError(
-                f"clips of {size.frames} frames cannot be trained: this model's have {grid.frames}n + 1; write "
-                f"data.clips.frames={below} or {below + grid.frames}",
-                code="E1464",
-            )
-        if size.width % grid.side or size.height % grid.side:
-            raise RecipeError(
-                f"batches of {size.width}×{size.height} cannot be trained: the sides of this model's pictures are "
-                f"multiples of {grid.side}; write data.buckets.step={grid.side} or a multiple of it, and such a "
-                "data.resolution, or sides of data.clips.buckets that are",
-                code="E1464",
-            )
+        if why := grid.refusal(size, clips=recipe.data.has_clips):
+            raise RecipeError(why, code="E1464")
 
 
 def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:

@@ -34,11 +34,13 @@ WORDS = {
 STRAIGHT = {
     "sd35-lora-24gb": ("tiny-sd3", "sd35-medium"), "flux-lora-24gb": ("tiny-flux", "flux-dev"),
     "klein-lora-24gb": ("tiny-flux2", "klein-4b"), "qwen-image-lora-24gb": ("tiny-qwen-image", "qwen-image"),
-    "z-image-lora-24gb": ("tiny-z-image", "z-image"),
+    "z-image-lora-24gb": ("tiny-z-image", "z-image"), "wan-lora-24gb": ("tiny-wan", "wan-1.3b"),
+    "ltx-lora-24gb": ("tiny-ltx", "ltx-2b"),
 }  # fmt: skip
 """Recipes of models on straight paths, with their tiny model, and the published one's configurations."""
+FILMS = ("data.path=films", "data.clips.frames=9", "data.clips.buckets=[[9, 32, 32]]", "data.clips.fps=null")
 WORDS |= {
-    name: (*TINY, f"model.path={tiny}", "data.path=shapes", "run.frozen_dtype=same", *SMALL)
+    name: (*TINY, f"model.path={tiny}", *(FILMS if tiny in ("tiny-wan", "tiny-ltx") else ("data.path=shapes", *SMALL)))
     for name, (tiny, _) in STRAIGHT.items()
 }
 ALIKE = ("sdxl", "sdxl-cached", "latte-65f", *list(STRAIGHT)[2:])
@@ -108,7 +110,8 @@ def test_the_head_of_a_recipe_of_sdxl_says_what_check_predicts(name: str) -> Non
 @pytest.mark.parametrize("name", STRAIGHT)
 def test_the_head_of_a_recipe_on_a_straight_path_says_what_check_predicts(name: str, tmp_path: Path) -> None:
     pytest.importorskip("torchao")
-    memory = predicted(name, (1024, 1024), f"model.path={full_size(STRAIGHT[name][1], tmp_path / 'model')}")
+    size = {"wan-lora-24gb": (832, 480, 49), "ltx-lora-24gb": (704, 512, 97)}.get(name, (1024, 1024))
+    memory = predicted(name, size, f"model.path={full_size(STRAIGHT[name][1], tmp_path / 'model')}")
     assert memory.peak < 0.95 * 24 * 2**30
     assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
 
