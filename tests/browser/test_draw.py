@@ -16,7 +16,8 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
     looking: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any
 ) -> None:
     with opened(tmp_path) as board:
-        page = looking(board).go("/draw")
+        look = looking(board)
+        page = look.go("/draw")
         wait(page, "document.getElementById('ready').textContent === 'ready'", seconds=60)
         page.fill("input[name=guidance]", "3,5")
         begun = time.perf_counter()
@@ -33,4 +34,5 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
         page.fill("input[name=a]", "nothing-there")
         page.click("#go")
         page.wait_for_selector("#said:has-text('There is nothing here')")
+        look.trouble[:] = [one for one in look.trouble if "404" not in one]
     assert took < 15  # of five that a quiet machine takes; tests marked timing judge

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from board_runs import opened, wait
 
 from mezzotint.recipe.reading.read import read
@@ -13,6 +14,7 @@ from mezzotint.recipe.reading.read import read
 COMMAND = "document.getElementById('command').textContent"
 
 
+@pytest.mark.slow
 def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any) -> None:
     with opened(tmp_path) as board:
         page = looking(board).go("/recipe?base=tiny_cpu")
@@ -20,7 +22,7 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Pa
         page.fill("[id='f-optim.lr']", "fast")
         page.wait_for_selector("[data-path='optim.lr'] .wrong:has-text('E1002')")
         assert page.locator("#problems").inner_text() == "optim.lr E1002 must be a number, got 'fast'"
-        shots(page, "problem")
+        shots(page, "recipe")
         page.fill("[id='f-optim.lr']", "0,001")
         page.fill("[id='f-data.batch_size']", "2")
         wait(page, f"{COMMAND}.includes('data.batch_size=2')")

@@ -67,6 +67,7 @@ class Pages:
         made.globals |= {
             "version": __version__,
             "read_only": self.read_only,
+            "report": False,
             "static": "/static/",
             "pages_besides": PAGES,
         }

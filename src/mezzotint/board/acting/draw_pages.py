@@ -142,9 +142,14 @@ class DrawPages:
                 self.ready = False
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "mezzotint.board.acting.drawer"],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8", cwd=self.pages.places.folders[0],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    encoding="utf-8",
+                    cwd=self.pages.places.folders[0],
                     start_new_session=True,
-                )  # fmt: skip
+                )
                 threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
             return self._process
 
