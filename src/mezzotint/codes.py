@@ -496,6 +496,8 @@ CODES: dict[str, str] = {
     "the action shows all of them in a terminal.",
     "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
     "--data` shows data of its runs wherever `data.path` says.",
+    "E1949": "A recipe of the page is saved as a new .yaml file below its first folder; what lies there already stays. "
+    "A recipe that was translated from another trainer's line is checked and started once it is saved.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the
 source."""

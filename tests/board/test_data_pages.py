@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from board_runs import Board, opened, write_pictures, write_run
 
-from mezzotint.board import data_pages, data_sets
+from mezzotint.board import data_pages
+from mezzotint.board.reading import data_sets
 from mezzotint.data.files.columns import TextBuilder
 
 

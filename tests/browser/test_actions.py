@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from board_runs import opened, wait
 
 from mezzotint.run_folder import RunFolder
 
 
+@pytest.mark.slow
 def test_a_run_that_trains_draws_saves_and_stops_by_buttons(
     world: Any, tmp_path: Path, looking: Callable[..., Any], shots: Any
 ) -> None:

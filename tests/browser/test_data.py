@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from board_runs import opened, wait, write_pictures, write_run
 
 
+@pytest.mark.slow
 def test_pictures_are_framed_filtered_and_compared(
     looking: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any
 ) -> None:
@@ -26,6 +28,7 @@ def test_pictures_are_framed_filtered_and_compared(
         box, picture = page.locator(".crop").first.bounding_box(), page.locator(".whole img").first.bounding_box()
         assert box["width"] < picture["width"] or box["height"] < picture["height"]
         assert axe(page) == []
+        shots(page, "data")
         page.click("#look")
         page.wait_for_selector("#near .pair img")
         page.fill("input[name=text]", "picture 1")
@@ -35,4 +38,3 @@ def test_pictures_are_framed_filtered_and_compared(
         page.goto(f"{board.address}/run?run=0/run")
         page.click("button.near >> nth=0")
         page.wait_for_selector(".thumbs img")
-        shots(page, "nearest")

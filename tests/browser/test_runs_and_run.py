@@ -13,6 +13,7 @@ import pytest
 from board_runs import SCRIPT, add_lines, opened, wait, write_picture, write_run
 
 
+@pytest.mark.slow
 def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     looking: Callable[..., Any], training: Path, folders: Path, shots: Any
 ) -> None:
@@ -22,6 +23,7 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     states = page.eval_on_selector_all("table.runs .state", "all => all.map(one => one.textContent)")
     assert sorted(states) == ["finished", "finished", "killed", "running"]
     assert page.locator("table.runs tbody th a").first.inner_text() == "training", "what changed last comes first"
+    shots(page, "runs")
     page.check("input[value='0/finished']")
     page.check("input[value='0/killed']")
     write_run(folders / "new", steps=2)
@@ -60,6 +62,7 @@ def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], t
     shots(page, "run")
 
 
+@pytest.mark.slow
 def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(looking: Callable[..., Any]) -> None:
     page = looking().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
@@ -87,6 +90,7 @@ def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(looking: Ca
     assert page.is_visible("#whole")
 
 
+@pytest.mark.slow
 def test_hovering_reads_values(looking: Callable[..., Any]) -> None:
     page = looking().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
@@ -113,6 +117,7 @@ def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
     assert page.locator("#previews").inner_text().count("not drawn at this step") == 3
 
 
+@pytest.mark.slow
 def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[..., Any], training: Path) -> None:
     look = looking()
     first = look.go("/run?run=0/training&axis=time")
@@ -126,6 +131,7 @@ def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[...
     assert (first.input_value("#axis"), second.input_value("#axis")) == ("time", "step")
 
 
+@pytest.mark.slow
 def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[..., Any]) -> None:
     look = looking(permissions=["clipboard-read", "clipboard-write"])
     page = look.go("/run?run=0/killed")
@@ -135,6 +141,7 @@ def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[
     assert page.evaluate("navigator.clipboard.readText()").endswith("killed/recipe.yaml")
 
 
+@pytest.mark.slow
 def test_the_recipe_is_searched_and_explained(looking: Callable[..., Any]) -> None:
     page = looking().go("/run?run=0/finished")
     page.fill("#find", "peak learning rate")
@@ -158,7 +165,7 @@ def test_names_with_markup_are_text(looking: Callable[..., Any]) -> None:
     assert page.locator("#previews .words").nth(1).inner_text() == SCRIPT
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (2560, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), pytest.param(2560, "dark", marks=pytest.mark.slow)])
 def test_everything_fits_and_axe_has_nothing_serious_to_say(
     width: int, scheme: str, looking: Callable[..., Any], training: Path, axe: Any
 ) -> None:
@@ -172,6 +179,7 @@ def test_everything_fits_and_axe_has_nothing_serious_to_say(
     look.trouble[:] = [one for one in look.trouble if "404" not in one]
 
 
+@pytest.mark.slow
 def test_a_page_is_used_by_the_keyboard_alone(looking: Callable[..., Any]) -> None:
     page = looking().page
     page.keyboard.press("Tab")

@@ -21,7 +21,7 @@ from mezzotint.board import server
 from mezzotint.board.app import application
 from mezzotint.board.guard import Door
 from mezzotint.board.pages import Pages
-from mezzotint.board.places import Places
+from mezzotint.board.reading.places import Places
 
 SCRIPT = "<script>window.hit=1</script><img src=x onerror=window.hit=1>"
 """What would run if a page took a text for markup."""

@@ -14,10 +14,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mezzotint.board import pages
+from mezzotint.board.acting.draw_pages import DrawPages
+from mezzotint.board.acting.recipe_pages import RecipePages
 from mezzotint.board.data_pages import DataPages
 from mezzotint.board.guard import Door, Guard
 from mezzotint.board.pages import Pages
-from mezzotint.board.places import OutOfPlace
+from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.errors import MezzotintError
 
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -25,7 +27,8 @@ _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp:
     """The whole page. any_folder: whether data of runs are shown wherever they lie."""
-    data = DataPages(view, any_folder)
+    data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
+    view.at_end.append(drawing.close)
     routes = [
         Route("/", view.runs),
         Route("/run", view.run),
@@ -42,6 +45,16 @@ def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp
         Route("/api/data", data.state),
         Route("/api/near", data.near),
         Route("/api/nearest", data.nearest),
+        Route("/recipe", recipes.recipe),
+        Route("/api/recipe", recipes.live, methods=["POST"]),
+        Route("/api/check", recipes.check, methods=["POST"]),
+        Route("/api/save", recipes.save, methods=["POST"]),
+        Route("/api/start", recipes.start, methods=["POST"]),
+        Route("/api/translate", recipes.translate, methods=["POST"]),
+        Route("/draw", drawing.draw),
+        Route("/picture", drawing.picture),
+        Route("/api/draw", drawing.begin, methods=["POST"]),
+        Route("/api/drawn", drawing.state),
         Route("/live", view.events),
         Route("/static/{name}", _static),
     ]

@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
         from mezzotint.board.app import application
         from mezzotint.board.guard import Door, hosts_of
         from mezzotint.board.pages import Pages
-        from mezzotint.board.places import Places
+        from mezzotint.board.reading.places import Places
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
     own = server.listening(host, line.whole("--port", 0) or 0)
@@ -42,12 +42,16 @@ def run(arguments: Sequence[str]) -> int:
         hosts=hosts_of([host, *line.all("--allow-host")]), any_address=host != _HERE, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
-    app = application(Pages(Places.of(folders), read_only=door.read_only), door, any_folder="--data" in line)
+    pages = Pages(Places.of(folders), read_only=door.read_only)
+    app = application(pages, door, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
     query = "" if password else f"/?token={door.token}"
     print(f"the page over {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
     print("it shows files and commands and keeps nothing itself; Ctrl-C ends it, and ends no run", flush=True)
-    server.serve(app, own)
+    try:
+        server.serve(app, own)
+    finally:
+        pages.close()
     return 0
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from mezzotint.board import data_sets, thumbnails
-from mezzotint.board.data_sets import DataSet, Opening
 from mezzotint.board.pages import Pages
-from mezzotint.board.places import OutOfPlace, inside
+from mezzotint.board.reading import data_sets, thumbnails
+from mezzotint.board.reading.data_sets import DataSet, Opening
+from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.reading.read import located, read, read_text

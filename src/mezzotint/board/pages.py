@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -17,13 +18,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from mezzotint import __version__, outside
-from mezzotint.board import actions, curves, live, words
-from mezzotint.board.places import OutOfPlace, Places, inside
+from mezzotint.board import curves, live, words
+from mezzotint.board.acting import actions
 from mezzotint.board.reading import pictures, runs, tails, values
-from mezzotint.board.shelf import Shelf
+from mezzotint.board.reading.places import OutOfPlace, Places, inside
+from mezzotint.board.reading.shelf import Shelf
 from mezzotint.errors import MezzotintError
 
-PAGES = [("/data", "Data", "data")]
+PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Draw", "draw")]
 """Address, name and key of each page besides Runs."""
 
 MOST_COMPARED = 8
@@ -65,6 +67,7 @@ class Pages:
         made.globals |= {
             "version": __version__,
             "read_only": self.read_only,
+            "report": False,
             "static": "/static/",
             "pages_besides": PAGES,
         }
@@ -74,8 +77,12 @@ class Pages:
         """A template with its values."""
         return HTMLResponse(self.templates.get_template(template).render(facts), status)
 
+    at_end: list[Callable[[], None]] = field(default_factory=list)
+
     def close(self) -> None:
         """Lets go of what was started for the page alone; runs go on."""
+        for end in self.at_end:
+            end()
 
     # --- Runs ---
 

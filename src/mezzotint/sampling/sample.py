@@ -24,7 +24,7 @@ from mezzotint.sampling.descents import SigmaSampler, require
 from mezzotint.sampling.flow import FlowSolver, require_on_path, require_plain
 from mezzotint.sampling.guidance import Predict, both, guided, rescaled, together, zeros_like
 from mezzotint.sampling.levels import kept, levels
-from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Noise, Solver, descend
+from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Noise, Solver, Watch, descend
 from mezzotint.shapes import Size
 from mezzotint.stages import Framing, Noised, TextEmbedding
 
@@ -79,13 +79,14 @@ class Picture:
 class Sampling:
     """How pictures are drawn. schedule, form: as the denoiser was trained; a kind alone is its usual
     `Parameterization`. settings:
-    `recipe.sample`, of its scales of guidance the first. span: which part of the descent."""
+    `recipe.sample`, of its scales of guidance the first. span: which part of the descent. watch: hears each step."""
 
     schedule: Schedule
     form: Parameterization | str
     device: torch.device | str
     settings: SampleSettings = field(default_factory=SampleSettings)
     span: Span = WHOLE
+    watch: Watch | None = None
 
 
 def embedded(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:
@@ -174,7 +175,7 @@ def _descend_in_timesteps(
         output = both(predict, seen, t, text, None if guidance == 1.0 else negative)
         return guided(output, scale=guidance, rescale=how.settings.guidance_rescale)
 
-    return descend(sampler, sampler.start(fresh), network, noise)
+    return descend(sampler, sampler.start(fresh), network, noise, how.watch)
 
 
 def _descend_in_sigma(
@@ -200,9 +201,10 @@ def _descend_in_sigma(
     first = kept(visited, span.begin) if starts else 0
     sampler = SigmaSampler(solver, visited[first:], last=max(0, kept(visited, span.leave) - first))
     if not starts:
-        return descend(sampler, sampler.start(fresh), network, noise)
+        return descend(sampler, sampler.start(fresh), network, noise, how.watch)
     x = torch.cat(starts).to(how.device, torch.float32)
-    return descend(sampler, x if span.noised else x + float(visited[first]) * fresh, network, noise)
+    x = x if span.noised else x + float(visited[first]) * fresh
+    return descend(sampler, x, network, noise, how.watch)
 
 
 def _descend_on_path(

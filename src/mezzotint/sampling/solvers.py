@@ -150,10 +150,16 @@ class Steps(Protocol):
     def step(self, number: int, x: Tensor, network: Network, noise: Noise) -> Tensor: ...
 
 
-def descend(sampler: Steps, x: Tensor, network: Network, noise: Noise) -> Tensor:
+Watch = Callable[[int, int, Tensor], None]
+"""Hears (steps done, steps in all, x (B, C, …)) after each step of a descent."""
+
+
+def descend(sampler: Steps, x: Tensor, network: Network, noise: Noise, watch: Watch | None = None) -> Tensor:
     """x after the last step; x itself where there is none."""
     for number in range(len(sampler)):
         x = sampler.step(number, x, network, noise)
+        if watch is not None:
+            watch(number + 1, len(sampler), x)
     return x
 
 

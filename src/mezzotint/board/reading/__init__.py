@@ -1,4 +1,4 @@
-"""What the page shows of a run folder, read as the folder grows; nothing here writes into it.
+"""What the page shows of run folders and data sets, read as they grow; a run's folder is never written into.
 
-From outside: `metrics`, `thinning`, `runs`, `pictures`, `values`, `tails`.
+From outside: all of it.
 """

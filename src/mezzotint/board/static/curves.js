@@ -1,6 +1,6 @@
 // Charts by uPlot: hover reads values, drag zooms all of them, a double click shows the whole run, the address keeps the view.
 
-import { askJSON, el, keep, kept, say } from "./page.js";
+import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 
 const COLOURS = ["--s0", "--s1", "--s2", "--s3", "--s4", "--s5", "--s6", "--s7"];
 const MARKS = {
@@ -173,6 +173,7 @@ const order = (answer, box) => answer.charts.findIndex((chart) => plots.get(char
 
 export async function refresh() {
   clearTimeout(timer);
+  if (embedded) { draw(embedded.charts[view.axis]); return; }
   const url = new URL(place.dataset.url, location.href);
   url.searchParams.set("axis", view.axis);
   url.searchParams.set("width", Math.max(300, Math.round((place.clientWidth || 1000) * devicePixelRatio)));

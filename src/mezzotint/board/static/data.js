@@ -1,15 +1,7 @@
+import "./frames.js";
 import { askJSON, el, say } from "./page.js";
 
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
-
-// the frame that a model sees, over the whole picture
-for (const place of document.querySelectorAll(".whole")) {
-  const [left, top, width, height] = place.dataset.frame.split(" ").map(Number);
-  const frame = el("span", { class: "crop" }), picture = place.querySelector("img");
-  for (const [name, value] of Object.entries({ left, top, width, height })) frame.style[name] = `${value * 100}%`;
-  place.append(frame);
-  picture.addEventListener("error", () => place.replaceChildren(el("span", { class: "quiet" }, "cannot be read any more")));
-}
 
 const opening = document.getElementById("opening");
 async function watch() {

@@ -1,5 +1,9 @@
 // What all pages share: asking the server, following what changes, copying commands, light and dark.
 
+const data = document.getElementById("embedded");
+/** What a report carries with it; null on a page that can ask. */
+export const embedded = data ? JSON.parse(data.textContent) : null;
+
 export async function ask(url, options) {
   const answer = await fetch(url, options);
   const text = await answer.text();
@@ -90,7 +94,7 @@ export function keep(values) {
     if (value === null || value === "") query.delete(name);
     else query.set(name, value);
   }
-  history.replaceState(null, "", `${location.pathname}?${query}${location.hash}`);
+  if (!embedded) history.replaceState(null, "", `${location.pathname}?${query}${location.hash}`);
 }
 
 document.addEventListener("click", async (event) => {

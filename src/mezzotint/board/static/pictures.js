@@ -1,12 +1,12 @@
 // Pictures of a run: a slider over steps, trained and averaged weights side by side, a row for each prompt.
 
-import { askJSON, el, keep, kept, say } from "./page.js";
+import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 
 const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
 const pad = (number, digits) => String(number).padStart(digits, "0");
 export const fileOf = (step, prompt, weights) => `${pad(step, 8)}/${pad(prompt, 2)}-${weights}.png`;
-export const address = (run, name, ending = "") =>
-  `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
+export const address = (run, name, ending = "") => embedded ? embedded.pictures[name]
+  : `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
 
 export class Previews {
   constructor(place, run, drawn) {
@@ -67,7 +67,7 @@ export class Previews {
       return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
         el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
           const near = el("button", { type: "button", class: "plain near", "aria-label": `Nearest training pictures: ${text}, ${words}` }, "nearest");
-          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", near));
+          const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", embedded ? null : near));
           const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
           near.addEventListener("click", () => this.nearest(cell, near).catch((error) => say(error.message)));
           this.cells.push(cell);

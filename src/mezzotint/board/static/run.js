@@ -1,25 +1,12 @@
-import { follow, keep, kept, renew, say, send } from "./page.js";
+import { follow, renew, say, send } from "./page.js";
 import { open, refresh } from "./curves.js";
 import { Previews } from "./pictures.js";
+import { filterSettings } from "./settings.js";
 
 const place = document.getElementById("previews");
 const previews = new Previews(place, place.dataset.run, JSON.parse(document.getElementById("drawn").textContent));
 open().catch((error) => say(error.message));
 
-const find = document.getElementById("find"), defaults = document.getElementById("defaults");
-function filter() {
-  const words = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
-  for (const row of document.querySelectorAll("table.settings tbody tr")) {
-    const text = row.textContent.toLowerCase();
-    row.hidden = !(words.length ? words.every((word) => text.includes(word)) : defaults.checked || !row.classList.contains("default"));
-  }
-  keep({ find: find.value || null, defaults: defaults.checked ? "1" : null });
-}
-find.value = kept("find") || "";
-defaults.checked = kept("defaults") === "1";
-find.addEventListener("input", filter);
-defaults.addEventListener("change", filter);
-filter();
 const log = document.querySelector("pre.log");
 if (log) log.scrollTop = log.scrollHeight;
 
@@ -46,6 +33,6 @@ follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   if (has("stored", "exports")) work.push(part("p-stored"));
   if (has("events")) work.push(part("p-events"), part("p-card"));
   if (has("log")) work.push(part("p-log"));
-  if (has("recipe")) work.push(part("p-settings").then(filter));
+  if (has("recipe")) work.push(part("p-settings").then(filterSettings));
   await Promise.all(work);
 });

@@ -467,4 +467,17 @@ VERBS: tuple[Verb, ...] = (
         switches=_BOARD,
         floor="board",
     ),
+    Verb(
+        "report",
+        "write the page of a run or a data set as one HTML file",
+        "RUN|DATA [--out=FILE.html]",
+        (
+            ("mezzotint report runs/mine", "writes mine.html, which needs no network: to be sent to somebody"),
+            ("mezzotint report photos --out=data.html", "a data set: samples, sizes, what is skipped and why"),
+            ("mezzotint report runs/mine --out=reports/mine.html", "in another place"),
+        ),
+        switches=(Switch("--out=FILE.html", "where it goes; NAME.html in the current folder without it"),),
+        names=(1, 1),
+        floor="board",
+    ),
 )

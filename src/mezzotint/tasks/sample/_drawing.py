@@ -25,8 +25,8 @@ from mezzotint.sampling.sample import Request, is_unconditional
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning
-from mezzotint.tasks.sample._args import SampleArgs
-from mezzotint.tasks.sample._model import SampledModel, find, open_model
+from mezzotint.tasks.sample._args import SampleArgs, Weights
+from mezzotint.tasks.sample._model import ModelSource, SampledModel, find, open_model
 from mezzotint.tasks.sample._plan import (
     CONTACT,
     ELSEWHERE,
@@ -57,7 +57,11 @@ class Drawing:
     name: str
 
 
-def draw(args: SampleArgs, place: Place, say: Callable[[str], None]) -> Iterator[str]:
+Opener = Callable[[ModelSource, Weights | None, Sequence[tuple[Path, float]]], SampledModel]
+"""How a model is made ready to draw."""
+
+
+def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Opener = open_model) -> Iterator[str]:
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
     has a contact sheet of what was drawn."""
     source = find(place)
@@ -68,7 +72,7 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None]) -> Iterator
         say(f"note: {sentence}")
     planned = plan(args, lines, recipe.sample, say)
     out = args.out or durable.free_folder(Path("samples") / source.name)
-    model = open_model(source, args.weights, args.adapters)
+    model = opened(source, args.weights, args.adapters)
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
     if args.numbered:
         drawings = _numbered(out, drawings)

@@ -26,6 +26,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.sampling.solvers import Watch
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
@@ -57,13 +58,14 @@ class ModelSource:
 
 @dataclass(slots=True)
 class SampledModel:
-    """A family ready to draw. facts: what pictures say of it, as text by name."""
+    """A family ready to draw. facts: what pictures say of it, as text by name. watch: hears each step."""
 
     family: ModelFamily
     objective: Objective
     precision: Precision
     device: torch.device
     facts: dict[str, str]
+    watch: Watch | None = None
 
     @property
     def own_size(self) -> Size | None:

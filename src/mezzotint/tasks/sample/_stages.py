@@ -83,7 +83,9 @@ def _sampled(
 
 def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
     known = embedded(model.family, requests)
-    how = Sampling(model.objective.schedule, model.objective.parameterization, model.device, settings, span)
+    how = Sampling(
+        model.objective.schedule, model.objective.parameterization, model.device, settings, span, model.watch
+    )
     with model.precision.autocast(model.device):
         return sample_latents(model.family, known, how)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from board_runs import write_run
 
-from mezzotint.board.places import OutOfPlace, Places, inside
+from mezzotint.board.reading.places import OutOfPlace, Places, inside
 
 
 def test_runs_are_seen_below_their_folders_and_links_are_not_followed(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_link_that_stays_inside_is_followed(tmp_path: Path) -> None:
 
 
 def test_too_many_folders_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mezzotint.board.places._MOST_FOLDERS", 3)
+    monkeypatch.setattr("mezzotint.board.reading.places._MOST_FOLDERS", 3)
     for number in range(5):
         (tmp_path / str(number)).mkdir()
     places = Places.of([tmp_path])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from board_runs import opened, write_run
 
-from mezzotint.board import actions
+from mezzotint.board.acting import actions
 from mezzotint.board.guard import Door
 from mezzotint.run_folder import RunFolder
 

@@ -77,9 +77,9 @@ class Started:
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def start(self, line: Sequence[str], out: Path) -> str:
-        """Starts a line of ours, its output going to a file, and says so. Raises RecipeError E1947 with its last words
-        where it ends at once with an error."""
+    def start(self, line: Sequence[str], out: Path, folder: Path | None = None) -> str:
+        """Starts a line of ours, its output going to a file, and says so. folder: where it is typed. Raises
+        RecipeError E1947 with its last words where it ends at once with an error."""
         self._reap()
         with durable.storage_errors(out):
             file = durable.open_own(out, "ab")
@@ -87,6 +87,7 @@ class Started:
             process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, "-m", "mezzotint", *line],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, close_fds=True,
+                cwd=folder,
             )  # fmt: skip
         with self._lock:
             self.processes.append(process)

@@ -1,0 +1,212 @@
+"""The page Draw: a picture from any checkpoint or model, its progress, and the line that draws it again; two models on
+the same seeds beside each other. One process draws for the page, and keeps the models that it has opened.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mezzotint.assets import MODELS
+from mezzotint.board.pages import Pages, body_of, picture_answer
+from mezzotint.board.reading import runs
+from mezzotint.board.reading.places import OutOfPlace
+from mezzotint.board.reading.tails import shown
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.sections.sample import SolverName
+
+_MOST = 40
+"""Jobs that are remembered."""
+
+_NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
+
+
+@dataclass(slots=True)
+class Job:
+    """One line that is drawn. files: names of pictures below the folders of the page."""
+
+    words: list[str]
+    step: int = 0
+    of: int = 0
+    picture: str = ""
+    said: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    done: bool = False
+    error: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """For the page."""
+        return {
+            "command": shlex.join(["mezzotint", "sample", *self.words]), "step": self.step, "of": self.of,
+            "picture": self.picture, "said": [shown(text) for text in self.said[-4:]], "files": self.files,
+            "done": self.done, "error": shown(self.error),
+        }  # fmt: skip
+
+
+@dataclass(eq=False)
+class DrawPages:
+    """The page Draw over the same places."""
+
+    pages: Pages
+    jobs: dict[int, Job] = field(default_factory=dict)
+    ready: bool = False
+    _process: subprocess.Popen[str] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def draw(self, request: Request) -> Response:
+        """The page. Its process begins to be made ready with it."""
+        if not self.pages.read_only:
+            threading.Thread(target=self._begun, daemon=True).start()
+        query = request.query_params
+        return self.pages.html(
+            "draw.html", here="draw", models=self._models(), solvers=get_args(SolverName),
+            values={name: query.get(name, "") for name in ("a", "b", "prompt", "negative", "seed", "size", "steps",
+                                                           "guidance", "solver", "adapter")},
+        )  # fmt: skip
+
+    async def begin(self, request: Request) -> Response:
+        """Begins to draw what a form says: {a, b, prompt, …}; answers with the numbers of its lines."""
+        value = await body_of(request)
+        models = [str(value.get(word, "")).strip() for word in ("a", "b")]
+        lines = [_line(self._model(model), value, self._adapters(value)) for model in models if model]
+        if not lines:
+            raise RecipeError("name what to draw from: a run, a checkpoint, or a model", code="E1012")
+        return JSONResponse({"jobs": await run_in_threadpool(lambda: [self._ask(words) for words in lines])})
+
+    def state(self, request: Request) -> Response:
+        """How far lines have come."""
+        numbers = [int(text) for text in request.query_params.getlist("job") if text.isdecimal() and len(text) < 9]
+        jobs = {number: self.jobs[number].as_json() for number in numbers if number in self.jobs}
+        return JSONResponse({"ready": self.ready, "jobs": jobs})
+
+    def picture(self, request: Request) -> Response:
+        """A picture below a folder of the page."""
+        return picture_answer(self.pages.places.path(request.query_params.get("file", "")), request)
+
+    def close(self) -> None:
+        """Lets the process go."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    # --- what is drawn from ---
+
+    def _models(self) -> list[tuple[str, str]]:
+        """(what a line says, in words) of what there is to draw from."""
+        choices = [(path.name, "ships") for path in sorted(MODELS.iterdir()) if any(path.rglob("*.safetensors"))]
+        for row in self.pages.rows()[:50]:
+            stored = runs.checkpoints(row.path)
+            if stored:
+                choices.append((str(row.path), f"newest checkpoint of {row.name}"))
+            choices += [(str(row.path / "checkpoints" / one.name), row.name) for one in stored if one.is_whole]
+            choices += [
+                (str(row.path / "exports" / one.name), f"export of {row.name}") for one in runs.exports(row.path)
+            ]
+        return [(shown(word), shown(text)) for word, text in choices]
+
+    def _model(self, word: str) -> str:
+        """A model by a word of the form: one that ships, or what lies below the folders. Raises OutOfPlace."""
+        if re.fullmatch(r"[\w.-]+", word) and (MODELS / word).is_dir():
+            return word
+        folder = self.pages.places.folders[0]
+        path = folder / word
+        if not path.exists() or self.pages.places.name_of(path) is None:
+            raise OutOfPlace(word)
+        return str(path)
+
+    def _adapters(self, value: dict[str, Any]) -> list[str]:
+        """`FILE:SCALE` of each adapter that a form names, one a line."""
+        words = []
+        for text in str(value.get("adapter", "")).splitlines():
+            name, _, scale = text.strip().partition(":")
+            if name:
+                words.append(f"--adapter={self._model(name)}" + (f":{_plain(scale)}" if scale else ""))
+        return words
+
+    # --- the process ---
+
+    def _begun(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self.ready = False
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "mezzotint.board.acting.drawer"],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    text=True,
+                    encoding="utf-8",
+                    cwd=self.pages.places.folders[0],
+                    start_new_session=True,
+                )
+                threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
+            return self._process
+
+    def _ask(self, words: list[str]) -> int:
+        process = self._begun()
+        with self._lock:
+            number = max(self.jobs, default=0) + 1
+            self.jobs[number] = Job(words)
+            while len(self.jobs) > _MOST:
+                self.jobs.pop(next(iter(self.jobs)))
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"id": number, "words": words}) + "\n")
+            process.stdin.flush()
+        return number
+
+    def _hear(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            answer = json.loads(line)
+            self.ready = self.ready or "ready" in answer
+            job = self.jobs.get(answer.get("id", -1))
+            if job is None:
+                continue
+            job.step, job.of = answer.get("step", job.step), answer.get("of", job.of)
+            job.picture = answer.get("picture") or job.picture
+            job.said += [answer["said"]] if "said" in answer else []
+            if answer.get("done"):
+                job.error = answer.get("error", "")
+                job.files = [] if job.error else self._files_of(job)
+                job.done = True
+        for job in self.jobs.values():  # it was killed, or ran out of memory
+            if not job.done and process.poll() is not None:
+                job.error, job.done = job.error or "the process that draws has ended; try again", True
+
+    def _files_of(self, job: Job) -> list[str]:
+        """The pictures that a line has written, by the sentence at its end."""
+        told = re.search(r" in (.+); contact sheet: ", job.said[-1]) if job.said else None
+        folder = self.pages.places.folders[0] / told[1] if told is not None else None
+        files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
+        names = [self.pages.places.name_of(path) for path in files if not path.name.startswith("contact")]
+        return [name for name in names if name is not None]
+
+
+def _line(model: str, value: dict[str, Any], adapters: list[str]) -> list[str]:
+    """The words behind `mezzotint sample` that a form amounts to."""
+    words = [model, f"--prompt={value.get('prompt', '')}"]
+    if value.get("negative"):
+        words.append(f"--negative={value['negative']}")
+    for name, switch in _NUMBERS.items():
+        if str(value.get(name, "")).strip():
+            words.append(f"{switch}={_plain(str(value[name]))}")
+    for name in ("seed", "size", "solver"):
+        if str(value.get(name, "")).strip():
+            words.append(f"--{name}={str(value[name]).strip()}")
+    return [*words, *adapters]
+
+
+def _plain(text: str) -> str:
+    """A number with a point; 7,5 is 7.5."""
+    return re.sub(r"^\s*([+-]?\d+),(\d+)\s*$", r"\1.\2", text).strip()

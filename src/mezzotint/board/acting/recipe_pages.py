@@ -1,0 +1,240 @@
+"""The page Recipe: a form of all settings, beside it the YAML and the command that say the same, with every problem
+where it is; checked, saved and started by the lines that it shows.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mezzotint import durable, registry
+from mezzotint.board.pages import Pages, body_of
+from mezzotint.board.reading import values
+from mezzotint.board.reading.places import OutOfPlace, inside
+from mezzotint.board.reading.tails import shown
+from mezzotint.errors import Problem, RecipeError
+from mezzotint.recipe import reference
+from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
+from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.tasks.reading import foreign
+from mezzotint.tasks.translate import text as translated_text
+
+_CHECK_SECONDS = 600
+_COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a form begins with: a shipped recipe, a file, or a text that was translated. word: how a line names it."""
+
+    word: str
+    path: Path | None = None
+    text: str | None = None
+
+    def read(self, words: list[str]) -> Reading:
+        """The recipe with `key=value` laid over it. Raises RecipeError with all problems."""
+        if self.text is not None:
+            return read_text(self.text, "recipe", words)
+        return read(self.word if self.path is None else self.path, words)
+
+
+@dataclass(eq=False)
+class RecipePages:
+    """The page Recipe over the same places."""
+
+    pages: Pages
+
+    def recipe(self, request: Request) -> Response:
+        """The form. `base` names what it begins with, `set` what is changed in it."""
+        name = request.query_params.get("base", "mini")
+        changed = dict(part.split("=", 1) for part in request.query_params.getlist("set") if "=" in part)
+        reading = self._base({"base": name}).read([])
+        dumped = dict(values.flat(reading.recipe.model_dump(mode="json", by_alias=True)))
+        groups: dict[str, list[dict[str, Any]]] = {}
+        for setting in settings():
+            groups.setdefault(setting.path.rpartition(".")[0], []).append(_row(setting, dumped))
+        about = sections()
+        rows = [(path, about.get(path, "The recipe itself"), rows) for path, rows in groups.items()]
+        bases = [*shipped_recipes(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
+        return self.pages.html(
+            "recipe.html", here="recipe", base=name, bases=bases, groups=rows, changed=changed,
+            dialects=sorted(registry.names("dialects", at_hand=True)), folder=str(self.pages.places.folders[0]),
+        )  # fmt: skip
+
+    async def live(self, request: Request) -> Response:
+        """What a form says: YAML, command, problems: {base | text, changes}."""
+        value = await body_of(request)
+        return JSONResponse(await run_in_threadpool(self._live, value))
+
+    def _live(self, value: Mapping[str, Any]) -> dict[str, Any]:
+        base, words = self._base(value), _words(value)
+        line = ["mezzotint", "train", base.word, *words]
+        try:
+            reading = base.read(words)
+        except RecipeError as error:
+            problems = [_problem(one) for one in error.problems] or [
+                _problem(Problem("", error.message, code=error.code))
+            ]
+            return {"problems": problems, "command": shlex.join(line), "yaml": ""}
+        return {"problems": [], "command": shlex.join(line), "yaml": as_yaml(reading), "notes": list(reading.notes)}
+
+    async def check(self, request: Request) -> Response:
+        """What `mezzotint check` says of a form, in a process of its own."""
+        value = await body_of(request)
+        base = self._base(value)
+        dry = ["--dry"] if value.get("dry") is True else []
+        line = ["check", *self._named(base), *_words(value), *dry]
+        said = await run_in_threadpool(_output, line, self.pages.places.folders[0])
+        return JSONResponse(said | {"command": shlex.join(["mezzotint", *line])})
+
+    async def save(self, request: Request) -> Response:
+        """Writes a form as a recipe file below a folder of the page: {…, file}. What lies there stays."""
+        value = await body_of(request)
+        path = self._new_file(str(value.get("file", "")))
+        reading = self._base(value).read(_words(value))
+        await run_in_threadpool(durable.write_new, path, as_yaml(reading))
+        return JSONResponse({"said": f"written: {path}", "command": shlex.join(["mezzotint", "train", str(path)])})
+
+    async def start(self, request: Request) -> Response:
+        """Starts a form as a run, in a process of its own."""
+        value = await body_of(request)
+        base, words = self._base(value), _words(value)
+        reading = base.read(words)
+        folder = self.pages.places.folders[0]
+        out = folder / f"{reading.recipe.run.name}.started.out"
+        line = ["train", *self._named(base), *words]
+        said = await run_in_threadpool(self.pages.started.start, line, out, folder)
+        return JSONResponse({"said": said})
+
+    async def translate(self, request: Request) -> Response:
+        """The line of another trainer as our recipe, with its notes: {dialect, line}."""
+        value = await body_of(request)
+        name = str(value.get("dialect", ""))
+        try:
+            words = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
+        except ValueError as error:
+            raise RecipeError(f"the line cannot be parted into words: {error}", code="E1012") from None
+        place = foreign.launched(Launch.read())
+        translated = await run_in_threadpool(foreign.translation, name, words, place)
+        text = translated_text(translated, name)
+        command = shlex.join(["mezzotint", "train", "--as", name, "--", *words])
+        return JSONResponse(
+            {"yaml": shown(text), "notes": [shown(str(note)) for note in translated.notes], "command": command}
+        )
+
+    # --- what is named ---
+
+    def _base(self, value: Mapping[str, Any]) -> Base:
+        """Raises OutOfPlace for what is neither a shipped recipe nor a run's."""
+        text = value.get("text")
+        if isinstance(text, str) and text:
+            return Base("recipe.yaml", text=text)
+        name = str(value.get("base", ""))
+        if name.startswith("run:"):
+            path = inside(self.pages.places.run(name.removeprefix("run:")), "recipe.yaml")
+            return Base(str(path), path=path)
+        if name not in shipped_recipes():
+            raise OutOfPlace(name)
+        return Base(name)
+
+    def _named(self, base: Base) -> list[str]:
+        """How a line names a base. Raises RecipeError E1949 for a text that is no file yet."""
+        if base.text is not None:
+            raise RecipeError("this recipe is no file yet: save it, then begin with the file", code="E1949")
+        return [base.word]
+
+    def _new_file(self, name: str) -> Path:
+        """A place for a recipe below a folder of the page. Raises RecipeError E1949."""
+        folder, _, last = name.rpartition("/")
+        try:
+            place = inside(self.pages.places.folders[0], folder or ".")
+        except OutOfPlace:
+            place = None
+        if place is None or not place.is_dir() or not re.fullmatch(r"[\w][\w .-]*\.ya?ml", last):
+            raise RecipeError(
+                f"{shown(name)!r}: write the name of a new .yaml file in a folder below {self.pages.places.folders[0]}",
+                code="E1949",
+            )
+        return place / last
+
+
+def _row(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
+    """A field. What a recipe has no place for, such as settings of another optimizer, is empty."""
+    shape, value = setting.shape, dumped.get(setting.path)
+    has_place = setting.path in dumped
+    choices = list(shape.choices)
+    if shape.base is bool:
+        choices = ["true", "false"]
+    return {
+        "path": setting.path,
+        "name": setting.name,
+        "value": values.text(value) if has_place else "",
+        "usual": values.text(setting.default),
+        "is_usual": not has_place or value == setting.default,
+        "choices": [
+            *([""] if choices and not has_place else []),
+            *choices,
+            *(["null"] if choices and shape.nullable else []),
+        ],
+        "is_number": shape.base in (int, float),
+        "type": reference.type_words(shape),
+        "help": setting.help,
+    }
+
+
+def _words(value: Mapping[str, Any]) -> list[str]:
+    """`key=value` of the changes of a form; 1,5 is 1.5 where a number stands."""
+    changes = value.get("changes")
+    words = []
+    for path, text in (changes if isinstance(changes, dict) else {}).items():
+        setting = by_path().get(str(path))
+        text = str(text)
+        if setting is not None and setting.shape.base in (int, float):
+            text = _COMMA.sub(r"\1.\2", text)
+        words.append(f"{path}={text}")
+    return words
+
+
+def _problem(problem: Problem) -> dict[str, Any]:
+    what = f"{problem.what}; {problem.remedy}" if problem.remedy else problem.what
+    return {"where": shown(problem.where), "what": shown(what), "code": problem.code, "line": problem.line}
+
+
+def as_yaml(reading: Reading) -> str:
+    """A recipe file with what is not the default."""
+    tree: dict[str, Any] = {"schema": 1}
+    for path, value in values.flat(reading.recipe.model_dump(mode="json", by_alias=True)):
+        setting = by_path().get(path)
+        if path == "schema" or (setting is not None and setting.default == value):
+            continue
+        place = tree
+        *folders, name = path.split(".")
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[name] = value
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True, width=100)
+
+
+def _output(line: list[str], folder: Path) -> dict[str, Any]:
+    """What a line of ours prints."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            timeout=_CHECK_SECONDS, cwd=folder,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"status": -1, "text": f"it took longer than {_CHECK_SECONDS} s and was ended"}
+    text = (done.stdout + done.stderr).decode("utf-8", "replace")
+    return {"status": done.returncode, "text": shown(text)[:100_000]}

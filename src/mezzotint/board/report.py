@@ -1,0 +1,193 @@
+"""The verb `report`: the page of a run or of a data set as one HTML file, which needs no network and no program: to be
+sent to somebody. It holds at most 30 MB, and says what was left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from mezzotint import durable
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.tasks.reading import words
+
+MOST = 30_000_000
+"""Bytes of a report."""
+
+_PICTURES = 24_000_000
+"""Bytes of it for pictures."""
+
+_SIDE = 512
+_WIDTH = 1600
+_SAMPLES = 1200
+_MODULES = ("page.js", "curves.js", "pictures.js", "settings.js", "frames.js", "report.js")
+_INSTALL = "mezzotint report needs Jinja and Starlette; `pip install 'mezzotint[board]'` brings them"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint report RUN|DATA [--out=FILE.html]`. Returns 0.
+
+    Raises RecipeError: E1940 without its packages, E1943 for what is neither a run nor a folder, E1014 for a file that
+    lies there; DatasetError for a folder that is no data set; StorageError.
+    """
+    line = words.parse(arguments, "report")
+    path = Path(line.plain[0]).expanduser()
+    if not path.is_dir():
+        what = f"mezzotint report: {path} is no folder that is there; name a run or a data set"
+        raise RecipeError(what, code="E1943")
+    out = line.path("--out") or Path(f"{path.resolve().name}.html")
+    durable.refuse_taken(out, remedy="give another name with --out=FILE.html")
+    try:
+        from mezzotint.board.reading import places
+    except ModuleNotFoundError as error:
+        raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
+    is_run = bool(places.Places.of([path]).runs() == ["0"])
+    text, left_out = of_run(path) if is_run else of_data(path)
+    durable.write_new(out, text, remedy="give another name with --out=FILE.html")
+    print(f"{out}: {len(text.encode()) / 1e6:.1f} MB; {'; '.join(left_out) if left_out else 'nothing was left out'}")
+    return 0
+
+
+def of_run(path: Path) -> tuple[str, list[str]]:
+    """The report of a run, and what it leaves out."""
+    from mezzotint.board import curves
+    from mezzotint.board.pages import Pages
+    from mezzotint.board.reading import pictures, tails
+    from mezzotint.board.reading.metrics import Metrics
+    from mezzotint.board.reading.places import Places
+
+    pages = Pages(Places.of([path]), read_only=True)
+    metrics = Metrics(path / "metrics.jsonl")
+    while metrics.follow(blocks=8):
+        pass
+    charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}
+    previews = pictures.previews(path)
+    kept = dict(_pictures(path, previews.drawn))
+    drawn = previews.as_json() | {"drawn": sorted(kept), "clips": []}
+    drawn["steps"] = sorted({int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in kept})
+    left_out = []
+    most = max((one["count"] for chart in charts["step"]["charts"] for one in chart["series"]), default=0)
+    if most > 2 * _WIDTH:
+        left_out.append(f"points of curves: of {most:,} the lowest and highest of {_WIDTH:,} stretches are kept")
+    if len(kept) < len(previews.drawn):
+        left_out.append(f"{len(previews.drawn) - len(kept)} of {len(previews.drawn)} pictures")
+    if kept:
+        left_out.append(f"pictures larger than {_SIDE} pixels are smaller here, and what they say of themselves")
+    if previews.clips:
+        left_out.append(f"{len(previews.clips)} clips; a strip of their frames stands for each")
+    log = path / "run.log"
+    if log.is_file() and log.stat().st_size > tails.TAIL:
+        left_out.append(f"the log but for its last {tails.TAIL // 1000} kB")
+    embedded = {"charts": charts, "drawn": drawn, "pictures": kept}
+    facts = pages.facts(path.resolve()) | {
+        "name": "",
+        "path": path.resolve(),
+        "title": path.resolve().name,
+        "kind": "run",
+    }
+    return _written(pages, embedded, left_out, facts), left_out
+
+
+def of_data(path: Path) -> tuple[str, list[str]]:
+    """The report of a data set, and what it leaves out. Raises DatasetError."""
+    import json
+
+    from mezzotint.board.pages import Pages
+    from mezzotint.board.reading import data_sets, thumbnails
+    from mezzotint.board.reading.places import Places
+    from mezzotint.board.reading.tails import shown
+
+    place = json.dumps(str(path.resolve()))
+    data = data_sets.open_data(located(read_text(f"schema: 1\ndata: {{path: {place}}}\n", "data")), None)
+    total, room = len(data.catalogue), _PICTURES
+    thumbs: dict[int, str] = {}
+    for row in _spread(total, _SAMPLES):
+        content = thumbnails.thumbnail(data.catalogue, row, data.settings)
+        uri = _uri(content) if content is not None else "data:,"
+        if len(uri) > room:
+            break
+        room -= len(uri)
+        thumbs[row] = uri
+    left_out = [f"{total - len(thumbs):,} of {total:,} samples"] if len(thumbs) < total else []
+    counts = data.catalogue.report.skipped, data.catalogue.report.left_out
+    left_out += [f"{len(files) - 500:,} of {len(files):,} names of files" for files in counts if len(files) > 500]
+    facts = {
+        "kind": "data", "title": path.resolve().name, "samples": [data.sample(row) for row in sorted(thumbs)],
+        "thumbs": thumbs, "all": total, "summary": data.summary(), "histograms": data.histograms(), "query": "",
+        "roots": [shown(str(root)) for root in data.catalogue.roots],
+    }  # fmt: skip
+    return _written(Pages(Places.of([path]), read_only=True), {}, left_out, facts), left_out
+
+
+def _pictures(path: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(name, data URI) of as many pictures as there is room for: whole steps, the last and the first, then those in the
+    middle of what is left out."""
+    from mezzotint.board.reading import pictures
+
+    steps = sorted({name.partition("/")[0] for name in names})
+    room = _PICTURES
+    for place in _spread(len(steps), len(steps)):
+        contents = [
+            (name, pictures.small(path / "samples" / f"step-{name}", _SIDE))
+            for name in names
+            if name.startswith(f"{steps[place]}/")
+        ]
+        uris = [(name, _uri(content)) for name, content in contents if content is not None]
+        room -= sum(len(uri) for _, uri in uris)
+        if room < 0:
+            return
+        yield from uris
+
+
+def _spread(total: int, most: int) -> list[int]:
+    """At most so many of a row of things: the last, the first, then ever finer between them."""
+    chosen: dict[int, None] = dict.fromkeys([total - 1, 0] if total > 1 else range(total))
+    step = total
+    while step > 1 and len(chosen) < min(total, most):
+        step = -(-step // 2)
+        for place in range(0, total, step):
+            chosen.setdefault(place)
+    return list(chosen)[:most]
+
+
+def _uri(content: bytes) -> str:
+    return f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: dict[str, Any]) -> str:
+    """The file. Only the scripts and the style that it has itself may run in it: they are named by their hashes."""
+    from mezzotint.board.pages import static
+
+    names = (*_MODULES, "uPlot.iife.min.js", "uPlot.min.css", "page.css")
+    files = {name: (static(name) or b"").decode() for name in names}
+    program = "\n".join(_alone(files[name]) for name in _MODULES)
+    plotting, style = files["uPlot.iife.min.js"].replace("</", "<\\/"), files["uPlot.min.css"] + files["page.css"]
+    assert "</" not in program, "a script would end in the middle"
+    policy = (
+        f"default-src 'none'; img-src data:; script-src {_hash(plotting)} {_hash(program)}; style-src {_hash(style)}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    text: str = pages.templates.get_template("report.html").render(
+        facts, policy=policy, style=Markup(style), program=Markup(program), plotting=Markup(plotting),
+        embedded=embedded, left_out=left_out, report=True, offered=[],
+        written=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+    )  # fmt: skip
+    return text
+
+
+def _alone(module: str) -> str:
+    """A module as a part of one script: what it takes from others is there already."""
+    without = re.sub(r"^import [^;]*;\n", "", module, flags=re.MULTILINE)
+    return re.sub(r"^export (?=async|const|class|function)", "", without, flags=re.MULTILINE)
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"

@@ -1,0 +1,59 @@
+import { askJSON, el, say, send } from "./page.js";
+
+const form = document.getElementById("draw"), place = document.getElementById("drawn"), ready = document.getElementById("ready");
+const wait = (ms) => new Promise((done) => setTimeout(done, ms));
+
+function show(box, job) {
+  const command = box.querySelector("code"), pictures = box.querySelector(".pictures"), status = box.querySelector(".status");
+  command.textContent = job.command;
+  status.textContent = job.error || (job.done ? "" : job.of ? `step ${job.step} of ${job.of}` : job.said.at(-1) || "waiting for its turn");
+  status.className = job.error ? "status problem" : "status quiet";
+  box.querySelector("progress").hidden = job.done;
+  box.querySelector("progress").max = job.of || 1;
+  box.querySelector("progress").value = job.step;
+  if (job.done) {
+    pictures.replaceChildren(...job.files.map((file) => {
+      const address = `/picture?file=${encodeURIComponent(file)}`;
+      return file.endsWith(".mp4") ? el("video", { src: address, controls: true, loop: true, muted: true })
+        : el("a", { href: address }, el("img", { src: address, alt: `drawn: ${form.elements.prompt.value}` }));
+    }));
+  } else if (job.picture) {
+    const image = pictures.querySelector("img") || pictures.appendChild(el("img", { alt: "the picture on the way", class: "way" }));
+    image.src = `data:image/webp;base64,${job.picture}`;
+  }
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const values = Object.fromEntries(new FormData(form));
+  history.replaceState(null, "", `/draw?${new URLSearchParams(Object.entries(values).filter(([, value]) => value))}`);
+  try {
+    const { jobs } = await send("/api/draw", values);
+    document.getElementById("none").hidden = true;
+    const boxes = new Map(jobs.map((number) => [number, el("figure", { class: "prompt drawing-box" },
+      el("div", { class: "pictures" }), el("progress", { "aria-label": "steps drawn" }), el("p", { class: "status", role: "status" }),
+      el("figcaption", { class: "command" }, el("code"), el("button", { type: "button", class: "copy plain", "aria-label": "Copy the line that draws it again" }, "copy")))]));
+    place.prepend(el("div", { class: "pair" }, ...boxes.values()));
+    const left = new Set(jobs);
+    while (left.size) {
+      const query = [...left].map((number) => `job=${number}`).join("&");
+      const answer = await askJSON(`/api/drawn?${query}`);
+      for (const number of [...left]) {
+        const job = answer.jobs[number];
+        if (!job) { left.delete(number); continue; }
+        show(boxes.get(number), job);
+        if (job.done) left.delete(number);
+      }
+      if (left.size) await wait(150);
+    }
+  } catch (error) { say(error.message); }
+});
+
+(async () => {
+  if (!document.getElementById("go")) return;
+  for (let number = 0; number < 300; number++) {
+    if ((await askJSON("/api/drawn")).ready) { ready.textContent = "ready"; return; }
+    ready.textContent = "the process that draws is being made ready …";
+    await wait(300);
+  }
+})().catch((error) => say(error.message));

@@ -1,0 +1,88 @@
+import { el, say, send } from "./page.js";
+
+const form = document.getElementById("form"), fields = new Map();
+for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select"), wrong: box.querySelector(".wrong") });
+const find = document.getElementById("find"), only = document.getElementById("only");
+let text = null, timer = 0, asked = 0;
+
+const changes = () => Object.fromEntries([...fields].filter(([, { input }]) => input.value !== input.dataset.base).map(([path, { input }]) => [path, input.value]));
+const form_as = (more = {}) => ({ base: form.dataset.base, ...(text ? { text } : {}), changes: changes(), ...more });
+
+function keepAddress(changed) {
+  const query = new URLSearchParams([["base", form.dataset.base], ...Object.entries(changed).map(([path, value]) => ["set", `${path}=${value}`])]);
+  history.replaceState(null, "", `/recipe?${query}`);
+}
+
+async function live() {
+  const changed = changes(), number = ++asked;
+  for (const [path, { box }] of fields) box.classList.toggle("changed", path in changed);
+  if (!text) keepAddress(changed);
+  const answer = await send("/api/recipe", form_as());
+  if (number !== asked) return;
+  for (const { box, wrong, input } of fields.values()) { wrong.hidden = true; box.classList.remove("bad"); input.removeAttribute("aria-invalid"); }
+  const place = document.getElementById("problems");
+  place.replaceChildren(...answer.problems.map((one) => {
+    const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
+    const words = `${one.code} ${one.what}`;
+    if (field) {
+      field.wrong.textContent = words;
+      field.wrong.hidden = false;
+      field.box.classList.add("bad");
+      field.input.setAttribute("aria-invalid", "true");
+    }
+    return el("p", { class: "problem" }, el("code", {}, one.where), " ", words);
+  }));
+  document.getElementById("command").textContent = answer.command;
+  document.getElementById("yaml").textContent = answer.yaml || "(the recipe does not read; its problems stand above)";
+}
+
+const soon = () => { clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
+
+function filter() {
+  const words = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
+  for (const section of form.querySelectorAll(".section")) {
+    let left = 0;
+    for (const box of section.querySelectorAll(".field")) {
+      const content = `${box.dataset.path} ${box.textContent}`.toLowerCase();
+      box.hidden = !(words.every((word) => content.includes(word)) && (!only.checked || box.matches(".set, .changed")));
+      left += !box.hidden;
+    }
+    section.hidden = !left;
+    if (words.length || only.checked) section.open = left > 0;
+  }
+}
+
+const given = JSON.parse(document.getElementById("changed").textContent);
+for (const [path, value] of Object.entries(given)) if (fields.has(path)) fields.get(path).input.value = value;
+form.addEventListener("input", soon);
+form.addEventListener("change", soon);
+find.addEventListener("input", filter);
+only.addEventListener("change", filter);
+live().catch((error) => say(error.message));
+
+function button(id, act) {
+  document.getElementById(id)?.addEventListener("click", async (event) => {
+    event.target.disabled = true;
+    try { await act(); } catch (error) { say(error.message); }
+    event.target.disabled = false;
+  });
+}
+button("check", async () => {
+  const place = document.getElementById("checked");
+  place.hidden = false;
+  place.textContent = "mezzotint check reads everything …";
+  const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
+  place.textContent = `$ ${answer.command}\n${answer.text}`;
+});
+button("save", async () => say((await send("/api/save", form_as({ file: document.getElementById("file").value }))).said));
+button("start", async () => say((await send("/api/start", form_as())).said));
+button("translate", async () => {
+  const place = document.getElementById("translated");
+  place.replaceChildren();
+  const answer = await send("/api/translate", { dialect: document.getElementById("dialect").value, line: document.getElementById("line").value });
+  const take = el("button", { type: "button", class: "plain" }, "Take it as the recipe");
+  take.addEventListener("click", () => { text = answer.yaml; for (const { input } of fields.values()) input.value = input.dataset.base; soon(); });
+  place.replaceChildren(...answer.notes.map((note) => el("p", { class: "quiet" }, `note: ${note}`)),
+    el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "The line as a recipe" }, answer.yaml), take);
+});
+

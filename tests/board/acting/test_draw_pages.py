@@ -1,0 +1,103 @@
+"""The page Draw: lines of `sample`, drawn by one process."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from board_runs import Board, opened, write_run
+from PIL import Image
+
+from mezzotint.board.acting import draw_pages, drawer
+from mezzotint.board.acting.draw_pages import DrawPages
+from mezzotint.cli import main
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Lines that would be drawn."""
+    lines: list[list[str]] = []
+    monkeypatch.setattr(DrawPages, "_ask", lambda self, words: lines.append(words) or len(lines))
+    monkeypatch.setattr(DrawPages, "_begun", lambda self: None)
+    return lines
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Board]:
+    write_run(tmp_path / "here" / "run")
+    (tmp_path / "outside").mkdir()
+    with opened(tmp_path / "here") as board:
+        yield board
+
+
+def test_a_form_is_a_line_for_each_model_with_the_same_seeds(board: Board, asked: list[list[str]]) -> None:
+    form = {
+        "a": "mezzotint-mini", "b": "run", "prompt": "a fox; $(rm)", "negative": "", "seed": "1-3", "size": "64x48",
+        "steps": "8", "guidance": "7,5", "solver": "euler", "adapter": "",
+    }  # fmt: skip
+    assert board.post("/api/draw", form) == (200, {"jobs": [1, 2]})
+    rest = ["--prompt=a fox; $(rm)", "--steps=8", "--guidance=7.5", "--seed=1-3", "--size=64x48", "--solver=euler"]
+    assert asked == [["mezzotint-mini", *rest], [str(board.pages.places.folders[0] / "run"), *rest]]
+
+
+@pytest.mark.parametrize("model", ["../outside", "/etc", "none", "a/../../outside", "-x", "mezzotint-mini/../sd1"])
+def test_only_what_ships_and_what_lies_here_is_drawn_from(model: str, board: Board, asked: list[list[str]]) -> None:
+    assert board.post("/api/draw", {"a": model, "prompt": "x"})[0] == 404
+    assert board.post("/api/draw", {"a": "mezzotint-mini", "adapter": f"{model}:1", "prompt": "x"})[0] == 404
+    assert board.post("/api/draw", {"prompt": "x"})[0] == 409
+    assert asked == []
+
+
+def test_choices_are_runs_checkpoints_exports_and_what_ships(board: Board, asked: list[list[str]]) -> None:
+    status, text, _ = board.ask("/draw?a=run&prompt=%3Cscript%3E")
+    assert status == 200
+    assert "mezzotint-mini" in text
+    assert "checkpoints/step-00000060" in text
+    assert "&lt;script&gt;" in text
+    assert board.ask("/picture?file=0/run/recipe.yaml")[0] == 415
+    assert board.ask("/picture?file=0/../outside")[0] == 404
+
+
+def test_lines_are_drawn_as_the_verb_draws_them_and_tell_their_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["mezzotint-mini", "--prompt=a small red star", "--steps=3", "--seed=4"]
+    lines = "".join(json.dumps({"id": n, "words": one}) + "\n" for n, one in enumerate([words, words, ["none"]]))
+    out = io.StringIO()
+    drawer.main(io.StringIO(lines), out)
+    answers: list[dict[str, Any]] = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert answers[0] == {"ready": True}
+    assert [(one["step"], one["of"]) for one in answers if one.get("id") == 0 and "step" in one] == [
+        (1, 3), (2, 3), (3, 3)
+    ]  # fmt: skip
+    assert any(one.get("picture") for one in answers)
+    assert answers[-1]["code"] == "E1074"
+    assert main(["sample", *words]) == 0
+    drawn = [
+        np.asarray(Image.open(next(path for path in folder.iterdir() if not path.name.startswith("contact"))))
+        for folder in sorted((tmp_path / "samples").iterdir())
+    ]
+    assert len(drawn) == 3
+    assert (drawn[0] == drawn[1]).all()
+    assert (drawn[0] == drawn[2]).all()
+
+
+def test_a_process_that_ends_is_told_of_and_another_is_begun(board: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    import time
+
+    monkeypatch.setattr(draw_pages.sys, "executable", "/bin/false")
+    numbers = board.post("/api/draw", {"a": "mezzotint-mini", "prompt": "x"})
+    until = time.monotonic() + 10
+    while numbers[0] == 200 and time.monotonic() < until:
+        job = json.loads(board.ask("/api/drawn?job=1")[1])["jobs"]["1"]
+        if job["done"]:
+            assert "has ended" in job["error"]
+            break
+        time.sleep(0.05)
+    assert numbers[0] in (200, 409)

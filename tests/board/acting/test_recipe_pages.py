@@ -1,0 +1,147 @@
+"""The page Recipe: what the form says, the line and the file say as well."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from board_runs import SCRIPT, Board, opened, write_run
+
+from mezzotint.board.acting import actions, recipe_pages
+from mezzotint.recipe.reading.paths import settings
+from mezzotint.recipe.reading.read import digest_of, read, read_text, shipped_recipes
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    root = tmp_path_factory.mktemp("recipes")
+    write_run(root / "run", recipe={"run": {"name": "first"}, "data": {"path": ["x"]}})
+    with opened(root) as board:
+        yield board
+
+
+def live(board: Board, base: str = "tiny_cpu", **changes: Any) -> dict[str, Any]:
+    words = {path.replace("__", "."): value for path, value in changes.items()}
+    status, answer = board.post("/api/recipe", {"base": base, "changes": words})
+    assert status == 200
+    assert isinstance(answer, dict)
+    return answer
+
+
+def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
+    status, text, _ = board.ask("/recipe?base=tiny_cpu")
+    assert status == 200
+    shown = set(re.findall(r'data-path="([^"]+)"', text))
+    assert {one.path for one in settings()} - {"schema"} == shown
+    assert text.count('class="help"') == len(shown)
+    assert "number at least 0; default 1e-05." in html.unescape(text)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_recipes()))
+def test_a_form_that_nobody_changed_says_the_recipe(board: Board, name: str) -> None:
+    answer = live(board, name)
+    assert answer["problems"] == []
+    assert answer["command"] == f"mezzotint train {name}"
+    again = read_text(answer["yaml"], name)
+    assert digest_of(again.recipe) == digest_of(read(name).recipe)
+    assert board.ask(f"/recipe?base={name}")[0] == 200
+
+
+def test_changes_are_in_the_line_and_in_the_file(board: Board) -> None:
+    answer = live(board, optim__lr="2e-4", sample__prompts='["a fox", "two"]', run__name="a b")
+    assert (
+        answer["command"]
+        == ("mezzotint train tiny_cpu optim.lr=2e-4 'sample.prompts=[\"a fox\", \"two\"]' 'run.name=a b'")
+        or answer["problems"]
+    )
+    answer = live(board, optim__lr="2e-4", sample__prompts='["a fox", "two"]')
+    assert "lr: 0.0002" in answer["yaml"]
+    assert "- two" in answer["yaml"]
+
+
+@pytest.mark.parametrize(("text", "line"), [("1,5", "1.5"), (" 1,5 ", "1.5"), ("1.5", "1.5"), ("1,500,000", None)])
+def test_a_comma_is_a_point_where_a_number_stands(board: Board, text: str, line: str | None) -> None:
+    answer = live(board, optim__lr=text)
+    assert bool(answer["problems"]) == (line is None)
+    assert line is None or f"optim.lr={line}" in answer["command"]
+    assert "lr: 1.5" in answer["yaml"] or line is None
+    assert "a,b" in live(board, sample__negative_prompt="a,b")["command"]
+
+
+def test_problems_are_told_where_they_are_with_their_codes(board: Board) -> None:
+    problems = live(board, optim__lr="fast", data__batch_size="0", run__nonsense=SCRIPT)["problems"]
+    told = {one["where"]: one["code"] for one in problems}
+    assert told["optim.lr"] == "E1002"
+    assert told["data.batch_size"] == "E1007"
+    assert "run.nonsense" in told
+
+
+@pytest.mark.parametrize("base", ["../x", "/etc/passwd", "run:9/x", "run:0/../x", "", "tiny_cpu.yaml"])
+def test_only_shipped_recipes_and_those_of_runs_are_read(board: Board, base: str) -> None:
+    assert board.post("/api/recipe", {"base": base, "changes": {}})[0] == 404
+    assert board.ask(f"/recipe?base={base}")[0] == 404
+
+
+def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
+    root = board.pages.places.folders[0]
+    value = {"base": "tiny_cpu", "changes": {"optim.lr": "3e-4"}, "file": "mine.yaml"}
+    status, answer = board.post("/api/save", value)
+    assert (status, answer["command"]) == (200, f"mezzotint train {root / 'mine.yaml'}")
+    assert read(root / "mine.yaml").recipe.optim.lr == 3e-4
+    status, answer = board.post("/api/save", value | {"changes": {}})
+    assert (status, answer["code"]) == (409, "E1014")
+    assert read(root / "mine.yaml").recipe.optim.lr == 3e-4
+    for name in ("../out.yaml", "/tmp/out.yaml", "x.sh", ".hidden.yaml", "none/x.yaml", "a\0.yaml", ""):
+        status, answer = board.post("/api/save", value | {"file": name})
+        assert (status, answer["code"]) == (409, "E1949"), name
+    assert board.post("/api/save", value | {"changes": {"optim.lr": "x"}, "file": "bad.yaml"})[0] == 409
+    assert not (root / "bad.yaml").exists()
+
+
+def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[tuple[list[str], Path | None]] = []
+
+    def start(self: object, line: list[str], out: Path, folder: Path | None = None) -> str:
+        lines.append((line, folder))
+        return "started"
+
+    monkeypatch.setattr(actions.Started, "start", start)
+    monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
+    value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
+    assert board.post("/api/start", value) == (200, {"said": "started"})
+    _, answer = board.post("/api/check", value | {"dry": True})
+    assert answer == {"text": "fits", "command": "mezzotint check tiny_cpu run.name=mine --dry"}
+    root = board.pages.places.folders[0]
+    assert lines == [
+        (["train", "tiny_cpu", "run.name=mine"], root), (["check", "tiny_cpu", "run.name=mine", "--dry"], root)
+    ]  # fmt: skip
+    assert board.post("/api/start", value | {"text": "schema: 1\n"})[1]["code"] == "E1949"
+    assert board.post("/api/start", value | {"changes": {"optim.lr": "x"}})[0] == 409
+
+
+@pytest.mark.slow
+def test_what_check_says_comes_from_the_verb(tmp_path: Path) -> None:
+    said = recipe_pages._output(["check", "tiny_cpu", "run.name=x"], tmp_path)
+    assert said["status"] == 0, said
+    assert "memory" in said["text"]
+    assert sys.executable
+
+
+def test_a_line_of_another_trainer_becomes_a_recipe(board: Board) -> None:
+    line = "python train_text_to_image.py --pretrained_model_name_or_path=m \\\n --train_data_dir='my photos' --use_ema"
+    status, answer = board.post("/api/translate", {"dialect": "diffusers-sd", "line": line})
+    assert status == 200
+    assert "my photos" in answer["yaml"]
+    assert answer["command"].startswith("mezzotint train --as diffusers-sd -- python train_text_to_image.py")
+    status, taken = board.post("/api/recipe", {"text": answer["yaml"], "base": "", "changes": {"optim.lr": "1e-6"}})
+    assert "lr: 1.0e-06" in taken["yaml"]
+    for dialect, line in (("diffusers-sd", "--no_such_thing=1"), ("none", "--x"), ("diffusers-sd", "'open")):
+        status, answer = board.post("/api/translate", {"dialect": dialect, "line": line})
+        assert (status, answer["code"][0]) == (409, "E")

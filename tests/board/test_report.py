@@ -1,0 +1,88 @@
+"""The verb `report`: one file that needs nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from board_runs import SCRIPT, write_pictures, write_run
+
+from mezzotint.board import report
+from mezzotint.cli import main
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("report")
+    write_run(root / "run", steps=400)
+    assert main(["report", str(root / "run"), f"--out={root / 'run.html'}"]) == 0
+    return (root / "run.html").read_text("utf-8")
+
+
+def test_a_report_asks_nothing_of_anybody(written: str) -> None:
+    without = re.sub(r"https?://(github\.com/leeoniya|www\.w3\.org)[^\s\"')]*", "", written)
+    assert re.findall(r"(?:src|href)=\"(?!data:|#)[^\"]*\"", without) == []
+    assert "@import" not in written
+    assert "url(" not in written
+    assert "default-src &#39;none&#39;" in written
+
+
+def test_what_a_run_says_is_text_there_too(written: str) -> None:
+    assert SCRIPT not in written
+    assert "<img src=x" not in written
+
+
+def test_a_report_that_lies_there_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_run(tmp_path / "run")
+    (tmp_path / "a.html").write_text("mine")
+    assert main(["report", str(tmp_path / "run"), f"--out={tmp_path / 'a.html'}"]) == 2
+    assert "error[E1014]" in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "none")]) == 2
+    assert "error[E1943]" in capsys.readouterr().err
+    assert (tmp_path / "a.html").read_text() == "mine"
+
+
+def test_what_does_not_fit_is_left_out_and_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = write_run(tmp_path / "run", steps=9000)
+    with open(folder / "run.log", "a") as file:
+        file.writelines(f"line {number}\n" for number in range(20_000))
+    monkeypatch.setattr(report, "_PICTURES", 4000)
+    assert main(["report", str(folder), f"--out={tmp_path / 'small.html'}"]) == 0
+    said = capsys.readouterr().out
+    text = (tmp_path / "small.html").read_text("utf-8")
+    for words in ("of 12 pictures", "of 9,000 the lowest and highest", "the log but for its last 64 kB"):
+        assert words in said
+        assert words in text
+    assert 0 < text.count("data:image/webp") < 12
+    assert '"00000060/00-raw.png"' in text, "the last step stays"
+
+
+def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mezzotint.board.reading import pictures
+
+    folder = write_run(tmp_path / "run")
+    monkeypatch.setattr(pictures, "small", lambda file, side: bytes(3_000_000))
+    text, left_out = report.of_run(folder)
+    assert len(text.encode()) < report.MOST
+    assert any("pictures" in one for one in left_out)
+
+
+def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:
+    assert report._spread(9, 9) == [8, 0, 5, 3, 6, 2, 4, 1, 7]
+    assert report._spread(9, 3) == [8, 0, 5]
+    assert report._spread(1, 5) == [0]
+    assert report._spread(0, 5) == []
+    assert sorted(report._spread(100, 1000)) == list(range(100))
+
+
+def test_a_data_set_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    folder = write_pictures(tmp_path / "pictures", 40)
+    assert main(["report", str(folder), f"--out={tmp_path / 'data.html'}"]) == 0
+    text = (tmp_path / "data.html").read_text("utf-8")
+    assert text.count('<figure class="sample">') == 40
+    assert "broken.png" in text
+    assert SCRIPT not in text
