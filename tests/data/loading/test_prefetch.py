@@ -116,7 +116,7 @@ def test_a_run_that_stops_early_leaves_no_thread() -> None:
 
 def test_batches_are_made_ahead_by_default_on_gpus_and_of_cached_rows() -> None:
     gpu = torch.device("cuda", 0)
-    assert [steps_ahead("auto", device, is_cached=cached) for device in (gpu, CPU) for cached in (False, True)] == [
+    assert [steps_ahead(None, device, is_cached=cached) for device in (gpu, CPU) for cached in (False, True)] == [
         2,
         2,
         0,

@@ -21,7 +21,7 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said,
 
 def test_the_barest_line_is_a_recipe() -> None:
     recipe = foreign.reading("mindone-sdxl", BAREST, (), ALONE).recipe
-    assert (recipe.model.weights, recipe.model.depth, recipe.run.device_prefetch) == ("files", None, "auto")
+    assert (recipe.model.weights, recipe.model.depth, recipe.run.device_prefetch) == ("files", None, None)
     assert recipe.run.start.step == 0
     assert recipe.objective.timesteps == (0, 1000)
 

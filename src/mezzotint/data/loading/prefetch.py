@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import fields, replace
 from queue import Queue
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -25,10 +24,10 @@ _WAIT = 0.05  # seconds between looks at whether the run has ended
 _AHEAD = 2  # batches: one is computed with, one waits, one is on its way
 
 
-def steps_ahead(setting: int | Literal["auto"], device: torch.device, *, is_cached: bool) -> int:
+def steps_ahead(setting: int | None, device: torch.device, *, is_cached: bool) -> int:
     """How many batches are made ahead. is_cached: whether latents are read from a cache, in this process; pictures are
     decoded ahead by workers."""
-    if setting != "auto":
+    if setting is not None:
         return setting
     return _AHEAD if device.type != "cpu" or is_cached else 0
 

@@ -405,9 +405,9 @@ class RunSettings(Section):
     """The most memory that this process takes of its GPU, such as `59GB` (10⁹ bytes) or `48GiB` (2³⁰ bytes): beyond it
     the run ends for want of memory. Null takes what there is. Without effect on the CPU."""
 
-    device_prefetch: Annotated[Literal["auto"] | Annotated[int, Field(ge=0, le=64)], FREE] = "auto"
+    device_prefetch: Annotated[Annotated[int, Field(ge=0, le=64)] | None, FREE] = None
     """How many batches are made ready ahead of the step, on the device, by a thread; each takes its memory there. 0
-    makes each when it is needed. `auto` is 2 on a GPU and where latents are cached, whose rows are read ahead by it,
+    makes each when it is needed. None is 2 on a GPU and where latents are cached, whose rows are read ahead by it,
     and 0 elsewhere, where workers decode ahead. Draws and results do not depend on it."""
 
     timeout_seconds: Annotated[PositiveInt, FREE] = 600
