@@ -11,7 +11,7 @@ export OMP_WAIT_POLICY ?= passive
 # what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-photos test portable oldest newest slow timing faults check docs survey bench-check benchmarks format clean
+.PHONY: demo demo-photos test portable oldest newest slow timing faults check lock docs survey bench-check benchmarks format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -49,6 +49,9 @@ oldest: $(STAMP)  ## the tests with the floors of pyproject.toml, in .venv-oldes
 
 newest: $(STAMP)  ## the tests with the newest release of every dependency, in .venv-newest (likewise)
 	$(BIN)/python tools/versions.py newest
+
+lock: $(STAMP)  ## write requirements.lock and the bill of materials anew, as pip resolves the pins
+	$(BIN)/python tools/supply.py
 
 docs: $(STAMP)  ## write the generated pages of docs/ anew
 	$(BIN)/python tools/write_docs.py

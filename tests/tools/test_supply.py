@@ -1,0 +1,65 @@
+"""The lock and the bill of materials: of the pins, with hashes and licences, as pip's report says."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import supply
+from mezzotint.assets import ASSETS
+
+ROOT = Path(__file__).parents[2]
+
+
+def one(name: str, version: str, **about: object) -> dict[str, object]:
+    archive = {"archive_info": {"hashes": {"sha256": "ab" * 32}}, "url": "https://files/x.whl"}
+    return {"metadata": {"name": name, "version": version, **about}, "download_info": archive}
+
+
+REPORT = {
+    "install": [
+        {"metadata": {"name": "mezzotint", "version": "0"}, "download_info": {"url": "file:///x"}},
+        one("Zoo_Keeper", "2.0+cpu", license_expression="MIT"),
+        one(
+            "apple", "1.0", license="A licence\n\nof many lines", classifier=["License :: OSI Approved :: BSD License"]
+        ),
+        one("bare", "3"),
+    ]
+}
+
+
+def test_pins_have_hashes_and_packages_their_licences() -> None:
+    packages = supply.of_report(REPORT)
+    assert [(each["name"], each["licence"]) for each in packages] == [
+        ("apple", "BSD License"), ("bare", "see the package"), ("Zoo_Keeper", "MIT"),
+    ]  # fmt: skip
+    assert f"Zoo_Keeper==2.0+cpu \\\n    --hash=sha256:{'ab' * 32}\n" in supply.lock(packages)
+    last = supply.bill(packages)["components"][-1]
+    assert last["purl"] == "pkg:pypi/zoo-keeper@2.0+cpu"
+    assert last["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
+
+
+def test_the_lock_and_the_bill_are_of_the_pins() -> None:
+    pin = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+    entry = re.compile(r"(\S+)==(\S+) \\\n +--hash=sha256:([0-9a-f]{64})")
+    pinned = pin.findall((ROOT / "constraints.txt").read_text("utf-8"))
+    pins = {supply.canonical(name): version for name, version in pinned}
+    text = supply.LOCK.read_text("utf-8")
+    locked = entry.findall(text)
+    assert len(locked) == text.count("==") > 100
+    others = [name for name, version, _ in locked if pins.get(supply.canonical(name)) != version.partition("+")[0]]
+    assert others == ["setuptools"], "which torch asks for, and no pin names"
+    components = json.loads(supply.BILL.read_text("utf-8"))["components"]
+    installed = {c["name"]: c["hashes"][0]["content"] for c in components if "purl" in c}
+    assert installed == {name: digest for name, _, digest in locked}
+    assert all(next(iter(c["licenses"][0]["license"].values())) for c in components)
+
+
+def test_everything_that_ships_has_its_licence_told() -> None:
+    told = (ROOT / "LICENSES" / "README.md").read_text("utf-8")
+    kinds = ("models", "data", "tokenizers")
+    places = [ASSETS, *(ASSETS / kind for kind in kinds)]
+    names = {path.name for place in places for path in place.iterdir() if path.is_dir()}
+    silent = {name for name in names if not re.search(rf"\b{re.escape(name)}`", told)}
+    assert silent <= {*kinds, "recipes", "__pycache__"}

@@ -1,0 +1,109 @@
+"""What Mezzotint is installed with, to the byte: `requirements.lock`, pins with hashes for `pip install
+--require-hashes`, and `bill-of-materials.cdx.json`, every package with its licence, in CycloneDX's form.
+
+    python tools/supply.py            asks pip for the pins of constraints.txt; nothing is installed
+    python tools/supply.py REPORT     from what `pip install --dry-run --report REPORT` has written
+
+Hashes are of the files that pip chose for this machine: Linux on x86-64 with this Python, torch for the CPU.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+LOCK, BILL = ROOT / "requirements.lock", ROOT / "bill-of-materials.cdx.json"
+_SHIPPED = (
+    ("mezzotint", "Apache-2.0", "LICENSE"),
+    ("open_clip vocabulary", "MIT", "LICENSES/open_clip.txt"),
+)
+"""What lies in the package itself, with its licence and the file that has its words."""
+
+
+def main(words: list[str]) -> int:
+    """Writes both files."""
+    report = json.loads(Path(words[0]).read_text("utf-8")) if words else asked()
+    packages = of_report(report)
+    LOCK.write_text(lock(packages), "utf-8")
+    BILL.write_text(json.dumps(bill(packages), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    print(f"{len(packages)} packages in {LOCK.name} and {BILL.name}")
+    return 0
+
+
+def asked() -> dict[str, Any]:
+    """What pip would install for `.[dev]` under the pins."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "report.json")
+        ask = ["--dry-run", "--quiet", "--ignore-installed", "--report", str(place)]
+        line = [sys.executable, "-m", "pip", "install", *ask, "--constraint", "constraints.txt", ".[dev]"]
+        subprocess.run(line, cwd=ROOT, check=True)
+        return dict(json.loads(place.read_text("utf-8")))
+
+
+def of_report(report: dict[str, Any]) -> list[dict[str, str]]:
+    """Name, version, SHA-256 and licence of each package, sorted; Mezzotint itself is not among them."""
+    packages = []
+    for one in report["install"]:
+        about = one["metadata"]
+        if about["name"] != "mezzotint":
+            digest = one["download_info"]["archive_info"]["hashes"]["sha256"]
+            packages.append(
+                {"name": about["name"], "version": about["version"], "sha256": digest, "licence": licence(about)}
+            )
+    return sorted(packages, key=lambda package: canonical(package["name"]))
+
+
+def licence(about: dict[str, Any]) -> str:
+    """What a package says of its licence, shortest form first; a whole text is cut to its first line."""
+    classes = [text.rpartition(":: ")[2] for text in about.get("classifier", ()) if text.startswith("License")]
+    said = about.get("license_expression") or (about.get("license") or "").strip()
+    if not said or "\n" in said or len(said) > 80:
+        said = "; ".join(text for text in classes if text != "OSI Approved") or said.partition("\n")[0].strip(" =")
+    return said or "see the package"
+
+
+def canonical(name: str) -> str:
+    """A package's name as registries compare it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def lock(packages: list[dict[str, str]]) -> str:
+    """For pip."""
+    head = (
+        "# Written by tools/supply.py: `pip install --require-hashes -r requirements.lock`, then\n"
+        "# `pip install --no-deps .`; Linux on x86-64, CPython 3.11, torch for the CPU (from download.pytorch.org).\n"
+    )
+    lines = [f"{one['name']}=={one['version']} \\\n    --hash=sha256:{one['sha256']}\n" for one in packages]
+    return head + "".join(lines)
+
+
+def bill(packages: list[dict[str, str]]) -> dict[str, Any]:
+    """CycloneDX 1.6. Without a time, so that the same packages make the same file."""
+    shipped = [
+        {
+            "type": "library" if name == "mezzotint" else "data", "bom-ref": name, "name": name,
+            "licenses": [{"license": {"id": terms}}], "properties": [{"name": "file", "value": file}],
+        }
+        for name, terms, file in _SHIPPED
+    ]  # fmt: skip
+    installed = [
+        {
+            "type": "library", "bom-ref": f"pkg:pypi/{canonical(one['name'])}@{one['version']}",
+            "name": one["name"], "version": one["version"],
+            "purl": f"pkg:pypi/{canonical(one['name'])}@{one['version']}",
+            "hashes": [{"alg": "SHA-256", "content": one["sha256"]}],
+            "licenses": [{"license": {"name": one["licence"]}}],
+        }
+        for one in packages
+    ]  # fmt: skip
+    return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [*shipped, *installed]}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
