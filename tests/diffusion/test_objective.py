@@ -189,8 +189,8 @@ def test_a_batch_on_the_meta_device_has_its_shapes() -> None:
 
 
 def test_an_unknown_prediction_is_refused() -> None:
-    with pytest.raises(ValueError, match="flow"):
-        objective("flow")
+    with pytest.raises(ValueError, match="warp"):
+        objective("warp")
 
 
 @pytest.mark.parametrize("began", [False, True])

@@ -48,6 +48,6 @@ def test_levels_between_timesteps_are_in_proportion() -> None:
 
 def test_kinds_that_are_not_known_or_never_told_sigma_are_refused() -> None:
     with pytest.raises(ValueError, match="known: epsilon"):
-        Parameterization("flow")
+        Parameterization("warp")
     with pytest.raises(RecipeError, match="may be told"):
         Parameterization("epsilon", told="log-sigma")

@@ -62,7 +62,7 @@ def test_average_weights_over_stable_diffusions_schedule() -> None:
 
 def test_unknown_names_are_refused() -> None:
     snr = torch.ones(2)
-    with pytest.raises(ValueError, match="flow"):
-        min_snr(snr, 5.0, "flow", "prediction")
+    with pytest.raises(ValueError, match="warp"):
+        min_snr(snr, 5.0, "warp", "prediction")
     with pytest.raises(ValueError, match="soft"):
         min_snr(snr, 5.0, "v", "soft")

@@ -4,6 +4,7 @@ with, drawn from, by adapter and whole."""
 from __future__ import annotations
 
 import importlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 import torch
 from diffusers import DiffusionPipeline
 from PIL import Image
-from runs import logged
+from runs import assert_alike, logged, tensors_of
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
@@ -135,3 +136,30 @@ def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films
         assert any("lora" in key for key in pipeline.transformer.state_dict())
         return
     raise AssertionError("nothing was written")
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_two_processes_end_as_one_does(shared_world: Any, films: Path, name: str, runtime: str) -> None:
+    world, settings = shared_world, settings_of(name) | of_clips(name, films) | {"run__export__every": None}
+    if not (world.root / f"{name}-one").exists():
+        assert world.train(f"{name}-one", **settings) == 0
+    for child in world.fork_group(f"{name}-{runtime}", 2, run__runtime=runtime, **settings):
+        assert world.wait(child) == 0, world.out(f"{name}-{runtime}")
+    assert logged(world.root / f"{name}-{runtime}") == pytest.approx(logged(world.root / f"{name}-one"), rel=1e-4)
+    assert_alike(tensors_of(world.root / f"{name}-{runtime}"), tensors_of(world.root / f"{name}-one"))
+
+
+@pytest.mark.slow
+def test_two_pictures_are_learnt_by_heart(shared_world: Any) -> None:
+    world, name, folder = shared_world, "z-image", shared_world.root / "two"
+    folder.mkdir()
+    for file in sorted(world.pictures.iterdir())[:4]:
+        shutil.copy(file, folder)
+    much = {"run__steps": 800, "run__save__every": 800, "optim__lr": 1e-2, "optim__schedule__kind": "cosine"}
+    two = {"data__path": folder, "data__repeats": 4, "data__batch_size": 8, "data__captions__dropout": 0}
+    assert world.train("learnt", **settings_of(name) | much | two) == 0
+    losses = logged(world.root / "learnt")
+    assert sum(losses[-20:]) / 20 < sum(losses[:5]) / 5 / 5

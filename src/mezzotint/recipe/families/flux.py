@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class FluxSettings(Section):
-    """Of family `flux` alone."""
+    """Of family `flux` alone: the guidance that training tells, how much T5 reads, whether schnell is meant."""
 
     guidance: Annotated[NonNegativeFloat | None, ALLOW] = None
     """The scale of guidance that FLUX.1 dev is told while it is trained; None is 1, at which it says what plain

@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class Flux2Settings(Section):
-    """Of family `flux2` alone."""
+    """Of family `flux2` alone: how much of a caption is read, whether a distilled model is meant."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, those of the template among them. Shorter captions are filled up, and the

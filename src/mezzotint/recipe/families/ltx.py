@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class LTXSettings(Section):
-    """Of family `ltx` alone."""
+    """Of family `ltx` alone: how much of a caption is read, and the clips' rate."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 128
     """How many tokens of a caption T5 reads, the end among them. It sees the padding, the denoiser does not."""

@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class QwenImageSettings(Section):
-    """Of family `qwen-image` alone."""
+    """Of family `qwen-image` alone: how much of a caption is read."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=1024)], NEVER] = 512
     """How many tokens of a caption are read, those that end the template among them. Short captions are not filled

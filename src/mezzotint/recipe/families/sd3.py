@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class SD3Settings(Section):
-    """Of family `sd3` alone."""
+    """Of family `sd3` alone: how much of a caption T5 reads."""
 
     t5_tokens: Annotated[Annotated[int, Field(ge=2, le=512)], NEVER] = 256
     """How many tokens of a caption T5 reads, the end among them; diffusers' pipeline takes 256, its training scripts

@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class WanSettings(Section):
-    """Of family `wan` alone."""
+    """Of family `wan` alone: how much of a caption is read."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, the end among them. Zeros take the place of what shorter ones lack."""

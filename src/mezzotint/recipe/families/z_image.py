@@ -12,7 +12,7 @@ from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class ZImageSettings(Section):
-    """Of family `z-image` alone."""
+    """Of family `z-image` alone: how much of a caption is read, whether Turbo is meant."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, those of the template among them. Short captions are not filled up."""
