@@ -206,3 +206,19 @@ def test_the_token_is_printed_once_and_said_nowhere_else(
     board.ask(f"/run?run=0/first&token={board.door.token}")
     said = capfd.readouterr()
     assert board.door.token not in said.out + said.err + repr(board.door)
+
+
+def test_a_web_socket_is_opened_by_nobody(board: Board) -> None:
+    words = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec_WebSocket_Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    words |= {"Sec_WebSocket_Version": "13"}
+    assert board.ask("/live", cookie=False, **words)[0] == 401  # type: ignore[arg-type]
+    assert board.ask("/", **words)[0] == 200  # type: ignore[arg-type]
+
+
+@pytest.mark.timing
+@pytest.mark.parametrize("path", ["/", "/run?run=0/first", "/recipe?base=mini"])
+def test_first_contents_come_within_three_tenths_of_a_second(board: Board, path: str) -> None:
+    board.ask("/static/page.css")
+    begun = time.perf_counter()
+    assert board.ask(path)[0] == 200
+    assert time.perf_counter() - begun < (0.3 if "recipe" not in path else 1.0)

@@ -22,6 +22,7 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Pa
         page.fill("[id='f-optim.lr']", "fast")
         page.wait_for_selector("[data-path='optim.lr'] .wrong:has-text('E1002')")
         assert page.locator("#problems").inner_text() == "optim.lr E1002 must be a number, got 'fast'"
+        page.evaluate("document.getElementById('f-optim.lr').scrollIntoView({block: 'center', behavior: 'instant'})")
         shots(page, "recipe")
         page.fill("[id='f-optim.lr']", "0,001")
         page.fill("[id='f-data.batch_size']", "2")

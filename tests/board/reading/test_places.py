@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import os
+import re
 from pathlib import Path
 
 import pytest
-from board_runs import write_run
+from board_runs import opened, write_run
 
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 
@@ -49,3 +52,19 @@ def test_too_many_folders_are_told_of(tmp_path: Path, monkeypatch: pytest.Monkey
     places = Places.of([tmp_path])
     assert places.runs() == []
     assert places.is_cut
+
+
+def test_a_name_that_is_no_utf_8_leads_to_its_run(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9 run")
+    write_run(odd, steps=2)
+    write_run(tmp_path / ("n" * 254), steps=2)
+    write_run(tmp_path / "a \n 'b' %2e%2e ü", steps=2)
+    with opened(tmp_path) as board:
+        names = board.pages.places.runs()
+        assert len(names) == 3
+        assert "0/caf\\udce9 run" in names
+        status, text, _ = board.ask("/")
+        assert status == 200
+        for address in re.findall(r'<th scope="row"><a href="([^"]+)"', text):
+            assert board.ask(html.unescape(address))[0] == 200
+        assert board.pages.places.run("0/caf\\udce9 run") == odd

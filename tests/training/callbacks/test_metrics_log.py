@@ -55,6 +55,26 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     assert lines[-1]["loss_avg"] == whole.value, "of all steps, and over a resume"
 
 
+def test_losses_by_timestep_are_means_since_the_line_before_and_go_on_over_a_resume(folder: RunFolder) -> None:
+    log = MetricsLog(folder, every=4)
+    for step in range(6):
+        log.on_step(report(step), Progress(step=step + 2, last_step=10))
+    kept = json.loads(json.dumps(log.state()))
+    log.close()
+    resumed = MetricsLog(folder, every=4)
+    resumed.load(kept)
+    log_steps(resumed, range(6, 8), last_step=10)
+    since = [report(step) for step in range(4, 8)]
+    losses: dict[int, list[float]] = {}
+    for one in since:
+        for timestep, loss in zip(one.timesteps, one.losses, strict=True):
+            losses.setdefault(int(timestep // 100), []).append(loss)
+    line = outside.read_lines(folder.metrics)[-1]
+    bands = {key: value for key, value in line.items() if key.startswith("loss/by_timestep/")}
+    assert bands == pytest.approx({f"loss/by_timestep/{band}": np.mean(few) for band, few in losses.items()})
+    assert bands
+
+
 def test_a_run_whose_checkpoint_knows_no_smoothed_loss_goes_on_without_it(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=1)
     log.load({"steps": 3, "samples": 12, "seconds": 1.5})

@@ -5,6 +5,7 @@ one of these folders or to nothing: links that lead out of them are not followed
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ _DEPTH = 5
 _MOST_FOLDERS = 20_000
 """So many folders are looked at for runs; what lies behind them is told as not looked at."""
 
+_ESCAPED = re.compile(r"\\udc([89a-f][0-9a-f])")
 _KEPT_SECONDS = 2.0
 _SKIPPED = {"node_modules", "__pycache__", "site-packages", "checkpoints", "exports", "samples", "logs"}
 
@@ -60,7 +62,7 @@ class Places:
                             self.is_cut = True
                             break
                         below = path.relative_to(folder).as_posix()
-                        self._runs.append(f"{number}" if below == "." else f"{number}/{below}")
+                        self._runs.append(f"{number}" if below == "." else f"{number}/{_sendable(below)}")
                 self._looked_at = time.monotonic()
             return list(self._runs)
 
@@ -77,7 +79,7 @@ class Places:
         number, _, below = name.partition("/")
         if not (number.isascii() and number.isdecimal()) or int(number) >= len(self.folders) or "\0" in below:
             raise OutOfPlace(name)
-        return inside(self.folders[int(number)], below)
+        return inside(self.folders[int(number)], _ESCAPED.sub(lambda sign: chr(0xDC00 + int(sign[1], 16)), below))
 
     def name_of(self, path: Path) -> str | None:
         """The name of a path below a folder of the page, None for any other."""
@@ -85,7 +87,7 @@ class Places:
         for number, folder in enumerate(self.folders):
             if real.is_relative_to(folder):
                 below = real.relative_to(folder).as_posix()
-                return f"{number}" if below == "." else f"{number}/{below}"
+                return f"{number}" if below == "." else f"{number}/{_sendable(below)}"
         return None
 
 
@@ -101,6 +103,11 @@ def inside(folder: Path, below: str) -> Path:
     if not real.is_relative_to(os.path.realpath(folder)):
         raise OutOfPlace(below)
     return real
+
+
+def _sendable(name: str) -> str:
+    """A name as an address can have it: bytes that are no UTF-8 as `\\udc80` to `\\udcff`."""
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _is_run(path: Path) -> bool:

@@ -73,6 +73,38 @@ class RunningMean:
         self._count = int(state.get("count", 0))
 
 
+class Bands:
+    """Mean unweighted losses of samples by tenth of the schedule, since they were last asked for."""
+
+    def __init__(self, num_timesteps: int) -> None:
+        self._num_timesteps = num_timesteps
+        self._sums = [0.0] * _BINS
+        self._counts = [0] * _BINS
+
+    def take(self, report: StepReport) -> None:
+        """Takes the samples of a step."""
+        for timestep, loss in zip(report.timesteps, report.losses, strict=True):
+            place = min(_BINS - 1, max(0, int(timestep * _BINS / self._num_timesteps)))
+            self._sums[place] += loss
+            self._counts[place] += 1
+
+    def means(self) -> dict[str, float]:
+        """By tag, of tenths that had a sample; they begin anew."""
+        each = enumerate(zip(self._sums, self._counts, strict=True))
+        means = {f"loss/by_timestep/{place}": total / count for place, (total, count) in each if count}
+        self._sums, self._counts = [0.0] * _BINS, [0] * _BINS
+        return means
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, as JSON."""
+        return {"sums": list(self._sums), "counts": list(self._counts)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; an empty one starts anew."""
+        self._sums = list(state.get("sums", [0.0] * _BINS))
+        self._counts = list(state.get("counts", [0] * _BINS))
+
+
 class ScalarLog(Callback):
     """Takes every report and hands the scalars of every `every`-th step, the first and the last, to its own `numbers`.
     num_timesteps: of the schedule."""
@@ -81,10 +113,8 @@ class ScalarLog(Callback):
 
     def __init__(self, every: int, num_timesteps: int) -> None:
         self._every_steps = every
-        self._num_timesteps = num_timesteps
         self._smoothed = RunningMean()
-        self._bin_sums = [0.0] * _BINS
-        self._bin_counts = [0] * _BINS
+        self._bands = Bands(num_timesteps)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes a report into the means, and writes those that are due. Raises StorageError E1705, once."""
@@ -97,10 +127,7 @@ class ScalarLog(Callback):
     def take(self, report: StepReport) -> None:
         """Takes a report into the means."""
         self._smoothed.take(report.loss)
-        for timestep, loss in zip(report.timesteps, report.losses, strict=True):
-            place = min(_BINS - 1, max(0, int(timestep * _BINS / self._num_timesteps)))
-            self._bin_sums[place] += loss
-            self._bin_counts[place] += 1
+        self._bands.take(report)
 
     def scalars(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
@@ -108,10 +135,7 @@ class ScalarLog(Callback):
         values |= {f"loss/{group}": loss for group, loss in report.group_losses.items()}
         if self._smoothed.value is not None:
             values["loss/avg"] = self._smoothed.value
-        for place, count in enumerate(self._bin_counts):
-            if count:
-                values[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
-        self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
+        values |= self._bands.means()
         values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
         values["perf/images_per_s"] = report.images_per_s
         values["perf/data_wait"] = report.data_wait
@@ -122,14 +146,11 @@ class ScalarLog(Callback):
         return values
 
     def state(self) -> dict[str, Any]:
-        bins = {"sums": list(self._bin_sums), "counts": list(self._bin_counts)}
-        return {"smoothed": self._smoothed.state(), "by_timestep": bins}
+        return {"smoothed": self._smoothed.state(), "by_timestep": self._bands.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._smoothed.load(state.get("smoothed", {}))
-        bins = state.get("by_timestep", {})
-        self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
-        self._bin_counts = list(bins.get("counts", [0] * _BINS))
+        self._bands.load(state.get("by_timestep", {}))
 
 
 def is_written(step: int, every: int, progress: Progress) -> bool:
