@@ -29,7 +29,7 @@ from mezzotint import draws, fault_injection, outside
 from mezzotint.assets import ASSETS as assets
 from mezzotint.cli import main
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import _unpickling, pickled
 
 # how long an example takes depends on what else the machine does

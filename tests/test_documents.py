@@ -38,8 +38,8 @@ from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.verbs import VERBS, Verb
 from mezzotint.tasks.reading.words import parse
 from mezzotint.tasks.sample import _args as sample_args
-from mezzotint.training import state
 from mezzotint.training.callbacks.metrics_log import MetricsLog
+from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 from mezzotint.weights.model_files import ModelFiles
 

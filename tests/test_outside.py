@@ -20,8 +20,8 @@ from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import prompt_file
 from mezzotint.tasks.train.resume import choose
-from mezzotint.training import state
 from mezzotint.training.callbacks import metrics_log
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder.model_folder import open_folder, require_plain
 

@@ -13,7 +13,7 @@ import torch
 from installed import install
 
 from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add.md").read_text("utf-8")
 

@@ -32,7 +32,7 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.train import train
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.low_bit import LowBitLinear
 
 Prepare = Callable[..., Any]

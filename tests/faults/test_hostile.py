@@ -22,7 +22,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import DatasetError, MezzotintError, RecipeError, WeightsError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.train import resume
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.progress import Progress, damage_of
 from mezzotint.weights.files import pickled, tensor_files

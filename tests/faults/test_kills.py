@@ -12,7 +12,7 @@ import pytest
 
 from mezzotint import draws, fault_injection
 from mezzotint.run_folder import RunFolder
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError, StorageError
 from mezzotint.run_folder import RunFolder
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
 

@@ -13,7 +13,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.run_folder import RunFolder
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 def losses(folder: Path) -> dict[int, float]:

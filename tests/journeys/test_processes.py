@@ -17,7 +17,7 @@ from forked import free_port
 from runs import logged
 
 from mezzotint import outside
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short", "data__batch_size": 5}
 

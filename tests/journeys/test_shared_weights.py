@@ -14,7 +14,7 @@ from runs import assert_alike, logged, tensors_of
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import ShardSettings
 from mezzotint.runtimes import fsdp
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
 # five samples in a batch: some steps leave a process without a sample of its own

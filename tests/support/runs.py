@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mezzotint import outside
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 def logged(folder: Path | str, tag: str = "loss") -> list[float]:

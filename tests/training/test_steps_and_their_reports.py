@@ -17,7 +17,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.stages import TextEmbedding
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 Make = Callable[..., Any]
 

@@ -19,7 +19,7 @@ from mezzotint import durable
 from mezzotint.recipe.sections.run import RunSettings, SaveSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
-from mezzotint.training.background_save import Saves
+from mezzotint.training.checkpoints.background_save import Saves
 
 ROUNDS = 5
 STEP_SECONDS = 1.0

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from mezzotint.adapters.trained import TrainedAdapter
 from mezzotint.diffusion.masking import LossMask
-from mezzotint.diffusion.objective import Objective
-from mezzotint.families.base import ModelFamily
+from mezzotint.diffusion.objective import Objective, StepDraws
+from mezzotint.families.base import ModelFamily, latents_of
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.tokens import PART
-from mezzotint.training.precision.attention import Attention
+from mezzotint.stages import Batch, Loss, TextEmbedding
+from mezzotint.training.precision.attention import Attention, attending
 from mezzotint.training.precision.policy import LossScale, Precision
 from mezzotint.training.update import Update
 from mezzotint.weights.model_files import ModelFiles, Prediction
@@ -51,6 +52,34 @@ class TrainableModel:
     def drawing(self, seed: int, step: int, positions: Tensor, device: torch.device) -> AbstractContextManager[None]:
         """Surrounds forward and backward pass of a micro-batch. positions: (B,) int64, places in the step's batch."""
         return self.adapter.drawing(seed, step, positions, device) if self.adapter else nullcontext()
+
+    def loss(self, batch: Batch, seed: int, step: int, device: torch.device) -> tuple[Loss, Tensor]:
+        """The loss of a micro-batch at the draws of a step, and the timesteps that it was noised to, (B,)."""
+        x_0 = latents_of(self.family, batch, device)
+        drawn = StepDraws.at(seed, step, batch.positions.numpy(), device)
+        text = self._frozen_text(batch)
+        of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
+        with attending(self.attention, device), self.precision.autocast(device):
+            # a text encoder that is trained runs under autocast, too
+            text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
+            text = replace(text, states=self.objective.perturbed(text.states, drawn))
+            condition = replace(self.family.condition(text, batch), stills=of_stills)
+            noised = self.objective.noise(x_0, drawn)
+            predicted = self.family.predict(noised, condition)
+        weight = batch.weight.to(device, non_blocking=True)
+        counting = self.loss_mask.weights(batch.mask, x_0)
+        counting = condition.masks.get("latents") if counting is None else counting
+        return self.objective.loss(predicted, noised, weight, counting), self.objective.timestep(noised)
+
+    def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
+        """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
+        trained."""
+        if batch.text is not None:
+            return batch.text
+        if self.trains_text:
+            return None
+        with torch.no_grad():
+            return self.family.encode_text(batch.captions)
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor that a checkpoint keeps, by flat name."""

@@ -78,6 +78,13 @@ class Progress:
     def is_done(self) -> bool:
         return self.step >= self.last_step
 
+    def count_bad(self, step: int, allowed: int) -> bool:
+        """Counts a step that was not finite. allowed: in a row, and at least ten of the last thousand. Returns whether
+        there are more."""
+        self.bad_in_a_row += 1
+        self.bad_steps = [one for one in self.bad_steps if one > step - 1000] + [step]
+        return self.bad_in_a_row > allowed or len(self.bad_steps) > max(10, allowed)
+
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps, as JSON."""
         return asdict(self)

@@ -16,12 +16,10 @@ import torch
 from torch import Tensor
 
 from mezzotint import fault_injection
-from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import Diverged, StorageError
-from mezzotint.families.base import latents_of
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.runtimes.base import Runtime
-from mezzotint.stages import Batch, Loss, StepBatches, StepReport, TextEmbedding
+from mezzotint.stages import Batch, Loss, StepBatches, StepReport
 from mezzotint.training import lr
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.model import TrainableModel
@@ -260,33 +258,7 @@ class Trainer:
         return self._apply(batches, loss[0] / batches.count, sums, groups)
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
-        device = self.runtime.device
-        x_0 = latents_of(self.model.family, batch, device)
-        drawn = StepDraws.at(self.resolved.seed, step, batch.positions.numpy(), device)
-        text = self._frozen_text(batch)
-        of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None
-        with attending(self.model.attention, device), self.model.precision.autocast(device):
-            # a text encoder that is trained runs under autocast, too
-            text = (text or self.model.family.encode_text(batch.captions)).zeroed(batch.dropped)
-            text = replace(text, states=self.model.objective.perturbed(text.states, drawn))
-            condition = replace(self.model.family.condition(text, batch), stills=of_stills)
-            noised = self.model.objective.noise(x_0, drawn)
-            predicted = self.model.family.predict(noised, condition)
-        weight = batch.weight.to(device, non_blocking=True)
-        counting = self.model.loss_mask.weights(batch.mask, x_0)
-        counting = condition.masks.get("latents") if counting is None else counting
-        loss = self.model.objective.loss(predicted, noised, weight, counting)
-        return loss, self.model.objective.timestep(noised)
-
-    def _frozen_text(self, batch: Batch) -> TextEmbedding | None:
-        """The captions' embeddings from the cache or a frozen encoder, in its own type; None when the encoder is
-        trained."""
-        if batch.text is not None:
-            return batch.text
-        if self.model.trains_text:
-            return None
-        with torch.no_grad():
-            return self.model.family.encode_text(batch.captions)
+        return self.model.loss(batch, self.resolved.seed, step, self.runtime.device)
 
     def _apply(self, batches: StepBatches, loss: Tensor, sums: StepSums, groups: Sequence[Tensor]) -> Pending:
         scale = self.model.scale.scale.clone()
@@ -428,8 +400,7 @@ class Trainer:
     def _flush(self) -> StepReport:
         """Reads the report of the step just made, so that what is saved or shown now knows it."""
         assert self._pending is not None
-        report = self._read(self._pending)
-        self._pending = None
+        report, self._pending = self._read(self._pending), None
         return report
 
     def _read(self, pending: Pending) -> StepReport:
@@ -452,20 +423,16 @@ class Trainer:
         return {group.part: report.rates[group.name] for group in self.model.update.groups}
 
     def _count_bad(self, report: StepReport) -> None:
-        p = self.progress
-        if report.applied:
-            p.bad_in_a_row = 0
+        if report.applied or report.overflow:
+            self.progress.bad_in_a_row = 0 if report.applied else self.progress.bad_in_a_row
             return
-        if report.overflow:
-            return
-        p.bad_in_a_row += 1
-        p.bad_steps = [step for step in p.bad_steps if step > report.step - 1000] + [report.step]
+        is_over = self.progress.count_bad(report.step, self.max_bad_steps)
         self.host.bad_step(report)
-        allowed = self.max_bad_steps
-        if p.bad_in_a_row > allowed or len(p.bad_steps) > max(10, allowed):
+        if is_over:
             raise Diverged(
-                f"step {report.step + 1}: {p.bad_in_a_row} steps in a row and {len(p.bad_steps)} of the last 1000 "
-                "were not finite; their samples are in bad_steps.jsonl; lower optim.lr"
+                f"step {report.step + 1}: {self.progress.bad_in_a_row} steps in a row and "
+                f"{len(self.progress.bad_steps)} of the last 1000 were not finite; their samples are in "
+                "bad_steps.jsonl; lower optim.lr"
                 + (", or take run.precision=bf16 or fp32" if self.model.precision.scaled else ""),
                 code="E1604",
                 step=report.step + 1,

@@ -15,7 +15,7 @@ from mezzotint.recipe.recipe import effective
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check import page as _check_page
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 def test_nothing_is_written_but_the_index_of_the_data(quick: Path) -> None:

@@ -18,7 +18,7 @@ from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check, page
 from mezzotint.tasks.check._estimates import Length, refuse_full_disk, times_due
 from mezzotint.tasks.train import announce, exports
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
 

@@ -15,7 +15,7 @@ from mezzotint import durable
 from mezzotint.recipe.reading.read import read
 from mezzotint.sampling.pictures import told_by
 from mezzotint.tasks.train import resume, train
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
 

@@ -42,9 +42,9 @@ from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import announce, ema_start, exports, resume
 from mezzotint.tasks.train.train import folder_of
-from mezzotint.training import state
-from mezzotint.training.background_save import ROOM
 from mezzotint.training.callbacks import wandb_log
+from mezzotint.training.checkpoints import state
+from mezzotint.training.checkpoints.background_save import ROOM
 from mezzotint.weights.folder import publishing
 
 _OF_PATHS = ("E1020", "E1201", "E1401", "E1402", "E1406")

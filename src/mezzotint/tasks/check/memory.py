@@ -36,7 +36,7 @@ from mezzotint.tasks.assemble import (
     only_texts_of_files,
     what_is_trained,
 )
-from mezzotint.training.background_save import is_behind
+from mezzotint.training.checkpoints.background_save import is_behind
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters

@@ -26,7 +26,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train.train import folder_of, train
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 STEPS, SAVED, KILLED = 8, 4, 6
 

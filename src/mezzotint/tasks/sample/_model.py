@@ -35,7 +35,7 @@ from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 from mezzotint.weights.files import fingerprint, new_words

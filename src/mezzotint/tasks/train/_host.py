@@ -28,9 +28,9 @@ from mezzotint.tasks.train import _foreign_start, exports
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import requests
-from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainer import RunHost, Trainer

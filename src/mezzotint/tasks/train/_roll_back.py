@@ -18,7 +18,7 @@ from mezzotint.errors import Diverged
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 
 _EVENT = "rolled-back"

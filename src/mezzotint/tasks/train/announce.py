@@ -24,10 +24,11 @@ from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.prompts.long_captions import note as note_of_lost
-from mezzotint.training import lr, sharding
+from mezzotint.training import lr
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.checkpoints import sharding
+from mezzotint.training.checkpoints.state import Restored
 from mezzotint.training.model import TrainableModel
-from mezzotint.training.state import Restored
 
 
 def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:

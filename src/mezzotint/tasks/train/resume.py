@@ -21,7 +21,7 @@ from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, j
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks.reading import optimizers
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
 
 Line = Callable[[Sequence[str]], str]

@@ -47,10 +47,11 @@ from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train._roll_back import RollBack
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.tasks.verify import manifest
-from mezzotint.training import requests, sharding, state
-from mezzotint.training.background_save import Saves
+from mezzotint.training import requests
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.checkpoints import sharding, state
+from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainable import UpdateCheck

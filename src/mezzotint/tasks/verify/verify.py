@@ -19,7 +19,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.verify import manifest
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 def run(arguments: Sequence[str]) -> int:

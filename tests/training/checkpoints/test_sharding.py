@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from mezzotint.training import sharding
-from mezzotint.training.sharding import Share
+from mezzotint.training.checkpoints import sharding
+from mezzotint.training.checkpoints.sharding import Share
 
 WHOLE = torch.arange(15).reshape(5, 3)
 SHARES = [Share((5, 3), 0, 2), Share((5, 3), 2, 5)]

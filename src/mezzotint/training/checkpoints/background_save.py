@@ -19,8 +19,8 @@ from torch import Tensor
 from mezzotint import fault_injection
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Runtime, free_memory
-from mezzotint.training import state
-from mezzotint.training.state import PIECE, Transaction, Verified, pieces_of
+from mezzotint.training.checkpoints import state
+from mezzotint.training.checkpoints.state import PIECE, Transaction, Verified, pieces_of
 from mezzotint.training.update import Update
 
 _BLOCK = 1 << 28

@@ -16,8 +16,8 @@ from mezzotint.errors import Diverged, StorageError
 from mezzotint.recipe.sections.run import RunSettings, SaveSettings
 from mezzotint.runtimes.base import Launch, Share
 from mezzotint.runtimes.single import Runtime
-from mezzotint.training import background_save, state
-from mezzotint.training.background_save import PinnedCopies, Saves, Snapshot
+from mezzotint.training.checkpoints import background_save, state
+from mezzotint.training.checkpoints.background_save import PinnedCopies, Saves, Snapshot
 from mezzotint.weights.files import tensor_files
 
 

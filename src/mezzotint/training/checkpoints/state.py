@@ -37,8 +37,8 @@ from torch import Tensor
 from mezzotint import durable, fault_injection, outside
 from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError, WeightsError
 from mezzotint.runtimes.base import Runtime
-from mezzotint.training import sharding
-from mezzotint.training.sharding import OTHER_TENSORS
+from mezzotint.training.checkpoints import sharding
+from mezzotint.training.checkpoints.sharding import OTHER_TENSORS
 from mezzotint.weights.files import tensor_files
 
 SCHEMA, SCHEMA_OF_ROWS = 1, 2

@@ -9,7 +9,7 @@ import torch
 
 from mezzotint import fault_injection
 from mezzotint.errors import CheckpointError, Diverged, StorageError
-from mezzotint.training import state
+from mezzotint.training.checkpoints import state
 
 
 def tensors(step: int = 1) -> dict[str, torch.Tensor]:

@@ -1,0 +1,1 @@
+"""Checkpoints: what they hold, how they are written behind the steps, and rows of shared weights."""
