@@ -176,7 +176,7 @@ class TrainHost(RunHost):
             where = "its samples are in bad_steps.jsonl"
         except StorageError as error:
             where = f"its samples could not be written down: {error.message}"
-        self.warn(f"step {report.step + 1} was not finite and moved nothing ({what}); {where}")
+        self.warn(f"step {report.step + 1} was not finite and moved nothing; {where} (what was spoilt: {what})")
 
     def _spoilt(self) -> str:
         """The first trained weight of this process that is not finite, "" where the numbers of the step alone are."""
