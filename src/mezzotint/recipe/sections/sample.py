@@ -128,7 +128,7 @@ Codec = Literal["h264", "mpeg4"]
 
 
 class ClipSampleSettings(Section):
-    """Clips of models that draw them (family `latte`). Each is an .mp4, and a strip of its frames on the contact
+    """Clips of models that draw them (families `latte`, `wan`, `ltx`). Each is an .mp4, and a strip of its frames on the contact
     sheet."""
 
     frames: Annotated[PositiveInt | None, FREE] = None
