@@ -119,7 +119,7 @@ class Family(FlowFamily):
         return Condition(text, vector=text.states.new_full((len(text.states),), self._guidance, dtype=torch.float32))
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is σ, in float32: in bfloat16 it would be another one."""
+        """See ModelFamily. Told is σ in float32, which the network brings to the type of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         assert text.pooled is not None, "a text of another family"
         height, width = x.shape[-2:]

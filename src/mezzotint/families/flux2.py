@@ -130,7 +130,7 @@ class Family(FlowFamily):
         return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is σ, in float32: in bfloat16 it would be another one."""
+        """See ModelFamily. Told is σ in float32, which the network brings to the type of its input."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         count, _, height, width = x.shape
         velocity = net(

@@ -18,8 +18,8 @@ class LTXSettings(Section):
     """How many tokens of a caption T5 reads, the end among them. It sees the padding, the denoiser does not."""
 
     frame_rate: Annotated[PositiveFloat, ALLOW] = 25.0
-    """Frames a second of the clips, which the denoiser is told by its positions in time, in training as in drawing:
-    that of `data.clips.fps` where it is set."""
+    """Frames a second of the clips, which the denoiser is told by its positions in time, in training as in drawing.
+    Write the same as in `data.clips.fps`."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

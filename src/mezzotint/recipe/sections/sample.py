@@ -128,8 +128,8 @@ Codec = Literal["h264", "mpeg4"]
 
 
 class ClipSampleSettings(Section):
-    """Clips of models that draw them (family `latte`). Each is an .mp4, and a strip of its frames on the contact
-    sheet."""
+    """Clips of models that draw them (families `latte`, `wan`, `ltx`). Each is an .mp4, and a strip of its frames on
+    the contact sheet."""
 
     frames: Annotated[PositiveInt | None, FREE] = None
     """How many frames are drawn; 4k + 1 wastes none (17, 65, 221). 1 draws pictures. None is as many as are trained
