@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import browsers
 import hypothesis
 import numpy as np
 import pytest
@@ -53,6 +54,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = vars(getattr(item, "module", None) or SimpleNamespace())
         if item.path.relative_to(here).parts[0] in NUMBERS or "torch" in names or "np" in names:
             item.add_marker("numbers")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Says at the end that the pages were not looked at, and how to have that."""
+    if not browsers.is_there():
+        terminalreporter.write_line(browsers.WITHOUT)
 
 
 @pytest.fixture(autouse=True, scope="session")

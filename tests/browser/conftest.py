@@ -9,32 +9,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import browsers
 import pytest
 from board_runs import Board, opened, write_run
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 HERE = Path(__file__).parent
-WITHOUT = (
-    "the pages were not looked at in a browser: `apt-get install chromium` and `pip install playwright` bring what "
-    "these tests need"
-)
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Says at the end of the tests what was left out."""
-    if CHROMIUM is None or importlib.util.find_spec("playwright") is None:
-        terminalreporter.write_line(WITHOUT)
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    if CHROMIUM is None or importlib.util.find_spec("playwright") is None:
-        pytest.skip(WITHOUT)
+    if not browsers.is_there():
+        pytest.skip(browsers.WITHOUT)
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb"]
+            executable_path=browsers.CHROMIUM,
+            args=["--no-sandbox", "--disable-dev-shm-usage", "--force-color-profile=srgb"],
         )
         yield browser
         browser.close()

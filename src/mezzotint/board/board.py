@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from mezzotint import outside
@@ -49,7 +50,8 @@ def run(arguments: Sequence[str]) -> int:
     print(f"the page over {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
     print("it shows files and commands and keeps nothing itself; Ctrl-C ends it, and ends no run", flush=True)
     try:
-        server.serve(app, own)
+        with suppress(KeyboardInterrupt):
+            server.serve(app, own)
     finally:
         pages.close()
     return 0
