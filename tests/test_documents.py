@@ -32,12 +32,13 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import adapter_files, cp, explain, ls, merge, schema
+from mezzotint.tasks import cp, explain, ls, schema
 from mezzotint.tasks.convert import args as convert_args
 from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.verbs import VERBS, Verb
 from mezzotint.tasks.reading.words import parse
 from mezzotint.tasks.sample import _args as sample_args
+from mezzotint.tasks.weights import adapter_files, merge
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress

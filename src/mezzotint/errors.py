@@ -1,5 +1,5 @@
 """What can go wrong in the reader's world: kinds of errors, their exit status, and the words of each. Their stable
-codes are in `codes.py`.
+codes are in `codes/`.
 
 An error says where, what and what to do, in one sentence. These errors are printed without a traceback; any other
 exception is our own bug, shown with one and exit status 1.

@@ -175,7 +175,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{SINGLE}::test_other_kinds_are_refused_by_name",
     ),
     "an adapter (LoRA, LoHa, LoKr) where a model is expected": (
-        "tests/tasks/test_adapter_files.py::test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write",
+        "tests/tasks/weights/test_adapter_files.py::test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write",
     ),
     "ControlNet, textual inversion": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
     "a VAE or a text encoder alone": (f"{SINGLE}::test_a_vae_alone_is_refused_by_name",),

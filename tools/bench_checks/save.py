@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.recipe.sections.run import RunSettings, SaveSettings
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.recipe.sections.saving import SaveSettings
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
 from mezzotint.training.checkpoints.background_save import Saves

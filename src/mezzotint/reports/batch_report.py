@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.schedule.balance import Fill, fills
 from mezzotint.data.schedule.plan import plan_columns
 from mezzotint.recipe.sections.data import DataSettings

@@ -16,7 +16,8 @@ import numpy as np
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import findings
-from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.catalogue.indexing import LONG_CAPTION_WORDS
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.recipe.counting import counted

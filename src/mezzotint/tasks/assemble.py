@@ -40,8 +40,8 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks import masks
-from mezzotint.tasks import new_words as words_of_recipe
+from mezzotint.tasks.subjects import masks
+from mezzotint.tasks.subjects import new_words as words_of_recipe
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel

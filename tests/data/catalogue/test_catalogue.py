@@ -18,7 +18,8 @@ from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint import draws
-from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, readable, to_address
+from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, to_address
+from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.media import decoding
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 

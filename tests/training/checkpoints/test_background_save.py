@@ -13,7 +13,8 @@ from torch import Tensor
 
 from mezzotint import durable, fault_injection
 from mezzotint.errors import Diverged, StorageError
-from mezzotint.recipe.sections.run import RunSettings, SaveSettings
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.recipe.sections.saving import SaveSettings
 from mezzotint.runtimes.base import Launch, Share
 from mezzotint.runtimes.single import Runtime
 from mezzotint.training.checkpoints import background_save, state

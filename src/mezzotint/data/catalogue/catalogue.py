@@ -26,12 +26,12 @@ from mezzotint import draws, durable, outside
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
+from mezzotint.data.catalogue.data_report import DataReport, readable, report_of, why_nothing
 from mezzotint.data.files import columns, extracted, remote
 from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
-from mezzotint.data.media.colour import WORDS
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.formats.base import format_spec
@@ -46,27 +46,6 @@ _PROVED = "proved"  # a file in an index
 _NUMBERS = (
     "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class DataReport:
-    """What became of the files. used: samples in the catalogue. skipped: (path, reason) of files that cannot be used.
-    left_out: (path, reason) of those that the recipe leaves out. notes: (path, reason) of what else should be known.
-    converted: (what was done, how many samples).
-    upscaled: samples smaller than their bucket. empty_captions, long_captions: of the used samples' captions; long is
-    more than `indexing.LONG_CAPTION_WORDS` words. unknown: (ending, files) that no format reads. decoded: files that
-    were looked at when the index was made; the others were known from before."""
-
-    used: int
-    skipped: tuple[tuple[str, str], ...]
-    left_out: tuple[tuple[str, str], ...]
-    notes: tuple[tuple[str, str], ...]
-    converted: tuple[tuple[str, int], ...]
-    upscaled: int
-    empty_captions: int
-    long_captions: int
-    unknown: tuple[tuple[str, int], ...]
-    decoded: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +98,7 @@ class Catalogue:
             **numbers,
             overrides=SampleOverrides.of(table),
             fingerprint=about["fingerprint"],
-            report=_report(table, about),
+            report=report_of(table, about),
             _stats=table["stats"],
             _keys=Texts.in_table(table, "key"),
             _paths=Texts.in_table(table, "path"),
@@ -464,29 +443,12 @@ def _sweep(place: Path) -> None:
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})
 
 
-def _report(table: dict[str, NDArray[Any]], about: dict[str, Any]) -> DataReport:
-    flags = table["conversions"]
-    converted = ((word, int(np.count_nonzero(flags & np.uint16(flag)))) for flag, word in WORDS.items())
-    return DataReport(
-        used=len(flags),
-        skipped=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if not is_wanted),
-        left_out=tuple((path, reason) for path, reason, is_wanted in about["skipped"] if is_wanted),
-        notes=tuple((path, reason) for path, reason in about["notes"]),
-        converted=tuple((word, count) for word, count in converted if count),
-        upscaled=about["upscaled"],
-        empty_captions=about["empty_captions"],
-        long_captions=about["long_captions"],
-        unknown=tuple(sorted(about["unknown"].items())),
-        decoded=about["decoded"],
-    )
-
-
 def _check(catalogue: Catalogue, settings: DataSettings) -> None:
     report = catalogue.report
     where = ", ".join(map(str, catalogue.roots))
     listed = "; ".join(f"{readable(path)} ({readable(reason)})" for path, reason in report.skipped[:10])
     if not len(catalogue):
-        raise DatasetError(f"{where}: {_why_nothing(report, listed)}", code="E1202")
+        raise DatasetError(f"{where}: {why_nothing(report, listed)}", code="E1202")
     is_class = catalogue.overrides.prior != 0
     if settings.prior.path and (is_class.all() or not is_class.any()):
         empty, other = ("data.path", "data.prior.path") if is_class.any() else ("data.prior.path", "data.path")
@@ -509,27 +471,3 @@ def _check(catalogue: Catalogue, settings: DataSettings) -> None:
             "data.cache.text=false",
             code="E1218",
         )
-
-
-def _why_nothing(report: DataReport, listed: str) -> str:
-    if report.skipped:
-        return (
-            f"none of {len(report.skipped)} files can be used: {listed}; see their reasons, or take another data.path"
-        )
-    if report.left_out:
-        return (
-            f"all {len(report.left_out)} samples are left out ({report.left_out[0][1]}); change data.captions.missing, "
-            "data.small or data.clips"
-        )
-    if report.unknown:
-        kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])
-        packed = any(suffix in (".zip", ".tar", ".gz", ".7z", ".rar") for suffix, _ in report.unknown)
-        remedy = "unpack archives there" if packed else "save the pictures as PNG, JPEG or WebP"
-        return f"no pictures, only files with other endings: {kinds}; {remedy}"
-    return "holds no pictures; put them there, or take another data.path"
-
-
-def readable(text: str) -> str:
-    """A file name on one line, harmless to a terminal: control characters, line ends and bytes that are not UTF-8 are
-    written as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

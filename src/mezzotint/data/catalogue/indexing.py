@@ -29,9 +29,9 @@ from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
 from mezzotint.data.files.tags import prefixed, templated
+from mezzotint.data.files.wildcards import first_of_each
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
-from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.clips import ClipsSettings
@@ -331,7 +331,7 @@ def _assembled(
     if settings.mask.source == "files":
         sizes = np.stack([table["width"], table["height"]], axis=1)
         table |= _masking.looked_at(gathered.overrides.masks(rows), sizes, settings.max_pixels, workers)
-    is_empty, is_long = _caption_lengths(captions, Changes.of(settings.captions))
+    is_empty, is_long = _caption_lengths(captions, has_wildcards=settings.captions.wildcards)
     about = {
         "version": VERSION,
         "skipped": sorted([s.path, s.reason, s.is_wanted] for s in skipped),
@@ -378,8 +378,8 @@ def _is_small(gathered: _Gathered, facts: NDArray[Any], settings: DataSettings) 
     return np.asarray((facts["width"] < width) | (facts["height"] < height))
 
 
-def _caption_lengths(captions: Texts, changes: Changes) -> tuple[int, int]:
-    texts = (unchanged(captions[i], changes) for i in range(len(captions)))
+def _caption_lengths(captions: Texts, *, has_wildcards: bool) -> tuple[int, int]:
+    texts = (first_of_each(captions[i]) if has_wildcards else captions[i] for i in range(len(captions)))
     words = np.fromiter((len(text.split()) for text in texts), np.int64, len(captions))
     return int((words == 0).sum()), int((words > LONG_CAPTION_WORDS).sum())
 

@@ -6,14 +6,14 @@ the batch.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
 from mezzotint.data.files.tags import Tags, joined
+from mezzotint.data.files.wildcards import filled, first_of_each
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.recipe.sections.data import DataSettings
@@ -99,20 +99,7 @@ def changed(caption: str, line: str, changes: Changes, *, address: int) -> str:
 
 def unchanged(caption: str, changes: Changes) -> str:
     """A caption where nothing is drawn, for held-out pictures and previews: the first of each wildcard."""
-    return filled(caption, lambda number, count: 0) if changes.wildcards else caption
-
-
-def filled(caption: str, choose: Callable[[int, int], int]) -> str:
-    """A caption with one of each `{a|b}`. choose: which of so many (its second argument), for the wildcard of a number
-    (its first, from 0). `{{` and `}}` become braces; `{}` stays."""
-    text = caption.replace("{{", "\0<").replace("}}", "\0>")  # no caption holds NUL
-    numbers = iter(range(len(text)))
-
-    def one(match: re.Match[str]) -> str:
-        among = match[1].split("|")
-        return among[choose(next(numbers), len(among))]
-
-    return re.sub(r"\{([^}]+)\}", one, text).replace("\0<", "{").replace("\0>", "}")
+    return first_of_each(caption) if changes.wildcards else caption
 
 
 def _wildcard(address: int, number: int, count: int) -> int:

@@ -24,7 +24,8 @@ from mezzotint.data.schedule._grouping import BatchGroups, arranged, batch_group
 from mezzotint.data.schedule._pairing import Pairs, balanced
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.sections.data import DataSettings, RatingSettings
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.recipe.sections.subjects import RatingSettings
 from mezzotint.stages import Epoch
 
 if TYPE_CHECKING:

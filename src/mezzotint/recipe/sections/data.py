@@ -23,7 +23,7 @@ from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
 from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.subjects import MaskSettings, Paths, PriorSettings
+from mezzotint.recipe.sections.subjects import MaskSettings, Paths, PriorSettings, RatingSettings
 
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
@@ -144,21 +144,6 @@ HeldOutFolders = Annotated[
 """Folders by name; one alone is called `val`."""
 
 _TAKEN = frozenset({"loss", "all", "train"})
-
-
-class RatingSettings(Section):
-    """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
-
-    share: Annotated[Share | None, ALLOW] = None
-    """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
-    of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
-
-    epochs: Annotated[PositiveInt | None, ALLOW] = None
-    """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
-
-    def contradictions(self) -> Iterator[str]:
-        if (self.share is None) != (self.epochs is None):
-            yield "data.rating.share and data.rating.epochs belong together; give both or none"
 
 
 class HoldoutSettings(Section):

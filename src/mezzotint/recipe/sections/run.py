@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from string import Formatter
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from mezzotint import registry
 from mezzotint.recipe.base import (
@@ -17,135 +15,17 @@ from mezzotint.recipe.base import (
     RECORDED,
     InputPath,
     Interval,
-    Intervals,
     Located,
     OutputPath,
     PlainPath,
-    PublishedPath,
     Section,
     Share,
     as_list,
 )
-from mezzotint.recipe.sections.divergence import RollBackSettings
 from mezzotint.recipe.sections.kernels import Choice, KernelSettings
+from mezzotint.recipe.sections.saving import ExportSettings, RollBackSettings, SaveSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
-
-
-def _is_name(value: str | None) -> str | None:
-    """Refuses what is no template of `run.export.name`, or would leave the folder."""
-    if value is None:
-        return None
-    known = {"name": "run", "what": "run", "epoch": 1, "step": 1, "micro_step": 1, "last": "last-", "ema": "_ema"}
-    try:
-        for _, field, width, _ in Formatter().parse(value):
-            if field is not None and (field not in known or not re.fullmatch(r"\d{0,2}d?", width or "")):
-                raise ValueError(field)
-        name = value.format(**known)
-    except (KeyError, IndexError, ValueError) as error:
-        *most, last = (f"{{{one}}}" for one in known)
-        raise ValueError(
-            f"takes {', '.join(most)} and {last} alone, numbers with a width of at most 99, got {value!r}"
-        ) from error
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
-        raise ValueError(f"makes the name {name!r}; letters, digits, dot, hyphen and underscore are allowed")
-    return value
-
-
-ExportName = Annotated[str, AfterValidator(_is_name)]
-LinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,49}$")]
-
-
-class SaveSettings(Section):
-    """Checkpoints: everything a run needs to go on, to the bit."""
-
-    every: Annotated[Intervals, FREE] = Field(default="500 steps", validate_default=True)
-    """How often a checkpoint is written: `500 steps`, `1 epoch`, `20 minutes`, or a list of several of them; null saves
-    at the end and on signals only."""
-
-    keep: Annotated[PositiveInt | None, FREE] = 2
-    """How many checkpoints stay; null keeps all. An old one goes only after a newer one is written and verified."""
-
-    asynchronous: Annotated[bool, FREE] = True
-    """Write checkpoints while training goes on, from a copy in the host's memory, to the same bytes; at most one at a
-    time. Where memory has no room for the copy, and with `run.export.mindspore_optimizer`, training waits, as it does
-    with false. The last one of a run, one on a signal that stops it and one before an export are waited for."""
-
-
-class ExportSettings(Section):
-    """The finished model as others read it: a folder that diffusers opens."""
-
-    every: Annotated[Intervals, FREE] = ()
-    """How often the model is exported during the run: one interval or a list of several; it always is at the end."""
-
-    from_epoch: Annotated[NonNegativeInt, FREE] = 0
-    """Exports counted in epochs begin after so many of them; others and the last one do not wait."""
-
-    name: Annotated[ExportName | None, FREE] = None
-    """How an exported model is called, with {name} (`run.name`), {what} (the same; with `parts: trained` what is in
-    it, such as `unet`), {epoch}, {step}, {micro_step} (the samples seen over `data.batch_size`, rounded up), {last}
-    (`last-` at the run's end, `interrupted-` where a signal has stopped it, nothing before) and {ema} (`_ema` for the
-    average, nothing for the trained weights), such as `{last}{name}-ep{epoch:02}-gs{step:05}`. None calls it
-    `step-{step:08}`. Without {ema} the average's has `-ema` behind it."""
-
-    dtype: Annotated[Literal["fp32", "fp16", "bf16"], FREE] = "fp32"
-    """The type of the exported weights."""
-
-    parts: Annotated[Literal["all", "trained"], FREE] = "all"
-    """`all` writes whole models. `trained` writes no folder but one file with the parts of `model.train` alone, under
-    the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
-    `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
-
-    adapter: Annotated[Literal["diffusers", "kohya", "both"], FREE] = "both"
-    """Of a run that trains an adapter (`model.adapter`), which files of it are written, into a folder of their own:
-    `diffusers` is `pytorch_lora_weights.safetensors`, which its `load_lora_weights` reads; `kohya` `NAME.safetensors`
-    after `run.name`, which A1111, Forge and ComfyUI read. LoHa and LoKr have kohya's alone."""
-
-    trained_file: Annotated[Literal["none", "safetensors", "mindspore"], FREE] = "none"
-    """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models: `safetensors`, or
-    `mindspore` for a checkpoint of MindSpore's (.ckpt, of family sdxl). {what} of its name is what is in it, such as
-    `unet`, and stands before the name where `run.export.name` has it not."""
-
-    single_file: Annotated[bool, FREE] = False
-    """Write each exported model a second time as one file beside its folder, .safetensors, under the names that other
-    programs know, with a ModelSpec header."""
-
-    mindspore: Annotated[bool, FREE] = False
-    """Of family sdxl: files are checkpoints of MindSpore's (.ckpt) with MindONE's names, instead of .safetensors; with
-    `single_file`, or with `parts: trained`."""
-
-    single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
-    """The type of the weights in single files; None takes `run.export.dtype`."""
-
-    single_file_folder: Annotated[PlainPath | None, FREE] = None
-    """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
-
-    mindspore_optimizer: Annotated[bool, FREE] = False
-    """Write `optimizer.ckpt` into the run folder beside each checkpoint, the optimizer's moments under MindONE's names,
-    for its trainer and for `run.start.optimizer`. For Adam's kinds, and SDXL."""
-
-    link: Annotated[LinkName | None, FREE] = None
-    """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""
-
-    when_stopped: Annotated[bool, FREE] = False
-    """Export the model, too, when a signal stops the run, once the checkpoint is written. It takes as long as an export
-    does, for which a cluster may not wait."""
-
-    folder: Annotated[PublishedPath | None, FREE] = None
-    """Another folder in which the finished model lies, file by file, when the run has ended: the average when there is
-    one, otherwise the trained weights. It may be the run folder. Only what an earlier end has put there is replaced."""
-
-    def contradictions(self) -> Iterator[str]:
-        if self.parts == "trained" and self.folder is not None:
-            yield (
-                "run.export.folder wants whole models, run.export.parts=trained writes none; leave it out, or set "
-                "run.export.parts=all"
-            )
-        if self.mindspore and not self.single_file and self.parts == "all":
-            yield (
-                "run.export.mindspore is about files, and none are written; set run.export.single_file=true or "
-                "run.export.parts=trained, or leave it out"
-            )
 
 
 def _new_word(value: object) -> object:

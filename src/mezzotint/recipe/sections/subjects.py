@@ -1,11 +1,11 @@
-"""What is learnt of a subject's pictures, and beside them so that its class is not forgotten: masks, class pictures."""
+"""What single pictures count: masks, class pictures beside those of a subject, ratings."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt
+from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, Share, as_list
 
@@ -80,3 +80,18 @@ class MaskSettings(Section):
             yield "data.mask has no effect without masks; write data.mask.source=alpha or files, or leave it out"
         if self.source == "alpha" and self.path:
             yield "data.mask.path is a folder of mask files; write data.mask.source=files, or leave it out"
+
+
+class RatingSettings(Section):
+    """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
+
+    share: Annotated[Share | None, ALLOW] = None
+    """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
+    of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
+
+    epochs: Annotated[PositiveInt | None, ALLOW] = None
+    """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
+
+    def contradictions(self) -> Iterator[str]:
+        if (self.share is None) != (self.epochs is None):
+            yield "data.rating.share and data.rating.epochs belong together; give both or none"

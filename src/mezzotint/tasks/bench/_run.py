@@ -18,10 +18,11 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, StepBatches, StepReport
-from mezzotint.tasks import assemble, class_pictures
+from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.bench._turns import Turn
 from mezzotint.tasks.cache import cache
+from mezzotint.tasks.subjects import class_pictures
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.model import TrainableModel

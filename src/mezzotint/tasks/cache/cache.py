@@ -19,12 +19,13 @@ from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, class_pictures, held_out
+from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import carrying, text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.subjects import class_pictures
 from mezzotint.weights.model_files import ModelFiles
 
 Seen = Iterable[tuple[Catalogue, NDArray[np.int32], DataSettings]]

@@ -14,7 +14,7 @@ from torch import nn
 
 from mezzotint.assets import MODELS
 from mezzotint.data.catalogue import findings
-from mezzotint.data.catalogue.catalogue import readable
+from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.formats.shared.folder_repeats import seen_in
 from mezzotint.families.base import Grid
 from mezzotint.recipe.counting import counted

@@ -17,10 +17,10 @@ from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
-from mezzotint.tasks import masks
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
+from mezzotint.tasks.subjects import masks
 
 WIDTH = 100
 NOT_COUNTED = (

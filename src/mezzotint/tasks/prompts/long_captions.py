@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint import durable, outside
-from mezzotint.data.catalogue.catalogue import Catalogue, readable
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily

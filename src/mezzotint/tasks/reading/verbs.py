@@ -63,7 +63,7 @@ class Verb:
     own. reads_recipe: whether RECIPE key=value come first, or the line of another trainer after `--as`. has_tools:
     whether it takes lines of other trainers' tools: MindONE's example has one for each. names: how many names stand
     behind it, at least and at most. flags_are_names: words with hyphens before them are names as well. instead: what
-    to write for a switch that it does not have; braces take the value. floor: where it lies, above the others, for what
+    to write for a switch that it does not have; braces take the value. floor: where it lies; above the others, for what
     shows what they make."""
 
     name: str
@@ -313,6 +313,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint prove recipe.yaml run.precision=bf16", "the same in another precision"),
         ),
         reads_recipe=True,
+        floor="tasks.proof",
     ),
     Verb(
         "verify",
@@ -324,6 +325,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint verify .", "the run folder in which one stands"),
         ),
         names=(1, 1),
+        floor="tasks.proof",
     ),
     Verb(
         "diff",
@@ -336,6 +338,7 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=(Switch("--json", "one JSON document instead of the page"),),
         names=(2, 2),
+        floor="tasks.proof",
     ),
     Verb(
         "sample",
@@ -384,6 +387,7 @@ VERBS: tuple[Verb, ...] = (
         switches=_MERGE,
         has_tools=True,
         names=(2, MANY),
+        floor="tasks.weights",
     ),
     Verb(
         "extract",
@@ -396,6 +400,7 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=_RANK,
         names=(3, 3),
+        floor="tasks.weights",
     ),
     Verb(
         "resize",
@@ -408,6 +413,7 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=(_BASE, *_RANK),
         names=(2, 2),
+        floor="tasks.weights",
     ),
     Verb(
         "explain",

@@ -20,7 +20,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.run import ExportSettings
+from mezzotint.recipe.sections.saving import ExportSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.model import TrainableModel

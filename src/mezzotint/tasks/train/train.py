@@ -25,13 +25,15 @@ from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, class_pictures
+from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.check import room, sums
 from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
+from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.subjects import class_pictures
 from mezzotint.tasks.train import (
     _foreign_start,
     _host,
@@ -46,7 +48,6 @@ from mezzotint.tasks.train._host import TrainHost
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train._roll_back import RollBack
 from mezzotint.tasks.train.exports import require_possible
-from mezzotint.tasks.verify import manifest
 from mezzotint.training import requests
 from mezzotint.training.callbacks import metrics_log, wandb_log
 from mezzotint.training.callbacks.progress_line import LiveLine

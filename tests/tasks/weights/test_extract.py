@@ -14,7 +14,7 @@ from rounding import within
 from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import MezzotintError
-from mezzotint.tasks import extract
+from mezzotint.tasks.weights import extract
 
 UNET = "unet/diffusion_pytorch_model.safetensors"
 

@@ -17,8 +17,8 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.reports import data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks import assemble
+from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import words
-from mezzotint.tasks.verify import manifest
 from mezzotint.training.checkpoints import state
 
 

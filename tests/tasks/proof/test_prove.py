@@ -10,7 +10,7 @@ import torch
 
 from mezzotint.errors import CheckpointError
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.prove import prove
+from mezzotint.tasks.proof import prove
 from mezzotint.training.checkpoints import state
 from mezzotint.training.update import Update
 

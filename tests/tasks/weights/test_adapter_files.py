@@ -11,8 +11,8 @@ from adapter_records import FILES, SD, ran
 from mezzotint.adapters.names import LayerName
 from mezzotint.cli import main
 from mezzotint.errors import WeightsError
-from mezzotint.tasks import adapter_files
-from mezzotint.tasks.adapter_files import BaseModel
+from mezzotint.tasks.weights import adapter_files
+from mezzotint.tasks.weights.adapter_files import BaseModel
 
 
 def test_a_base_is_a_folder_a_file_or_the_name_of_one_that_ships(released: Path, tmp_path: Path) -> None:

@@ -21,8 +21,8 @@ from mezzotint.cli import main
 from mezzotint.errors import MezzotintError
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.tasks import merge as verb
 from mezzotint.tasks.convert import convert
+from mezzotint.tasks.weights import merge as verb
 from mezzotint.weights.files import mindspore, tensor_files
 from mezzotint.weights.single_file import modelspec
 

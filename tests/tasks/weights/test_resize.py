@@ -12,7 +12,7 @@ from rounding import within
 from safetensors.torch import load_file
 
 from mezzotint.errors import MezzotintError
-from mezzotint.tasks import resize
+from mezzotint.tasks.weights import resize
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.single_file import modelspec
 

@@ -14,9 +14,9 @@ from mezzotint import outside
 from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.sampling import pictures
-from mezzotint.tasks import class_pictures
 from mezzotint.tasks.check.check import check
 from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.subjects import class_pictures
 
 
 def words_of(world: Any, name: str, folder: Path, **settings: Any) -> dict[str, Any]:

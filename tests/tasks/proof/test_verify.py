@@ -13,7 +13,7 @@ from PIL import Image
 
 from mezzotint.cli import main
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.verify import manifest
+from mezzotint.tasks.proof import manifest
 
 SETTINGS = {"run__steps": 1, "optim__ema__rule": "none", "model__weights": "files", "data__captions__dropout": 0.0}
 

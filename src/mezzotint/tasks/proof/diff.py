@@ -14,8 +14,8 @@ from mezzotint.recipe.resume_rules import differences
 from mezzotint.reports import data_report
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import words
-from mezzotint.tasks.verify import manifest
 
 _SAMPLES = 3
 

@@ -1,1 +1,0 @@
-"""The verb `prove`."""

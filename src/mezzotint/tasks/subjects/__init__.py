@@ -1,0 +1,1 @@
+"""What belongs to a subject: pictures of its class, masks, new words."""

@@ -1,1 +1,0 @@
-"""The verb `verify`, and the manifest of a run that it reads."""
