@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import mezzotint
 from mezzotint.board import server
 from mezzotint.board.guard import Guard
 from mezzotint.cli import main
@@ -89,12 +91,18 @@ def test_a_missing_package_is_told_with_the_line_that_brings_it(
     assert "pip install 'mezzotint[board]'" in capsys.readouterr().err
 
 
-def test_other_verbs_load_nothing_of_it_and_the_page_loads_no_torch() -> None:
+def test_nothing_else_imports_the_page_or_its_packages() -> None:
+    package = Path(mezzotint.__file__).parent
+    wanted = re.compile(r"^\s*(?:from|import) (?:starlette|uvicorn|mezzotint\.board)\b", re.MULTILINE)
+    users = {path.relative_to(package).parts[0] for path in package.rglob("*.py") if wanted.search(path.read_text())}
+    assert users == {"board"}
+
+
+def test_the_page_loads_no_torch_and_other_verbs_none_of_its_packages() -> None:
     code = (
-        "import sys\nfrom mezzotint import cli\nimport mezzotint.tasks.train.train\n"
-        "assert not {'starlette', 'uvicorn', 'mezzotint.board'} & set(sys.modules)"
+        "import sys\nfrom mezzotint import cli\ncli.main(['explain', 'optim.lr'])\n"
+        "assert not {'starlette', 'uvicorn', 'jinja2', 'mezzotint.board'} & set(sys.modules)\n"
+        "import mezzotint.board.app, mezzotint.board.server\nassert 'torch' not in sys.modules"
     )
-    other = "import sys\nimport mezzotint.board.app, mezzotint.board.server\nassert 'torch' not in sys.modules"
-    for lines in (code, other):
-        done = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

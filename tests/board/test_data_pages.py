@@ -131,8 +131,10 @@ def test_what_cannot_be_opened_says_why(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with opened(tmp_path) as board:
         assert "E1" in board.ask("/data?run=0/run")[1]
-        time.sleep(0.1)
-        assert "E1202" in board.ask("/data?folder=0/empty")[1]
+        until = time.monotonic() + 20
+        while "E1202" not in board.ask("/data?folder=0/empty")[1]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
         assert "No run lies" not in board.ask("/data")[1]
 
 

@@ -45,6 +45,17 @@ def marks(path: Path) -> Marks:
     return seen
 
 
+def brief(path: Path) -> Any:
+    """Another value when something has changed that the list of runs shows; looked at for every run, and so little."""
+    stamps = []
+    for name in ("metrics.jsonl", "history.jsonl", "samples"):
+        try:
+            stamps.append(os.stat(path / name).st_mtime_ns)
+        except OSError:
+            stamps.append(0)
+    return runs.holder(path), *stamps
+
+
 async def changes(look: Callable[[], Marks]) -> AsyncIterator[str]:
     """Events as they are sent: which parts have changed since the last one. The first says which there are."""
     before: Marks = await run_in_threadpool(look)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import resources
@@ -27,6 +28,9 @@ from mezzotint.errors import MezzotintError
 
 PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Draw", "draw")]
 """Address, name and key of each page besides Runs."""
+
+PARTS = ("facts", "stored", "settings", "events", "log", "card")
+"""What a run's page is made of, besides curves and pictures."""
 
 MOST_COMPARED = 8
 """Runs over each other."""
@@ -133,31 +137,38 @@ class Pages:
         drawn = pictures.previews(path).as_json()
         return self.html("run.html", name=name, path=path, drawn=drawn, here="runs", **self.facts(path))
 
-    def facts(self, path: Path) -> dict[str, Any]:
-        """What stands on the page of a run besides curves and pictures."""
-        events = runs.history(path)
-        standing = runs.standing(path)
-        return {
-            "standing": standing,
-            "meaning": runs.WORDS[standing.state],
-            "events": list(reversed(events))[:500],
-            "event_text": _event_text,
-            "checkpoints": runs.checkpoints(path),
-            "exports": runs.exports(path),
-            "going_on": runs.going_on(path),
-            "offered": [] if self.read_only else actions.offered(path),
-            "settings": values.effective(path),
-            "log": tails.tail(path / "run.log"),
-            "card": runs.card(path, events),
-        }
+    def facts(self, path: Path, *parts: str) -> dict[str, Any]:
+        """What stands in some parts of a run's page, in all without any named."""
+        facts: dict[str, Any] = {}
+        for part in parts or PARTS:
+            facts |= self._of_part(path, part)
+        return facts
+
+    def _of_part(self, path: Path, part: str) -> dict[str, Any]:
+        match part:
+            case "facts":
+                standing = runs.standing(path)
+                offered = [] if self.read_only else actions.offered(path)
+                return {"standing": standing, "meaning": runs.WORDS[standing.state], "offered": offered}
+            case "stored":
+                stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
+                return {**stored, "going_on": runs.going_on(path)}
+            case "settings":
+                return {"settings": values.effective(path)}
+            case "events":
+                return {"events": list(reversed(runs.history(path)))[:500], "event_text": _event_text}
+            case "log":
+                return {"log": tails.tail(path / "run.log")}
+            case "card":
+                return {"card": runs.card(path, runs.history(path))}
+            case _:
+                raise OutOfPlace(part)
 
     def part(self, request: Request) -> Response:
         """A part of a run's page, as it is now."""
         name, part = request.query_params.get("run", ""), request.path_params["part"]
-        if part not in ("facts", "stored", "events", "log", "settings", "card"):
-            raise OutOfPlace(part)
         path = self.places.run(name)
-        return self.html(f"_{part}.html", name=name, path=path, **self.facts(path))
+        return self.html(f"_{part}.html", name=name, path=path, **self.facts(path, part))
 
     def run_curves(self, request: Request) -> Response:
         """The charts of a run."""
@@ -176,7 +187,7 @@ class Pages:
         """What changes, as it does; of a run, or of the list of runs."""
         name = request.query_params.get("run")
         if name is None:
-            return _stream(lambda: {row.name: row.standing for row in self.rows()})
+            return _stream(self._briefly)
         path = self.places.run(name)
         return _stream(lambda: live.marks(path))
 
@@ -189,6 +200,14 @@ class Pages:
         except MezzotintError as error:
             return JSONResponse(actions.sentence(error), 409)
         return JSONResponse({"said": said})
+
+    def _briefly(self) -> dict[str, Any]:
+        """What the list of runs is followed by."""
+        seen: dict[str, Any] = {}
+        for name in self.places.runs():
+            with suppress(OutOfPlace):
+                seen[name] = live.brief(self.places.run(name))
+        return seen
 
     # --- files ---
 

@@ -28,14 +28,16 @@ from mezzotint.recipe.sections.sample import SolverName
 _MOST = 40
 """Jobs that are remembered."""
 
+_ENDED = "the process that draws has ended; try again"
 _NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
 
 
 @dataclass(slots=True)
 class Job:
-    """One line that is drawn. files: names of pictures below the folders of the page."""
+    """One line that is drawn. process: its number. files: names of pictures below the folders of the page."""
 
     words: list[str]
+    process: int
     step: int = 0
     of: int = 0
     picture: str = ""
@@ -157,12 +159,15 @@ class DrawPages:
         process = self._begun()
         with self._lock:
             number = max(self.jobs, default=0) + 1
-            self.jobs[number] = Job(words)
+            self.jobs[number] = Job(words, process.pid)
             while len(self.jobs) > _MOST:
                 self.jobs.pop(next(iter(self.jobs)))
             assert process.stdin is not None
-            process.stdin.write(json.dumps({"id": number, "words": words}) + "\n")
-            process.stdin.flush()
+            try:
+                process.stdin.write(json.dumps({"id": number, "words": words}) + "\n")
+                process.stdin.flush()
+            except OSError:
+                self.jobs[number].error, self.jobs[number].done = _ENDED, True
         return number
 
     def _hear(self, process: subprocess.Popen[str]) -> None:
@@ -180,9 +185,10 @@ class DrawPages:
                 job.error = answer.get("error", "")
                 job.files = [] if job.error else self._files_of(job)
                 job.done = True
-        for job in self.jobs.values():  # it was killed, or ran out of memory
-            if not job.done and process.poll() is not None:
-                job.error, job.done = job.error or "the process that draws has ended; try again", True
+        process.wait()  # it was killed, or ran out of memory
+        for job in list(self.jobs.values()):
+            if not job.done and job.process == process.pid:
+                job.error, job.done = job.error or _ENDED, True
 
     def _files_of(self, job: Job) -> list[str]:
         """The pictures that a line has written, by the sentence at its end."""

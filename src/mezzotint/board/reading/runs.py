@@ -131,6 +131,11 @@ def _state(path: Path, events: Sequence[Mapping[str, Any]]) -> State:
     return "elsewhere" if holder == "elsewhere" else "killed" if events else "stopped"
 
 
+def holder(path: Path) -> str:
+    """Who holds a run's folder: `nobody`, a process `here`, or one `elsewhere`."""
+    return _holder(path / "lock")
+
+
 def _holder(path: Path) -> Literal["nobody", "here", "elsewhere"]:
     """Who holds a run's lock. The lock itself is never touched, not even to look: a run that starts at that moment
     would be refused. A process that has the holder's number and began later is another one."""
