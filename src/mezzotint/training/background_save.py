@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -174,7 +175,8 @@ class Saves:
     def __init__(self, folder: Path, runtime: Runtime, settings: RunSettings, warn: Callable[[str], None]) -> None:
         self.verified = Verified()
         self._folder, self._runtime, self._warn = folder, runtime, warn
-        self._is_behind, self._keep = is_behind(settings), settings.save.keep
+        self._is_behind, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
+        self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()
         self._said: list[str] = []
         self._told_of_room = False
@@ -198,11 +200,14 @@ class Saves:
         return self._work is not None and not self._work.done()
 
     def begin(
-        self, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str, at_once: bool
-    ) -> None:
+        self, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str, at_once: bool,
+        losses: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         """Begins a checkpoint of the tensors as they are now; with at_once, where training waits or memory is short it
-        is complete on return. Raises as `Transaction.complete`, also of the one that was under way."""
+        is complete on return. losses: held-out, by step, which say what checkpoint is best. Raises as
+        `Transaction.complete`, also of the one that was under way."""
         self.end()
+        self._losses = dict(losses)
         shared = self._runtime if self._runtime.shares else None
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
@@ -252,10 +257,22 @@ class Saves:
         if not self._runtime.is_first:
             return
         self.verified.add(path)
+        best = self.choose_best(self._losses)
         try:
-            state.prune(self._folder, self._keep, self.verified)
+            state.prune(self._folder, self._keep, self.verified, spared=best)
         except OSError as error:  # what is written stays written
             self._said.append(f"an old checkpoint could not be removed ({error}); training goes on")
+
+    def choose_best(self, losses: Mapping[int, float]) -> Path | None:
+        """With `run.save.best`: the best of the checkpoints that are there, which has that name now."""
+        if not self._keeps_best:
+            return None
+        best = state.best(self._folder, losses, self.verified)
+        try:
+            state.name_best(self._folder, best)
+        except OSError as error:
+            self._said.append(f"{state.BEST} could not be made a link to the best checkpoint ({error}); it is kept")
+        return best
 
     def _say(self) -> None:
         for sentence in self._said:

@@ -19,6 +19,7 @@ Nothing in it is pickled. docs/reference/checkpoint-format.md specifies it for o
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -44,6 +45,8 @@ from mezzotint.weights.files import tensor_files
 SCHEMA, SCHEMA_OF_ROWS = 1, 2
 PIECE = 1 << 20
 """Bytes of a tensor that are checked, hashed and written at once, while they are near the processor."""
+BEST = "best"
+"""The second name of the checkpoint whose held-out loss is lowest (`run.save.best`)."""
 _SUMMED = 32_000
 _NAME = re.compile(r"step-(\d{8,})")
 _TORCH_NAMES = {
@@ -443,9 +446,33 @@ def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
     return []
 
 
-def prune(folder: Path, keep: int | None, verified: Verified | None = None) -> list[Path]:
+def best(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
+    """The checkpoint whose loss is lowest, of those that are there and verify; of equal ones the earliest. losses: by
+    step; others have none."""
+    judged = sorted((losses[step_of(path)], step_of(path), path) for path in listed(folder) if step_of(path) in losses)
+    return next((path for _, _, path in judged if verified.reason_against(path) is None), None)
+
+
+def name_best(folder: Path, path: Path | None) -> None:
+    """Gives a checkpoint the second name `best`, a link beside it; None takes the link away. Raises OSError, also where
+    something else has that name."""
+    link = folder / BEST
+    if link.exists() and not link.is_symlink():
+        raise FileExistsError(errno.EEXIST, "is there and is no link of ours", str(link))
+    if path is None:
+        link.unlink(missing_ok=True)
+    elif not link.is_symlink() or link.readlink() != Path(path.name):
+        aside = durable.aside_of(link)
+        aside.symlink_to(path.name)
+        aside.replace(link)
+        fault_injection.reach("checkpoint.best")
+
+
+def prune(
+    folder: Path, keep: int | None, verified: Verified | None = None, *, spared: Path | None = None
+) -> list[Path]:  # fmt: skip
     """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went. None keeps
-    all.
+    all. spared: one that stays besides.
 
     What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
     """
@@ -458,7 +485,7 @@ def prune(folder: Path, keep: int | None, verified: Verified | None = None) -> l
         if len(whole) < keep:
             if verified.reason_against(path) is None:
                 whole.append(path)
-        elif whole:
+        elif whole and path != spared:
             fault_injection.reach("checkpoint.prune")
             durable.remove_tree(path)
             gone.append(path)

@@ -31,6 +31,7 @@ from mezzotint.training import requests
 from mezzotint.training.background_save import Saves
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainer import RunHost, Trainer
@@ -84,9 +85,17 @@ class TrainHost(RunHost):
             values=values,
             recipe_digest=self.digest,
             at_once=at_once,
+            losses=self._losses(trainer),
         )
         if self.runtime.is_first:
             _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
+
+    def _losses(self, trainer: Trainer) -> Mapping[int, float]:
+        return next((one.measured for one in trainer.callbacks if isinstance(one, Validation)), {})
+
+    def choose_best(self, trainer: Trainer) -> None:
+        """Gives the best of the checkpoints that are there its second name, where `run.save.best` says so."""
+        self.saves.choose_best(self._losses(trainer))
 
     def is_saving(self) -> bool:
         return self.saves.is_writing

@@ -401,6 +401,7 @@ def _restore(
         moved = resume.set_aside_later(folder, restored.step if is_own else restored.step - 1)
         metrics_log.truncate(folder, back.at if back else restored.step)
         folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
+        host.choose_best(trainer)  # a process may have died before it did, and some go by another name now
     if not is_own:
         # from here on this folder alone says where the run stands
         trainer.owes_export = False  # the other run owes it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mezzotint.stages import StepReport
@@ -19,6 +19,8 @@ TAGS: Mapping[str, str] = {
     "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
     "val/loss_at/T": "Held-out loss at timestep T, trained weights.",
     "val/loss_shadow_at/T": "Held-out loss at timestep T, averaged weights.",
+    "val/loss_at/quartile_Q": "Mean of val/loss_at/T over the timesteps T in a quarter of the schedule (0: least "
+    "noise); of every other number at T as well.",
     "val/NAME": "The same for each set of data.holdout.path, by its name, with val/NAME_shadow, val/NAME_at/T and "
     "val/NAME_shadow_at/T.",
     "val/train": "The same for a share of the trained pictures (run.validation.training_share), with val/train_shadow, "
@@ -38,6 +40,41 @@ TAGS: Mapping[str, str] = {
 """Every tag with its meaning. Steps are steps done: the first is 1; 0 is before training. Part of the documentation."""
 
 _BINS = 10
+QUARTILES = 4
+
+
+class BinMeans:
+    """Means by part of the schedule: `count` equal parts of [0, num_timesteps), the first has least noise."""
+
+    def __init__(self, count: int, num_timesteps: int) -> None:
+        self._count, self._num_timesteps = count, num_timesteps
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sums, self._counts = [0.0] * self._count, [0] * self._count
+
+    def take(self, timesteps: Iterable[float], values: Iterable[float]) -> None:
+        """Takes values, each at its timestep."""
+        for timestep, value in zip(timesteps, values, strict=True):
+            place = min(self._count - 1, max(0, int(timestep * self._count / self._num_timesteps)))
+            self._sums[place] += value
+            self._counts[place] += 1
+
+    def drain(self) -> dict[int, float]:
+        """The mean of each part that has a value; then they begin anew."""
+        both = enumerate(zip(self._sums, self._counts, strict=True))
+        means = {place: total / count for place, (total, count) in both if count}
+        self._begin()
+        return means
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, as JSON."""
+        return {"sums": list(self._sums), "counts": list(self._counts)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; an empty one begins anew."""
+        self._begin()
+        self._sums, self._counts = list(state.get("sums", self._sums)), list(state.get("counts", self._counts))
 
 
 class RunningMean:
@@ -81,10 +118,8 @@ class ScalarLog(Callback):
 
     def __init__(self, every: int, num_timesteps: int) -> None:
         self._every_steps = every
-        self._num_timesteps = num_timesteps
         self._smoothed = RunningMean()
-        self._bin_sums = [0.0] * _BINS
-        self._bin_counts = [0] * _BINS
+        self._bins = BinMeans(_BINS, num_timesteps)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes a report into the means, and writes those that are due. Raises StorageError E1705, once."""
@@ -97,10 +132,7 @@ class ScalarLog(Callback):
     def take(self, report: StepReport) -> None:
         """Takes a report into the means."""
         self._smoothed.take(report.loss)
-        for timestep, loss in zip(report.timesteps, report.losses, strict=True):
-            place = min(_BINS - 1, max(0, int(timestep * _BINS / self._num_timesteps)))
-            self._bin_sums[place] += loss
-            self._bin_counts[place] += 1
+        self._bins.take(report.timesteps, report.losses)
 
     def scalars(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
@@ -108,10 +140,7 @@ class ScalarLog(Callback):
         values |= {f"loss/{group}": loss for group, loss in report.group_losses.items()}
         if self._smoothed.value is not None:
             values["loss/avg"] = self._smoothed.value
-        for place, count in enumerate(self._bin_counts):
-            if count:
-                values[f"loss/by_timestep/{place}"] = self._bin_sums[place] / count
-        self._bin_sums, self._bin_counts = [0.0] * _BINS, [0] * _BINS
+        values |= {f"loss/by_timestep/{place}": mean for place, mean in self._bins.drain().items()}
         values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
         values["perf/images_per_s"] = report.images_per_s
         values["perf/data_wait"] = report.data_wait
@@ -122,14 +151,11 @@ class ScalarLog(Callback):
         return values
 
     def state(self) -> dict[str, Any]:
-        bins = {"sums": list(self._bin_sums), "counts": list(self._bin_counts)}
-        return {"smoothed": self._smoothed.state(), "by_timestep": bins}
+        return {"smoothed": self._smoothed.state(), "by_timestep": self._bins.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._smoothed.load(state.get("smoothed", {}))
-        bins = state.get("by_timestep", {})
-        self._bin_sums = list(bins.get("sums", [0.0] * _BINS))
-        self._bin_counts = list(bins.get("counts", [0] * _BINS))
+        self._bins.load(state.get("by_timestep", {}))
 
 
 def is_written(step: int, every: int, progress: Progress) -> bool:

@@ -23,7 +23,7 @@ from mezzotint import draws, durable
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._growing_file import GrowingFile
-from mezzotint.training.callbacks._scalars import RunningMean, is_written
+from mezzotint.training.callbacks._scalars import QUARTILES, BinMeans, RunningMean, is_written
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
@@ -53,16 +53,18 @@ class MetricsLog(Callback):
     What a line says is of that step alone, save for steps_since, samples_since and seconds_since: those add up all
     steps since the line before, this one included, so that the sums of a file are the run's. samples: of the step, on
     all processes. loss_avg: the smoothed loss of all steps so far, logged or not, as the live line shows it; a run that
-    began before lines told it goes on without. loss/instance, loss/class: of runs with class pictures, see
-    `StepReport.group_losses`. samples_digest: which samples the first process had. images_per_s,
-    data_wait (share of the time, 0 to 1) and seconds_since depend on the machine; everything else of a resumed run
-    equals the undisturbed run's.
+    began before lines told it goes on without. loss_at/quartile_Q: the mean unweighted loss of the first process's
+    samples since the line before whose timestep lies in that quarter of the schedule. loss/instance, loss/class: of
+    runs with class pictures, see `StepReport.group_losses`. samples_digest: which samples the first process had.
+    images_per_s, data_wait (share of the time, 0 to 1) and seconds_since depend on the machine; everything else of a
+    resumed run equals the undisturbed run's.
     """
 
     follows = True
 
-    def __init__(self, folder: RunFolder, every: int) -> None:
+    def __init__(self, folder: RunFolder, every: int, num_timesteps: int = 1000) -> None:
         self._lines = Lines(folder.metrics)
+        self._quartiles = BinMeans(QUARTILES, num_timesteps)
         self._every_steps = every
         self._since = dict(_NOTHING_SINCE)
         self._smoothed: RunningMean | None = RunningMean()
@@ -75,9 +77,11 @@ class MetricsLog(Callback):
         self._since = {name: so_far + step[name] for name, so_far in self._since.items()}
         if self._smoothed is not None:
             self._smoothed.take(report.loss)
+        self._quartiles.take(report.timesteps, report.losses)
         if is_written(report.step, self._every_steps, progress):
             mean = None if self._smoothed is None else self._smoothed.value
             line = _line(report, mean) | {f"{name}_since": value for name, value in self._since.items()}
+            line |= {f"loss_at/quartile_{place}": loss for place, loss in self._quartiles.drain().items()}
             self._since = dict(_NOTHING_SINCE)
             self._lines.add(line)
         return Action.NOTHING
@@ -90,11 +94,13 @@ class MetricsLog(Callback):
         """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
         has."""
         self._lines.sync()
-        return self._since | ({} if self._smoothed is None else {"smoothed": self._smoothed.state()})
+        smoothed = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
+        return self._since | smoothed | {"quartiles": self._quartiles.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""
-        self._since = _NOTHING_SINCE | {name: value for name, value in state.items() if name != "smoothed"}
+        self._since = {name: state.get(name, nothing) for name, nothing in _NOTHING_SINCE.items()}
+        self._quartiles.load(state.get("quartiles", {}))
         self._smoothed = RunningMean() if "smoothed" in state else None
         if self._smoothed is not None:
             self._smoothed.load(state["smoothed"])
@@ -237,7 +243,7 @@ def _plain(value: Any) -> Any:
 
 def opened(setup: Setup) -> Iterator[Callback]:
     """The lines of every run, those of samples with `run.log_samples`, and those of spikes."""
-    yield MetricsLog(setup.folder, setup.run.log_every)
+    yield MetricsLog(setup.folder, setup.run.log_every, setup.model.objective.schedule.num_timesteps)
     if setup.run.log_samples:
         yield SampleLog(setup.folder, setup.runtime.rank)
     if setup.run.spikes is not None:
