@@ -93,32 +93,6 @@ def test_pruning_keeps_the_newest_whole_ones_and_a_users_files(tmp_path: Path) -
     assert (tmp_path / "step-backup").exists()
 
 
-def test_the_best_stays_until_a_better_one_is_whole_and_has_a_second_name(tmp_path: Path) -> None:
-    verified = state.Verified()
-    losses = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.4, 9: 0.1}
-    for step in (1, 2, 3):
-        write(tmp_path, step)
-    best = state.best(tmp_path, losses, verified)
-    assert best == tmp_path / "step-00000002", "step 9 has a loss and no checkpoint"
-    state.name_best(tmp_path, best)
-    assert [path.name for path in state.prune(tmp_path, 1, verified, spared=best)] == ["step-00000001"]
-    assert (tmp_path / "best").resolve() == best
-    assert state.read(tmp_path / "best").step == 2
-    write(tmp_path, 4)
-    (tmp_path / "step-00000004" / "weights.safetensors").write_bytes(b"broken")
-    assert state.best(tmp_path, losses, verified) == best, "what is damaged is not better"
-    write(tmp_path, 5)
-    write(tmp_path, 6)
-    state.name_best(tmp_path, tmp_path / "step-00000006")
-    assert [p.name for p in state.prune(tmp_path, 1, verified, spared=best)][-1] == "step-00000003"
-    assert {p.name for p in tmp_path.iterdir()} == {"best", "step-00000002", "step-00000006"}
-    state.name_best(tmp_path, None)
-    assert not (tmp_path / "best").is_symlink()
-    (tmp_path / "best").mkdir()
-    with pytest.raises(FileExistsError):
-        state.name_best(tmp_path, best)
-
-
 def test_order_is_by_step_not_by_time(tmp_path: Path) -> None:
     write(tmp_path, 12)
     path = write(tmp_path, 3)

@@ -6,6 +6,7 @@ The bytes on disk are those of a checkpoint written at once, and so is the trans
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint import fault_injection
+from mezzotint import durable, fault_injection
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Runtime, free_memory
 from mezzotint.training import state
@@ -27,6 +28,9 @@ from mezzotint.training.update import Update
 _BLOCK = 1 << 28
 ROOM = 1.25
 """How much more memory than a copy takes has to be free for it."""
+
+BEST = "best"
+"""The second name of the checkpoint whose held-out loss is lowest (`run.save.best`)."""
 
 Result = TypeVar("Result")
 
@@ -165,6 +169,32 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
+def best_of(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
+    """The checkpoint whose loss is lowest, of those that are there and verify; of equal ones the earliest. losses: by
+    step; others have none."""
+    judged = sorted(
+        (losses[state.step_of(path)], state.step_of(path), path)
+        for path in state.listed(folder)
+        if state.step_of(path) in losses
+    )
+    return next((path for _, _, path in judged if verified.reason_against(path) is None), None)
+
+
+def name_best(folder: Path, path: Path | None) -> None:
+    """Gives a checkpoint the second name `best`, a link beside it; None takes the link away. Raises OSError, also where
+    something else has that name."""
+    link = folder / BEST
+    if link.exists() and not link.is_symlink():
+        raise FileExistsError(errno.EEXIST, "is there and is no link of ours", str(link))
+    if path is None:
+        link.unlink(missing_ok=True)
+    elif not link.is_symlink() or link.readlink() != Path(path.name):
+        aside = durable.aside_of(link)
+        aside.symlink_to(path.name)
+        aside.replace(link)
+        fault_injection.reach("checkpoint.best")
+
+
 class Saves:
     """The checkpoints of a run's folder as this process writes them.
 
@@ -267,11 +297,11 @@ class Saves:
         """With `run.save.best`: the best of the checkpoints that are there, which has that name now."""
         if not self._keeps_best:
             return None
-        best = state.best(self._folder, losses, self.verified)
+        best = best_of(self._folder, losses, self.verified)
         try:
-            state.name_best(self._folder, best)
+            name_best(self._folder, best)
         except OSError as error:
-            self._said.append(f"{state.BEST} could not be made a link to the best checkpoint ({error}); it is kept")
+            self._said.append(f"{BEST} could not be made a link to the best checkpoint ({error}); it is kept")
         return best
 
     def _say(self) -> None:

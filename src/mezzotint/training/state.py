@@ -19,7 +19,6 @@ Nothing in it is pickled. docs/reference/checkpoint-format.md specifies it for o
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import math
@@ -45,8 +44,6 @@ from mezzotint.weights.files import tensor_files
 SCHEMA, SCHEMA_OF_ROWS = 1, 2
 PIECE = 1 << 20
 """Bytes of a tensor that are checked, hashed and written at once, while they are near the processor."""
-BEST = "best"
-"""The second name of the checkpoint whose held-out loss is lowest (`run.save.best`)."""
 _SUMMED = 32_000
 _NAME = re.compile(r"step-(\d{8,})")
 _TORCH_NAMES = {
@@ -444,28 +441,6 @@ def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
         looks = [(file.name, file.stat()) for file in path.iterdir()]
         return sorted((name, look.st_ino, look.st_size, look.st_mtime_ns) for name, look in looks)
     return []
-
-
-def best(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
-    """The checkpoint whose loss is lowest, of those that are there and verify; of equal ones the earliest. losses: by
-    step; others have none."""
-    judged = sorted((losses[step_of(path)], step_of(path), path) for path in listed(folder) if step_of(path) in losses)
-    return next((path for _, _, path in judged if verified.reason_against(path) is None), None)
-
-
-def name_best(folder: Path, path: Path | None) -> None:
-    """Gives a checkpoint the second name `best`, a link beside it; None takes the link away. Raises OSError, also where
-    something else has that name."""
-    link = folder / BEST
-    if link.exists() and not link.is_symlink():
-        raise FileExistsError(errno.EEXIST, "is there and is no link of ours", str(link))
-    if path is None:
-        link.unlink(missing_ok=True)
-    elif not link.is_symlink() or link.readlink() != Path(path.name):
-        aside = durable.aside_of(link)
-        aside.symlink_to(path.name)
-        aside.replace(link)
-        fault_injection.reach("checkpoint.best")
 
 
 def prune(
