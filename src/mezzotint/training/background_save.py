@@ -172,12 +172,9 @@ def _flat(tensor: Tensor) -> Tensor:
 def best_of(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
     """The checkpoint whose loss is lowest, of those that are there and verify; of equal ones the earliest. losses: by
     step; others have none."""
-    judged = sorted(
-        (losses[state.step_of(path)], state.step_of(path), path)
-        for path in state.listed(folder)
-        if state.step_of(path) in losses
-    )
-    return next((path for _, _, path in judged if verified.reason_against(path) is None), None)
+    steps = {state.step_of(path): path for path in state.listed(folder)}
+    judged = sorted((losses[step], step) for step in steps if step in losses)
+    return next((steps[step] for _, step in judged if verified.reason_against(steps[step]) is None), None)
 
 
 def name_best(folder: Path, path: Path | None) -> None:
