@@ -95,6 +95,17 @@ def plot() -> Iterator[Callable[..., bytes]]:
         yield drawn
 
 
+@pytest.fixture(autouse=True, scope="session")
+def plot_overfit() -> Iterator[Callable[..., bytes]]:
+    """The same for the curves of held-out pictures."""
+    from mezzotint.reports import plots
+
+    with pytest.MonkeyPatch.context() as patched:
+        drawn = plots.plot_overfit
+        patched.setattr(plots, "plot_overfit", lambda curves, *, best, title: b"")
+        yield drawn
+
+
 @pytest.fixture
 def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """The curve of a run's loss is drawn."""

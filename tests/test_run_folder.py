@@ -45,9 +45,11 @@ def test_sweeping_takes_our_partial_folders_and_leaves_a_users_files(tmp_path: P
     folder = RunFolder(tmp_path / "run").open()
     (folder.checkpoints / ".partial-step-00000004-abcd").mkdir()
     (folder.exports / ".partial-final").mkdir()
+    (folder.checkpoints / ".best.1.partial").symlink_to(tmp_path)
     (folder.path / "notes.txt").write_text("mine")
     (folder.path / ".gitignore").write_text("*")
-    assert folder.sweep() == [".partial-final", ".partial-step-00000004-abcd"]
+    assert folder.sweep() == [".best.1.partial", ".partial-final", ".partial-step-00000004-abcd"]
+    assert not (folder.checkpoints / ".best.1.partial").is_symlink()
     assert (folder.path / "notes.txt").exists()
     assert (folder.path / ".gitignore").exists()
 

@@ -20,6 +20,7 @@ POINTS: dict[str, str] = {
     "checkpoint.file": "after each file of a checkpoint is written and synced",
     "checkpoint.manifest": "after the manifest is written, before the folder is renamed",
     "checkpoint.renamed": "after the folder carries its final name, before old ones are pruned",
+    "checkpoint.best": "after the best checkpoint has its second name, before old ones are pruned",
     "checkpoint.prune": "while an old checkpoint is being removed",
     "cache.append": "after rows are written to a shard, before its index knows them",
     "cache.commit": "after an index entry is written",

@@ -105,7 +105,8 @@ class RunFolder:
         for folder in self._folders:
             for path in folder.glob(".*"):
                 if path.name.startswith((".partial-", ".removing-", ".probe-")) or path.name.endswith(".partial"):
-                    shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+                    is_folder = path.is_dir() and not path.is_symlink()
+                    shutil.rmtree(path, ignore_errors=True) if is_folder else path.unlink(missing_ok=True)
                     gone.append(path.name)
         return sorted(gone)
 

@@ -13,6 +13,7 @@ from board_runs import Board, opened, write_pictures, write_run
 
 from mezzotint.board import data_pages
 from mezzotint.board.reading import data_sets
+from mezzotint.data.catalogue import thumbnails
 from mezzotint.data.files.columns import TextBuilder
 
 
@@ -165,4 +166,4 @@ def test_pairs_are_the_nearest_first() -> None:
     shades[3] = shades[2] + 2
     shades[4] = shades[0] + 5
     assert [pair[:2] for pair in data_sets.near_pairs(shades)] == [(2, 3), (0, 4)]
-    assert data_sets.nearest(shades, shades[3])[0] == (3, 0.0)
+    assert thumbnails.nearest(shades, shades[3])[0] == (3, 0.0)

@@ -18,8 +18,13 @@ from safetensors.torch import load_file
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import Every
 from mezzotint.recipe.reading.read import read_text
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.sample._plan import place_of
+from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.exports import require_possible
 from mezzotint.training.callbacks.saving import Exporter, Saver
+from mezzotint.training.callbacks.validation import Validation
+from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 from mezzotint.weights.files.mindspore import is_mindspore
 from mezzotint.weights.files.tensor_files import read, read_header
@@ -105,6 +110,56 @@ def test_save_keep_is_how_many_stay(prepare: Any, keep: int | str, kept: list[st
     ready = prepare(run__steps=4, run__save__every=1, run__save__keep=keep, **COMMON)
     ready.trainer.run()
     assert names(ready.job.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
+
+
+# breaks if the lowest held-out loss saved nothing, its checkpoint went with the old ones, or a kill changed the choice
+@pytest.mark.effect("run.save.best")
+@pytest.mark.parametrize(
+    "faults",
+    [
+        ["checkpoint.best@2"],
+        pytest.param(["checkpoint.renamed@2", "checkpoint.best@1"], marks=pytest.mark.slow),
+    ],
+    ids=["one", "two"],
+)
+def test_save_best_keeps_the_checkpoint_of_the_lowest_loss_over_a_kill(
+    shared_world: Any, monkeypatch: pytest.MonkeyPatch, faults: list[str]
+) -> None:
+    own, curve = Validation._is_lowest, [0.9, 0.5, 0.7, 0.8]
+
+    def scripted(callback: Validation, step: int, losses: dict[str, float]) -> bool:
+        return own(callback, step, dict.fromkeys(losses, curve[step - 1]))
+
+    monkeypatch.setattr(Validation, "_is_lowest", scripted)
+    settings = COMMON | {
+        "run__steps": 4, "run__save__every": "3 steps", "run__save__keep": 1, "run__save__best": True,
+        "run__export__parts": "trained", "optim__ema__rule": "none",
+        "run__save__asynchronous": False, "run__validation__every": 1, "run__validation__timesteps": 1,
+    }  # fmt: skip
+    assert shared_world.train("best", **settings) == 0
+    whole = shared_world.root / "best" / "checkpoints"
+    assert names(whole) == ["best", "step-00000002", "step-00000004"]
+    assert (whole / "best").readlink() == Path("step-00000002")
+    name = f"killed-{faults[0]}"
+    for fault in faults:
+        child = shared_world.fork(name, fault=f"{fault}:kill", **settings)
+        assert shared_world.wait(child) == 137, (fault, shared_world.out(name))
+    assert shared_world.wait(shared_world.fork(name, **settings)) == 0, shared_world.out(name)
+    killed = shared_world.root / name / "checkpoints"
+    assert names(killed) == names(whole)
+    assert (killed / "best").readlink() == Path("step-00000002")
+    assert shared_world.end(name) == shared_world.end("best")
+    assert state.read(killed / "best").tensors.keys() == state.read(whole / "best").tensors.keys()
+    assert place_of(str(killed / "best"), ()).kind == "checkpoint", "mezzotint sample draws from it"
+    start = resume.choose("best", RunFolder(killed.parent), "mezzotint train")
+    assert start.checkpoint is not None
+    assert start.checkpoint.resolve() == killed / "step-00000002"
+
+
+@pytest.mark.parametrize("words", [[], ["data.holdout.share=0.1", "run.validation.every=null"]])
+def test_save_best_wants_held_out_pictures_that_are_measured(words: list[str]) -> None:
+    with pytest.raises(RecipeError, match=r"run\.save\.best goes by the held-out loss"):
+        read_text("schema: 1", overrides=["run.save.best=true", *words])
 
 
 # breaks if nothing were exported on the way, or at the end
@@ -269,7 +324,7 @@ def test_validation_every_is_when_the_held_out_loss_is_measured(rich: Path, poor
 @pytest.mark.effect("run.validation.timesteps")
 def test_validation_timesteps_counts_those_measured(rich: Path) -> None:
     for line in lines(rich, "val/loss").values():
-        at = {name: value for name, value in line.items() if name.startswith("val/loss_at/")}
+        at = {name: value for name, value in line.items() if name.startswith("val/loss_at/") and "quartile" not in name}
         assert at.keys() == {"val/loss_at/250", "val/loss_at/750"}
         assert sum(at.values()) / 2 == pytest.approx(line["val/loss"])
 

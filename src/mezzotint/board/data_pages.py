@@ -12,10 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mezzotint.board.pages import Pages
-from mezzotint.board.reading import data_sets, thumbnails
+from mezzotint.board.reading import data_sets
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
+from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.reading.read import located, read, read_text
 from mezzotint.recipe.recipe import Recipe
@@ -118,11 +119,11 @@ class DataPages:
         own = thumbnails.signature_of(path)
         if own is None:
             return PlainTextResponse("This file is no picture that can be read.\n", 415)
-        near = data_sets.nearest(data.signatures, own)
+        near = thumbnails.nearest(data.signatures, own)
         return JSONResponse(
             {
                 "ready": True,
-                "near": [{"row": row, "key": shown(data.catalogue.key(row)), "apart": d} for row, d in near],
+                "near": [{"row": row, "key": shown(data.catalogue.key(row)), "apart": round(d, 2)} for row, d in near],
             }
         )
 

@@ -101,9 +101,10 @@ def of_data(path: Path) -> tuple[str, list[str]]:
     import json
 
     from mezzotint.board.pages import Pages
-    from mezzotint.board.reading import data_sets, thumbnails
+    from mezzotint.board.reading import data_sets
     from mezzotint.board.reading.places import Places
     from mezzotint.board.reading.tails import shown
+    from mezzotint.data.catalogue import thumbnails
 
     place = json.dumps(str(path.resolve()))
     data = data_sets.open_data(located(read_text(f"schema: 1\ndata: {{path: {place}}}\n", "data")), None)

@@ -87,6 +87,12 @@ class Recipe(Section):
             yield "run.steps and run.epochs are both set; give one of them"
         if self.run.whole_epochs and self.run.steps is None:
             yield "run.whole_epochs is about run.steps, which is not set; set it, or leave this out"
+        is_held_out = self.data.holdout.share > 0 or self.data.holdout.path
+        if self.run.save.best and not (is_held_out and self.run.validation.every):
+            yield (
+                "run.save.best goes by the held-out loss, and nothing is held out and measured; set data.holdout.share "
+                "or data.holdout.path, and run.validation.every"
+            )
         encoders = self.model.trained_encoders
         if self.data.cache.text and encoders:
             yield (

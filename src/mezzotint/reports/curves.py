@@ -76,6 +76,44 @@ def curves_of(metrics: Metrics) -> Curves:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class OverfitCurves:
+    """What was measured alike on held-out and on trained pictures, (n,) each, NaN where there is none. average: held
+    out, by the averaged weights. *_quartiles: by quarter of the schedule. tag: the held-out number."""
+
+    tag: str
+    steps: Column
+    held_out: Column
+    average: Column
+    trained: Column
+    held_quartiles: tuple[Column, ...]
+    trained_quartiles: tuple[Column, ...]
+
+
+def overfit_curves(metrics: Metrics) -> OverfitCurves | None:
+    """The curves of a run whose held-out pictures were measured; None of others."""
+    keys = dict.fromkeys(key for line in metrics.held_out for key in line if key.startswith("val/"))
+    sets = [key for key in keys if "_at/" not in key and not key.endswith("_shadow")]
+    untrained = [key for key in sets if key not in ("val/train", "val/all")]
+    if not untrained:
+        return None
+    tag = "val/all" if "val/all" in sets else untrained[0]
+
+    def quartile(tags: Sequence[str], place: int) -> Column:
+        columns = [_column(metrics.held_out, f"{one}_at/quartile_{place}") for one in tags]
+        return np.asarray(sum(columns) / len(columns), dtype=np.float64)
+
+    return OverfitCurves(
+        tag=tag,
+        steps=_column(metrics.held_out, "step"),
+        held_out=_column(metrics.held_out, tag),
+        average=_column(metrics.held_out, f"{tag}_shadow"),
+        trained=_column(metrics.held_out, "val/train"),
+        held_quartiles=tuple(quartile(untrained, place) for place in range(4)),
+        trained_quartiles=tuple(quartile(["val/train"], place) for place in range(4)),
+    )
+
+
 def smoothed(values: Column, steps: Column | None = None, beta: float = _BETA) -> Column:
     """The exponential mean over the steps so far, corrected for its start; what is not finite is passed over. steps:
     how many each value stands for, itself and those before it that are not there; None is one each."""

@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from mezzotint.reports.curves import Column, Curves
+from mezzotint.reports.curves import Column, Curves, OverfitCurves
 
 _INK, _PAPER_INK, _RAW, _SMOOTH, _HELD, _EMA = "#222222", "#777777", "#b9c6d8", "#1f4e8c", "#c4462d", "#e08e2b"
 _RATES = ("#3d7a5f", "#7a5fa0", "#a07a3d", "#5f8fa0")
@@ -75,6 +75,46 @@ def plot_bench(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> bytes:
         axes.set_xlabel("step", color=_PAPER_INK)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return _png(figure)
+
+
+def plot_overfit(curves: OverfitCurves, *, best: int, title: str) -> bytes:
+    """Held-out and trained loss with the gap between them, and the same by quarter of the schedule below. best: the
+    step that is marked."""
+    figure = Figure(figsize=(11, 7), dpi=150, facecolor="white")
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(left=0.075, right=0.985, top=0.94, bottom=0.07, hspace=0.42, wspace=0.3)
+    grid = figure.add_gridspec(2, 4, height_ratios=(3, 2))
+    above: Any = figure.add_subplot(grid[0, :])
+    above.set_title(_plain(f"{title}: held out and trained"), loc="left", fontsize=13, color=_INK, fontweight="bold")
+    _draw_gap(above, curves.steps, curves.held_out, curves.trained)
+    if np.isfinite(curves.average).any():
+        above.plot(
+            curves.steps, curves.average, color=_EMA, lw=1.4, marker="D", ms=4, label="held out, averaged weights"
+        )
+    of = " of the averaged weights" if np.isfinite(curves.average).any() else ""
+    above.axvline(best, color=_INK, lw=1, ls=":", label=f"best step{of}, {best:,}")
+    above.set_ylabel("loss", color=_PAPER_INK)
+    above.legend(loc="best", frameon=False, labelcolor=_INK, fontsize=10)
+    quartiles = zip(curves.held_quartiles, curves.trained_quartiles, strict=True)
+    for place, (held, trained) in enumerate(quartiles):
+        axes: Any = figure.add_subplot(grid[1, place])
+        noise = {0: ", least noise", 3: ", most noise"}.get(place, "")
+        axes.set_title(f"quartile {place}{noise}", loc="left", fontsize=10, color=_INK)
+        _draw_gap(axes, curves.steps, held, trained)
+        axes.axvline(best, color=_INK, lw=0.8, ls=":")
+        axes.set_xlabel("step", color=_PAPER_INK)
+        axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
+        if not np.isfinite(held).any():
+            axes.text(0.5, 0.5, "not measured", transform=axes.transAxes, ha="center", color=_PAPER_INK)
+    return _png(figure, pil_kwargs={"compress_level": 1})
+
+
+def _draw_gap(axes: Any, steps: Column, held: Column, trained: Column) -> None:
+    axes.plot(steps, held, color=_HELD, lw=1.6, marker="o", ms=3.5, label="held out")
+    if np.isfinite(trained).any():
+        axes.plot(steps, trained, color=_SMOOTH, lw=1.6, marker="o", ms=3.5, label="trained share")
+        axes.fill_between(steps, trained, held, color=_HELD, alpha=0.12, lw=0, label="gap")
+    _plain_axes(axes)
 
 
 def _panels(title: str, heights: tuple[int, int], steps: tuple[float, float]) -> tuple[Figure, Any, Any]:

@@ -53,6 +53,10 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     for step in range(10):
         whole.take(report(step).loss)
     assert lines[-1]["loss_avg"] == whole.value, "of all steps, and over a resume"
+    least = [report(step).losses[0] for step in range(4, 8)]  # at timestep 5; two of them before the resume
+    assert lines[2]["loss_at/quartile_0"] == pytest.approx(sum(least) / 4)
+    assert "loss_at/quartile_3" in lines[2], "at timestep 995"
+    assert "loss_at/quartile_1" not in lines[2], "no sample was there"
 
 
 def test_losses_by_timestep_are_means_since_the_line_before_and_go_on_over_a_resume(folder: RunFolder) -> None:

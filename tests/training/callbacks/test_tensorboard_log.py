@@ -29,7 +29,7 @@ def events(folder: RunFolder) -> EventAccumulator:
 
 
 def is_of(tag: str, pattern: str) -> bool:
-    own, other = pattern.replace("0..9", "T").split("/"), tag.split("/")
+    own, other = pattern.replace("0..9", "T").replace("_Q", "_3").split("/"), tag.split("/")
     return len(own) == len(other) and all(o == g or o.isupper() for o, g in zip(own, other, strict=True))
 
 
@@ -39,6 +39,7 @@ def test_tensorboard_events_read_back_with_the_documented_tags(folder: RunFolder
         fp16 = report(step, memory_bytes=3 * 2**30, loss_scale=65536.0)
         board.on_step(fp16, Progress(step=step + 2, last_step=99))
     board.numbers(3, {"val/loss": 0.5, "val/loss_at/125": 0.25, "val/loss_shadow": 0.5, "val/loss_shadow_at/125": 0.5})
+    board.numbers(3, {"val/loss_at/quartile_3": 0.5})
     board.numbers(3, {"val/faces": 0.5, "val/train": 0.25, "val/all": 0.5})
     pixels = np.arange(8 * 6 * 3, dtype=np.uint8).reshape(8, 6, 3)
     board.picture(3, "0/raw", pixels)

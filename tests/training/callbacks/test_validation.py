@@ -16,6 +16,7 @@ from mezzotint.families.base import latents_of
 from mezzotint.families.sd import Family
 from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, TextEmbedding
+from mezzotint.training.callbacks.base import Action
 from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainer import Trainer
@@ -162,6 +163,28 @@ def test_each_measurement_is_said_and_a_loss_that_rises_again_is_a_warning(
     monkeypatch.setattr(gone_on, "measure", lambda: {"val/loss": curve[-1]})
     gone_on.on_step(None, Progress(step=12, last_step=99))
     assert len(warned) == 1, "once, in a run that goes on as well"
+
+
+def test_a_measurement_lower_than_all_before_asks_for_a_checkpoint_and_means_by_quartile_are_logged(
+    trainer: Trainer, held_out: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logged: list[dict[str, float]] = []
+    callback = validation(trainer, held_out, keeps_best=True, sink=lambda _, losses: logged.append(dict(losses)))
+    raw, average = [1.0, 2.0, 1.9, 0.1, 1.8], [1.0, 0.9, 0.95, float("nan"), 0.8]
+    at = {f"val/loss_at/{t}": float(t) for t in (125, 375, 625, 875)}
+    asked_for = []
+    for step in range(5):
+        measured = {"val/loss": raw[step], "val/loss_shadow": average[step], **at}
+        monkeypatch.setattr(callback, "measure", lambda measured=measured: measured)
+        asked_for.append(callback.on_step(None, Progress(step=step, last_step=99)) is Action.SAVE)
+        kept = json.loads(json.dumps(callback.state()))
+        callback = validation(trainer, held_out, keeps_best=step != 3, sink=callback.sink)
+        callback.load(kept)
+    assert asked_for == [False, True, False, False, False], "by the average; nothing is asked for before the first step"
+    assert callback.measured == {1: 0.9, 2: 0.95, 4: 0.8}, "the same whether it is asked for or not"
+    assert {tag: loss for tag, loss in logged[0].items() if "quartile" in tag} == {
+        f"val/loss_at/quartile_{place}": 125.0 + 250 * place for place in range(4)
+    }
 
 
 def test_without_an_interval_nothing_is_due_and_a_process_without_samples_waits_with_the_others(

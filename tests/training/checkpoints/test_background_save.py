@@ -18,7 +18,7 @@ from mezzotint.recipe.sections.saving import SaveSettings
 from mezzotint.runtimes.base import Launch, Share
 from mezzotint.runtimes.single import Runtime
 from mezzotint.training.checkpoints import background_save, state
-from mezzotint.training.checkpoints.background_save import PinnedCopies, Saves, Snapshot
+from mezzotint.training.checkpoints.background_save import PinnedCopies, Saves, Snapshot, best_of, name_best
 from mezzotint.weights.files import tensor_files
 
 
@@ -359,3 +359,33 @@ def test_what_processes_share_they_complete_between_two_steps(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["step-00000001"]
     assert set(threads) == {threading.current_thread()}
     assert torch.equal(state.read(tmp_path / "step-00000001").tensors["w/denoiser/a"], whole)
+
+
+def written(folder: Path, step: int) -> None:
+    state.write(folder, step=step, tensors={"w/denoiser/a": torch.ones(3)}, values={}, recipe_digest="")
+
+
+def test_the_best_stays_until_a_better_one_is_whole_and_has_a_second_name(tmp_path: Path) -> None:
+    verified = state.Verified()
+    losses = {1: 0.9, 2: 0.5, 3: 0.7, 4: 0.4, 9: 0.1}
+    for step in (1, 2, 3):
+        written(tmp_path, step)
+    best = best_of(tmp_path, losses, verified)
+    assert best == tmp_path / "step-00000002", "step 9 has a loss and no checkpoint"
+    name_best(tmp_path, best)
+    assert [path.name for path in state.prune(tmp_path, 1, verified, spared=best)] == ["step-00000001"]
+    assert (tmp_path / "best").resolve() == best
+    assert state.read(tmp_path / "best").step == 2
+    written(tmp_path, 4)
+    (tmp_path / "step-00000004" / "weights.safetensors").write_bytes(b"broken")
+    assert best_of(tmp_path, losses, verified) == best, "what is damaged is not better"
+    written(tmp_path, 5)
+    written(tmp_path, 6)
+    name_best(tmp_path, tmp_path / "step-00000006")
+    assert [p.name for p in state.prune(tmp_path, 1, verified, spared=best)][-1] == "step-00000003"
+    assert {p.name for p in tmp_path.iterdir()} == {"best", "step-00000002", "step-00000006"}
+    name_best(tmp_path, None)
+    assert not (tmp_path / "best").is_symlink()
+    (tmp_path / "best").mkdir()
+    with pytest.raises(FileExistsError):
+        name_best(tmp_path, best)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -247,10 +247,3 @@ def near_pairs(signatures: NDArray[np.uint8], most: int = 200, apart: float = 6.
         if len(pairs) > 20 * most:
             break
     return sorted(pairs, key=lambda pair: pair[2])[:most]
-
-
-def nearest(signatures: NDArray[np.uint8], picture: NDArray[np.uint8], count: int = 4) -> Sequence[tuple[int, float]]:
-    """The rows whose shades are nearest to a picture's, with the mean difference of 255."""
-    apart = signatures.reshape(len(signatures), -1).astype(np.float32) - picture.reshape(1, -1).astype(np.float32)
-    distance = np.sqrt((apart**2).mean(1))
-    return [(int(row), round(float(distance[row]), 2)) for row in np.argsort(distance, kind="stable")[:count]]

@@ -53,6 +53,12 @@ class SaveSettings(Section):
     keep: Annotated[PositiveInt | None, FREE] = 2
     """How many checkpoints stay; null keeps all. An old one goes only after a newer one is written and verified."""
 
+    best: Annotated[bool, FREE] = False
+    """Keep the checkpoint with the lowest held-out loss, too, beside the newest ones: the loss of the average where
+    there is one, otherwise of the trained weights. A checkpoint is written at each measurement that is lower than all
+    before, and the best one has the second name `checkpoints/best`. It goes only after a better one is written and
+    verified."""
+
     asynchronous: Annotated[bool, FREE] = True
     """Write checkpoints while training goes on, from a copy in the host's memory, to the same bytes; at most one at a
     time. Where memory has no room for the copy, and with `run.export.mindspore_optimizer`, training waits, as it does

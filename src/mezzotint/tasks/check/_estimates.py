@@ -239,7 +239,7 @@ def disk(
         folder=folder,
         cache_folder=cache_folder,
         checkpoint=memory.checkpoint,
-        kept=recipe.run.save.keep or (there + 2 if saves is None else saves + 1),
+        kept=recipe.run.save.keep or (there + 2 if saves is None else saves + 1) + recipe.run.save.best,
         there=there,
         export=export * (1 if recipe.optim.ema.rule == "none" else 2),
         exports=None if exports is None else exports + 1 + (recipe.run.export.folder is not None),

@@ -30,6 +30,7 @@ from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import requests
 from mezzotint.training.callbacks.base import Callback, Setup, open_callbacks
 from mezzotint.training.callbacks.progress_line import LiveLine
+from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.training.interrupts import Interrupts
 from mezzotint.training.model import TrainableModel
@@ -84,9 +85,17 @@ class TrainHost(RunHost):
             values=values,
             recipe_digest=self.digest,
             at_once=at_once,
+            losses=self._losses(trainer),
         )
         if self.runtime.is_first:
             _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
+
+    def _losses(self, trainer: Trainer) -> Mapping[int, float]:
+        return next((one.measured for one in trainer.callbacks if isinstance(one, Validation)), {})
+
+    def choose_best(self, trainer: Trainer) -> None:
+        """Gives the best of the checkpoints that are there its second name, where `run.save.best` says so."""
+        self.saves.choose_best(self._losses(trainer))
 
     def is_saving(self) -> bool:
         return self.saves.is_writing
@@ -229,3 +238,11 @@ def _decoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Cal
         return model.family.decode_media
     family = cache(lambda: assemble.encoders(recipe, model.files, device)("media"))
     return lambda latents: family().decode_media(latents)
+
+
+def encoder(recipe: Recipe, model: TrainableModel, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Pixels → moments, as `_decoder` goes the other way."""
+    if "vae" in model.family.parts():
+        return lambda pixels: model.family.encode_media(pixels.to(device))
+    family = cache(lambda: assemble.encoders(recipe, model.files, device)("media"))
+    return lambda pixels: family().encode_media(pixels.to(device))

@@ -296,9 +296,8 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
 def _saving_line(recipe: Recipe, runtime: Runtime, model: TrainableModel) -> str:
     size = model.update.checkpoint_bytes(lambda name, held: sharding.whole_shape(name, held, runtime.shares))
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
-    return (
-        f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {recipe.run.save.keep or 'all'} kept"
-    )
+    kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
+    return f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {kept}"
 
 
 def start_line(

@@ -22,10 +22,11 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import unknown_allowances
+from mezzotint.reports.overfit_report import overfit_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.check import room, sums
 from mezzotint.tasks.check.memory import at_hand
@@ -38,6 +39,7 @@ from mezzotint.tasks.train import (
     _foreign_start,
     _host,
     _live_settings,
+    _nearest,
     _roll_back,
     announce,
     ema_start,
@@ -228,11 +230,23 @@ class Job:
         if self.runtime.is_first:
             if self.recipe.run.export.folder is not None:
                 exports.append(publishing.publish(exports[-1], self.recipe.run.export.folder))
-            report = run_report(self.folder)
+            report = run_report(self.folder) + self._overfit_report()
             self.folder.record("finished", step=self.trainer.progress.step)
             for line in announce.at_the_end(self.folder, self.recipe, exports, report):
                 self.say(line)
         self.runtime.barrier()
+
+    def _overfit_report(self) -> tuple[Path, ...]:
+        """Where pictures are held out. What cannot be looked at is left out and said."""
+        if not held_out.is_measured(self.recipe, self.dataset):
+            return ()
+        near: dict[str, Any] = {}
+        try:
+            encode = _host.encoder(self.recipe, self.model, self.runtime.device)
+            near = _nearest.nearest(self.recipe, self.folder, self.dataset, self.caches, encode)
+        except (MezzotintError, OSError, MemoryError, torch.OutOfMemoryError) as error:
+            self.say(f"warning: the training pictures nearest to previews are left out of the report: {error}")
+        return overfit_report(self.folder, near)
 
 
 def _from_sound(prepared: Callable[[Mapping[Path, str], bool], Job]) -> Job:
@@ -403,6 +417,7 @@ def _restore(
         moved = resume.set_aside_later(folder, restored.step if is_own else restored.step - 1)
         metrics_log.truncate(folder, back.at if back else restored.step)
         folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
+        host.choose_best(trainer)  # a process may have died before it did, and some go by another name now
     if not is_own:
         # from here on this folder alone says where the run stands
         trainer.owes_export = False  # the other run owes it

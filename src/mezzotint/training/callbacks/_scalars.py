@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mezzotint.stages import StepReport
@@ -19,6 +19,8 @@ TAGS: Mapping[str, str] = {
     "val/loss_shadow": "The same with the averaged weights; only with optim.ema.",
     "val/loss_at/T": "Held-out loss at timestep T, trained weights.",
     "val/loss_shadow_at/T": "Held-out loss at timestep T, averaged weights.",
+    "val/loss_at/quartile_Q": "Mean of val/loss_at/T over the timesteps T in a quarter of the schedule (0: least "
+    "noise); of every other number at T as well.",
     "val/NAME": "The same for each set of data.holdout.path, by its name, with val/NAME_shadow, val/NAME_at/T and "
     "val/NAME_shadow_at/T.",
     "val/train": "The same for a share of the trained pictures (run.validation.training_share), with val/train_shadow, "
@@ -37,7 +39,42 @@ TAGS: Mapping[str, str] = {
 }
 """Every tag with its meaning. Steps are steps done: the first is 1; 0 is before training. Part of the documentation."""
 
-_BINS = 10
+BINS = 10
+QUARTILES = 4
+
+
+class BinMeans:
+    """Means by part of the schedule: `count` equal parts of [0, num_timesteps), the first has least noise."""
+
+    def __init__(self, count: int, num_timesteps: int) -> None:
+        self._count, self._num_timesteps = count, num_timesteps
+        self._begin()
+
+    def _begin(self) -> None:
+        self._sums, self._counts = [0.0] * self._count, [0] * self._count
+
+    def take(self, timesteps: Iterable[float], values: Iterable[float]) -> None:
+        """Takes values, each at its timestep."""
+        for timestep, value in zip(timesteps, values, strict=True):
+            place = min(self._count - 1, max(0, int(timestep * self._count / self._num_timesteps)))
+            self._sums[place] += value
+            self._counts[place] += 1
+
+    def drain(self) -> dict[int, float]:
+        """The mean of each part that has a value; then they begin anew."""
+        both = enumerate(zip(self._sums, self._counts, strict=True))
+        means = {place: total / count for place, (total, count) in both if count}
+        self._begin()
+        return means
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, as JSON."""
+        return {"sums": list(self._sums), "counts": list(self._counts)}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Takes back what `state` gave; an empty one begins anew."""
+        self._begin()
+        self._sums, self._counts = list(state.get("sums", self._sums)), list(state.get("counts", self._counts))
 
 
 class RunningMean:
@@ -73,38 +110,6 @@ class RunningMean:
         self._count = int(state.get("count", 0))
 
 
-class Bands:
-    """Mean unweighted losses of samples by tenth of the schedule, since they were last asked for."""
-
-    def __init__(self, num_timesteps: int) -> None:
-        self._num_timesteps = num_timesteps
-        self._sums = [0.0] * _BINS
-        self._counts = [0] * _BINS
-
-    def take(self, report: StepReport) -> None:
-        """Takes the samples of a step."""
-        for timestep, loss in zip(report.timesteps, report.losses, strict=True):
-            place = min(_BINS - 1, max(0, int(timestep * _BINS / self._num_timesteps)))
-            self._sums[place] += loss
-            self._counts[place] += 1
-
-    def means(self) -> dict[str, float]:
-        """By tag, of tenths that had a sample; they begin anew."""
-        each = enumerate(zip(self._sums, self._counts, strict=True))
-        means = {f"loss/by_timestep/{place}": total / count for place, (total, count) in each if count}
-        self._sums, self._counts = [0.0] * _BINS, [0] * _BINS
-        return means
-
-    def state(self) -> dict[str, Any]:
-        """What it remembers, as JSON."""
-        return {"sums": list(self._sums), "counts": list(self._counts)}
-
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an empty one starts anew."""
-        self._sums = list(state.get("sums", [0.0] * _BINS))
-        self._counts = list(state.get("counts", [0] * _BINS))
-
-
 class ScalarLog(Callback):
     """Takes every report and hands the scalars of every `every`-th step, the first and the last, to its own `numbers`.
     num_timesteps: of the schedule."""
@@ -114,7 +119,7 @@ class ScalarLog(Callback):
     def __init__(self, every: int, num_timesteps: int) -> None:
         self._every_steps = every
         self._smoothed = RunningMean()
-        self._bands = Bands(num_timesteps)
+        self._bins = BinMeans(BINS, num_timesteps)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Takes a report into the means, and writes those that are due. Raises StorageError E1705, once."""
@@ -127,7 +132,7 @@ class ScalarLog(Callback):
     def take(self, report: StepReport) -> None:
         """Takes a report into the means."""
         self._smoothed.take(report.loss)
-        self._bands.take(report)
+        self._bins.take(report.timesteps, report.losses)
 
     def scalars(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
@@ -135,7 +140,7 @@ class ScalarLog(Callback):
         values |= {f"loss/{group}": loss for group, loss in report.group_losses.items()}
         if self._smoothed.value is not None:
             values["loss/avg"] = self._smoothed.value
-        values |= self._bands.means()
+        values |= {f"loss/by_timestep/{place}": mean for place, mean in self._bins.drain().items()}
         values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
         values["perf/images_per_s"] = report.images_per_s
         values["perf/data_wait"] = report.data_wait
@@ -146,11 +151,11 @@ class ScalarLog(Callback):
         return values
 
     def state(self) -> dict[str, Any]:
-        return {"smoothed": self._smoothed.state(), "by_timestep": self._bands.state()}
+        return {"smoothed": self._smoothed.state(), "by_timestep": self._bins.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._smoothed.load(state.get("smoothed", {}))
-        self._bands.load(state.get("by_timestep", {}))
+        self._bins.load(state.get("by_timestep", {}))
 
 
 def is_written(step: int, every: int, progress: Progress) -> bool:

@@ -23,7 +23,7 @@ from mezzotint import draws, durable
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._growing_file import GrowingFile
-from mezzotint.training.callbacks._scalars import Bands, RunningMean, is_written
+from mezzotint.training.callbacks._scalars import BINS, QUARTILES, BinMeans, RunningMean, is_written
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.progress import Progress
 
@@ -54,17 +54,17 @@ class MetricsLog(Callback):
     steps since the line before, this one included, so that the sums of a file are the run's. samples: of the step, on
     all processes. loss_avg: the smoothed loss of all steps so far, logged or not, as the live line shows it; a run that
     began before lines told it goes on without. loss/by_timestep/N: mean unweighted loss of the first process's samples
-    since the line before whose timestep lies in this tenth of the schedule. loss/instance, loss/class: of runs with
-    class pictures, see `StepReport.group_losses`. samples_digest: which samples the first process had. images_per_s,
-    data_wait (share of the time, 0 to 1) and seconds_since depend on the machine; everything else of a resumed run
-    equals the undisturbed run's.
+    since the line before whose timestep lies in this tenth of the schedule; loss_at/quartile_Q: in this quarter.
+    loss/instance, loss/class: of runs with class pictures, see `StepReport.group_losses`. samples_digest: which samples
+    the first process had. images_per_s, data_wait (share of the time, 0 to 1) and seconds_since depend on the machine;
+    everything else of a resumed run equals the undisturbed run's.
     """
 
     follows = True
 
     def __init__(self, folder: RunFolder, every: int, num_timesteps: int = 1000) -> None:
         self._lines = Lines(folder.metrics)
-        self._bands = Bands(num_timesteps)
+        self._tenths, self._quartiles = BinMeans(BINS, num_timesteps), BinMeans(QUARTILES, num_timesteps)
         self._every_steps = every
         self._since = dict(_NOTHING_SINCE)
         self._smoothed: RunningMean | None = RunningMean()
@@ -77,14 +77,13 @@ class MetricsLog(Callback):
         self._since = {name: so_far + step[name] for name, so_far in self._since.items()}
         if self._smoothed is not None:
             self._smoothed.take(report.loss)
-        self._bands.take(report)
+        for means in (self._tenths, self._quartiles):
+            means.take(report.timesteps, report.losses)
         if is_written(report.step, self._every_steps, progress):
             mean = None if self._smoothed is None else self._smoothed.value
-            line = (
-                _line(report, mean)
-                | self._bands.means()
-                | {f"{name}_since": value for name, value in self._since.items()}
-            )
+            line = _line(report, mean) | {f"{name}_since": value for name, value in self._since.items()}
+            line |= {f"loss/by_timestep/{place}": loss for place, loss in self._tenths.drain().items()}
+            line |= {f"loss_at/quartile_{place}": loss for place, loss in self._quartiles.drain().items()}
             self._since = dict(_NOTHING_SINCE)
             self._lines.add(line)
         return Action.NOTHING
@@ -98,12 +97,14 @@ class MetricsLog(Callback):
         has."""
         self._lines.sync()
         smoothed = {} if self._smoothed is None else {"smoothed": self._smoothed.state()}
-        return self._since | smoothed | {"by_timestep": self._bands.state()}
+        means = {"by_timestep": self._tenths.state(), "quartiles": self._quartiles.state()}
+        return self._since | smoothed | means
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""
-        self._since = {name: state.get(name, value) for name, value in _NOTHING_SINCE.items()}
-        self._bands.load(state.get("by_timestep", {}))
+        self._since = {name: state.get(name, nothing) for name, nothing in _NOTHING_SINCE.items()}
+        self._tenths.load(state.get("by_timestep", {}))
+        self._quartiles.load(state.get("quartiles", {}))
         self._smoothed = RunningMean() if "smoothed" in state else None
         if self._smoothed is not None:
             self._smoothed.load(state["smoothed"])

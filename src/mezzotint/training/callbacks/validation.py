@@ -7,6 +7,7 @@ depends on nothing that training does, and two runs of one seed and one held-out
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,6 +29,7 @@ from mezzotint.training.callbacks._evaluating import (
     skipped_when_out_of_memory,
     weights_in_use,
 )
+from mezzotint.training.callbacks._scalars import QUARTILES, BinMeans
 from mezzotint.training.callbacks.base import Action, Callback, Setup
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress
@@ -48,8 +50,10 @@ class Validation(Callback):
     timesteps: how many, evenly spread over the schedule.
     The loss is the mean squared error of the prediction, unweighted but for masks, whatever the objective weighs;
     noise offset and pyramid noise count as the objective's. sink: gets `val/NAME`, `val/NAME_at/T` and, with an
-    average, `val/NAME_shadow`, `val/NAME_shadow_at/T`; and `val/all`, the mean over sets that are not trained, of
-    several. say: gets a line for each measurement; warn: when one of the trained weights' curves rises again.
+    average, `val/NAME_shadow`, `val/NAME_shadow_at/T`; `…_at/quartile_Q`, means over the timesteps of a quarter of the
+    schedule; and `val/all`, the mean over sets that are not trained, of several. say: gets a line for each measurement;
+    warn: when one of the trained weights' curves rises again. keeps_best: asks for a checkpoint where the held-out loss
+    is lower than ever since the first step (`run.save.best`).
     """
 
     sets: Mapping[str, Sequence[Batch]]
@@ -62,6 +66,7 @@ class Validation(Callback):
     warn: Callable[[str], None] = lambda text: None
     say: Callable[[str], None] = lambda text: None
     on_all_ranks: bool = False
+    keeps_best: bool = False
 
     at_start = True
     at_end = True
@@ -72,6 +77,9 @@ class Validation(Callback):
         self._sets = {name: batches for name, batches in used.items() if batches}
         self._timesteps = spread(self.timesteps, self.model.objective.schedule.num_timesteps)
         self._overfit = OverfitWarning()
+        self.measured: dict[int, float] = {}
+        """The held-out loss that a checkpoint is judged by, after so many steps: of several sets their mean, of the
+        average where there is one."""
 
     def due(self, progress: Progress) -> bool:
         """As other callbacks; never without an interval."""
@@ -79,8 +87,9 @@ class Validation(Callback):
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Measures and hands the numbers on."""
+        action = Action.NOTHING
         if not self._sets:
-            return Action.NOTHING
+            return action
         with skipped_when_out_of_memory(f"held-out loss of step {progress.step}", self.warn):
             losses = self.measure()
             words = "  ".join(f"{tag} {loss:.4f}" for tag, loss in losses.items() if "_at/" not in tag)
@@ -89,14 +98,36 @@ class Validation(Callback):
                 progress.step, {f"val/{name}": losses[f"val/{name}"] for name in self._sets}
             ):
                 self.warn(sentence)
-            self.sink(progress.step, losses)
-        return Action.NOTHING
+            if progress.step != progress.first_step and self._is_lowest(progress.step, losses) and self.keeps_best:
+                action = Action.SAVE
+            self.sink(progress.step, losses | self._by_quartile(losses))
+        return action
+
+    def _is_lowest(self, step: int, losses: Mapping[str, float]) -> bool:
+        """Notes the loss that a checkpoint of the step is judged by. Whether it is lower than all before."""
+        untrained = [name for name in self._sets if name != "train"]
+        ending = "" if self.model.update.ema is None else f"_{WRITTEN['ema']}"
+        loss = losses.get(f"val/{'all' if len(untrained) > 1 else (untrained or ['loss'])[0]}{ending}", math.nan)
+        is_lowest = math.isfinite(loss) and all(loss < earlier for earlier in self.measured.values())
+        if math.isfinite(loss):
+            self.measured[step] = loss
+        return is_lowest
+
+    def _by_quartile(self, losses: Mapping[str, float]) -> dict[str, float]:
+        means: dict[str, float] = {}
+        for tag in losses:
+            at = {t: losses[f"{tag}_at/{t}"] for t in self._timesteps if f"{tag}_at/{t}" in losses}
+            bins = BinMeans(QUARTILES, self.model.objective.schedule.num_timesteps)
+            bins.take(at.keys(), at.values())
+            means |= {f"{tag}_at/quartile_{place}": mean for place, mean in bins.drain().items()}
+        return means
 
     def state(self) -> dict[str, Any]:
-        return self._overfit.state()
+        return self._overfit.state() | ({"measured": [*self.measured.items()]} if self.measured else {})
 
     def load(self, state: Mapping[str, Any]) -> None:
         self._overfit.load(state)
+        self.measured = {int(step): float(loss) for step, loss in state.get("measured", ())}
 
     def measure(self) -> dict[str, float]:
         """The numbers by tag. Changes nothing: no gradient, no mode, no random state."""
@@ -228,4 +259,5 @@ def opened(setup: Setup) -> Iterator[Callback]:
             warn=setup.warn,
             say=setup.say,
             on_all_ranks=bool(setup.runtime.shares),
+            keeps_best=setup.run.save.best,
         )

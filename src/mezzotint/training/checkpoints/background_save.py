@@ -6,17 +6,19 @@ The bytes on disk are those of a checkpoint written at once, and so is the trans
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mezzotint import fault_injection
+from mezzotint import durable, fault_injection
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.base import Runtime, free_memory
 from mezzotint.training.checkpoints import state
@@ -26,6 +28,9 @@ from mezzotint.training.update import Update
 _BLOCK = 1 << 28
 ROOM = 1.25
 """How much more memory than a copy takes has to be free for it."""
+
+BEST = "best"
+"""The second name of the checkpoint whose held-out loss is lowest (`run.save.best`)."""
 
 Result = TypeVar("Result")
 
@@ -164,6 +169,29 @@ def _flat(tensor: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1).view(torch.uint8)
 
 
+def best_of(folder: Path, losses: Mapping[int, float], verified: Verified) -> Path | None:
+    """The checkpoint whose loss is lowest, of those that are there and verify; of equal ones the earliest. losses: by
+    step; others have none."""
+    steps = {state.step_of(path): path for path in state.listed(folder)}
+    judged = sorted((losses[step], step) for step in steps if step in losses)
+    return next((steps[step] for _, step in judged if verified.reason_against(steps[step]) is None), None)
+
+
+def name_best(folder: Path, path: Path | None) -> None:
+    """Gives a checkpoint the second name `best`, a link beside it; None takes the link away. Raises OSError, also where
+    something else has that name."""
+    link = folder / BEST
+    if link.exists() and not link.is_symlink():
+        raise FileExistsError(errno.EEXIST, "is there and is no link of ours", str(link))
+    if path is None:
+        link.unlink(missing_ok=True)
+    elif not link.is_symlink() or link.readlink() != Path(path.name):
+        aside = durable.aside_of(link)
+        aside.symlink_to(path.name)
+        aside.replace(link)
+        fault_injection.reach("checkpoint.best")
+
+
 class Saves:
     """The checkpoints of a run's folder as this process writes them.
 
@@ -174,7 +202,8 @@ class Saves:
     def __init__(self, folder: Path, runtime: Runtime, settings: RunSettings, warn: Callable[[str], None]) -> None:
         self.verified = Verified()
         self._folder, self._runtime, self._warn = folder, runtime, warn
-        self._is_behind, self._keep = is_behind(settings), settings.save.keep
+        self._is_behind, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
+        self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()
         self._said: list[str] = []
         self._told_of_room = False
@@ -198,11 +227,14 @@ class Saves:
         return self._work is not None and not self._work.done()
 
     def begin(
-        self, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str, at_once: bool
-    ) -> None:
+        self, *, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], recipe_digest: str, at_once: bool,
+        losses: Mapping[int, float] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
         """Begins a checkpoint of the tensors as they are now; with at_once, where training waits or memory is short it
-        is complete on return. Raises as `Transaction.complete`, also of the one that was under way."""
+        is complete on return. losses: held-out, by step, which say what checkpoint is best. Raises as
+        `Transaction.complete`, also of the one that was under way."""
         self.end()
+        self._losses = dict(losses)
         shared = self._runtime if self._runtime.shares else None
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
@@ -252,10 +284,22 @@ class Saves:
         if not self._runtime.is_first:
             return
         self.verified.add(path)
+        best = self.choose_best(self._losses)
         try:
-            state.prune(self._folder, self._keep, self.verified)
+            state.prune(self._folder, self._keep, self.verified, spared=best)
         except OSError as error:  # what is written stays written
             self._said.append(f"an old checkpoint could not be removed ({error}); training goes on")
+
+    def choose_best(self, losses: Mapping[int, float]) -> Path | None:
+        """With `run.save.best`: the best of the checkpoints that are there, which has that name now."""
+        if not self._keeps_best:
+            return None
+        best = best_of(self._folder, losses, self.verified)
+        try:
+            name_best(self._folder, best)
+        except OSError as error:
+            self._said.append(f"{BEST} could not be made a link to the best checkpoint ({error}); it is kept")
+        return best
 
     def _say(self) -> None:
         for sentence in self._said:

@@ -443,9 +443,11 @@ def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
     return []
 
 
-def prune(folder: Path, keep: int | None, verified: Verified | None = None) -> list[Path]:
+def prune(
+    folder: Path, keep: int | None, verified: Verified | None = None, *, spared: Path | None = None
+) -> list[Path]:  # fmt: skip
     """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went. None keeps
-    all.
+    all. spared: one that stays besides.
 
     What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
     """
@@ -458,7 +460,7 @@ def prune(folder: Path, keep: int | None, verified: Verified | None = None) -> l
         if len(whole) < keep:
             if verified.reason_against(path) is None:
                 whole.append(path)
-        elif whole:
+        elif whole and path != spared:
             fault_injection.reach("checkpoint.prune")
             durable.remove_tree(path)
             gone.append(path)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,3 +69,11 @@ def signature_of(path: Path) -> NDArray[np.uint8] | None:
             return signature(file.read(50_000_000))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
+
+
+def nearest(vectors: NDArray[Any], own: NDArray[Any], count: int = 4) -> Sequence[tuple[int, float]]:
+    """The rows that are nearest to a vector of the same kind, with the root of the mean squared difference: shades of
+    pictures, or what an encoder makes of them."""
+    apart = vectors.reshape(len(vectors), -1).astype(np.float32) - own.reshape(1, -1).astype(np.float32)
+    distance = np.sqrt((apart**2).mean(1))
+    return [(int(row), round(float(distance[row]), 4)) for row in np.argsort(distance, kind="stable")[:count]]

@@ -1,0 +1,103 @@
+"""The report of overfitting: best step, gap, average, quartiles, and what it says in words."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from mezzotint import durable
+from mezzotint.reports.curves import overfit_curves, read_metrics
+from mezzotint.reports.overfit_report import overfit_report
+from mezzotint.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder(tmp_path / "fox-$5").open()
+
+
+def measured(folder: RunFolder, held: Sequence[float], **others: Sequence[float]) -> None:
+    """Lines of a run that measured every 100 steps. others: train, shadow."""
+    for place, loss in enumerate(held):
+        numbers = {"val/loss": loss, **{f"val/loss_at/quartile_{q}": loss * (2 - q / 2) for q in range(4)}}
+        if "train" in others:
+            own = others["train"][place]
+            numbers |= {"val/train": own, **{f"val/train_at/quartile_{q}": own * (2 - q / 2) for q in range(3)}}
+        if "shadow" in others:
+            numbers["val/loss_shadow"] = others["shadow"][place]
+        durable.append_line(folder.metrics, {"step": 100 * place, **numbers})
+
+
+def near(apart: float) -> dict[str, Any]:
+    pair = {"picture": "cats/07.png", "apart": apart, "usual": 20.0}
+    return {"compared": 10, "of": 10, "previews": [{"preview": "samples/step-00000400/00-raw.png", "pixels": pair}]}
+
+
+def words_of(folder: RunFolder, **nearest: Any) -> list[str]:
+    overfit_report(folder, nearest)
+    words: list[str] = json.loads((folder.logs / "overfit.json").read_text())["words"]
+    return words
+
+
+def test_an_overfitted_run_is_told_with_its_best_step_its_gap_and_a_copy(folder: RunFolder) -> None:
+    held, shadow = [1.0, 0.6, 0.5, 0.7, 0.8], [1.0, 0.8, 0.7, 0.6, 0.65]
+    measured(folder, held, train=[0.98, 0.5, 0.3, 0.2, 0.1], shadow=shadow)
+    first, second, third, fourth = words_of(folder, **near(4.0))
+    assert first.startswith("The held-out loss was lowest at step 200 and has risen by 60% since")
+    assert "has grown: 0.0200 at the first measurement, 0.7000 at the last" in second
+    assert third == "At the end the averaged weights are better on held-out pictures: 0.6500, the trained ones 0.8000."
+    assert "remarkably near" in fourth
+    assert "cats/07.png, at 0.20 times" in fourth
+    facts = json.loads((folder.logs / "overfit.json").read_text())
+    assert facts["best"] == {"trained": {"step": 200, "loss": 0.5}, "average": {"step": 300, "loss": 0.6}}
+    assert facts["gap"]["best"] == pytest.approx(0.2)
+    assert facts["quartiles"][0]["gap"]["last"] == pytest.approx(1.4)
+    assert facts["quartiles"][3]["gap"]["last"] is None
+    text = (folder.logs / "overfit.txt").read_text()
+    assert "step 200 (best)" in text
+    assert "quartile 3, held out" in text
+    assert "quartile 3, gap" not in text
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ([1.0, 0.8, 0.6, 0.602], "shows no overfitting"),
+        ([1.0, 1.1, 1.2, 1.3], "never lower than before training"),
+        ([1.0, 0.9], "too few measurements"),
+        ([1.0, 0.9, float("nan")], "too few measurements"),
+    ],
+)
+def test_other_runs_are_told_as_they_are(folder: RunFolder, held: list[float], said: str) -> None:
+    for place, loss in enumerate(held):
+        durable.append_line(folder.metrics, {"step": place, "val/loss": loss if loss == loss else "nan"})
+    words = words_of(folder, **near(15.0))
+    assert said in words[0]
+    assert "run.validation.training_share=0.1 measures it" in words[1]
+    assert words[2].startswith("No preview is remarkably near")
+
+
+def test_of_several_sets_their_mean_counts_and_without_any_nothing_is_written(folder: RunFolder) -> None:
+    assert overfit_report(folder, {}) == ()
+    durable.append_line(folder.metrics, {"step": 0, "val/train": 1.0, "val/train_at/quartile_0": 1.0})
+    assert overfit_report(folder, {}) == ()
+    line = {"val/a": 1.0, "val/b": 2.0, "val/all": 1.5, "val/a_at/quartile_1": 3.0, "val/b_at/quartile_1": 4.0}
+    durable.append_line(folder.metrics, {"step": 1, **line})
+    curves = overfit_curves(read_metrics(folder))
+    assert curves is not None
+    assert (curves.tag, curves.held_out[1], curves.held_quartiles[1][1]) == ("val/all", 1.5, 3.5)
+
+
+def test_the_picture_has_the_size_of_the_others(folder: RunFolder, plot_overfit: Callable[..., bytes]) -> None:
+    measured(folder, [1.0, 0.6, 0.5, 0.7, 0.8], train=[0.98, 0.5, 0.3, 0.2, 0.1], shadow=[1.0, 0.8, 0.7, 0.6, 0.65])
+    curves = overfit_curves(read_metrics(folder))
+    assert curves is not None
+    with Image.open(io.BytesIO(plot_overfit(curves, best=200, title="fox-$5"))) as image:
+        assert image.size == (1650, 1050)
+        assert len(image.convert("RGB").getcolors(1 << 20)) > 50
