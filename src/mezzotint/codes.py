@@ -490,6 +490,8 @@ CODES: dict[str, str] = {
     "the action shows all of them in a terminal.",
     "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
     "--data` shows data of its runs wherever `data.path` says.",
+    "E1970": "Near duplicates are told by perceptual hashes of the package ImageHash, which comes with the extras "
+    "`doctor` and `board`: `pip install 'mezzotint[doctor]'`. Everything else of the doctor goes without.",
 }
 """Every stable code with the paragraph that `mezzotint explain CODE` prints. A test holds this table against the
 source."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from mezzotint import durable, outside
+from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.media import clip_files, decoding
+from mezzotint.data.catalogue.likeness import Looks
 from mezzotint.errors import MezzotintError, StorageError
 from mezzotint.recipe.sections.data import DataSettings
 
@@ -32,11 +30,9 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
     with contextlib.suppress(OSError):
         return outside.read_bytes(place, limit=_LARGE)
     try:
-        pixels = _whole(catalogue, row, settings)
+        image = likeness.image_of(catalogue, row, settings, SIDE)
     except (MezzotintError, OSError):
         return None
-    image = Image.fromarray(pixels)
-    image.thumbnail((SIDE, SIDE))
     content = io.BytesIO()
     image.save(content, "WEBP", quality=80)
     with contextlib.suppress(StorageError, OSError):  # where nothing can be kept it is made again
@@ -46,24 +42,12 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
     return content.getvalue()
 
 
-def _whole(catalogue: Catalogue, row: int, settings: DataSettings) -> NDArray[np.uint8]:
-    path = catalogue.path(row)
-    if int(catalogue.frames[row]) == 1 and not clip_files.is_clip(os.fspath(path)):
-        return decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels)
-    frames: NDArray[np.uint8] = clip_files.decoder().frames(path, [float(catalogue.begin[row])])
-    return np.ascontiguousarray(frames[0].transpose(1, 2, 0))
-
-
-def signature(content: bytes) -> NDArray[np.uint8]:
-    """8×8×3 shades of a picture."""
-    with Image.open(io.BytesIO(content)) as image:
-        return np.asarray(image.convert("RGB").resize((8, 8), Image.Resampling.BOX), np.uint8)
-
-
-def signature_of(path: Path) -> NDArray[np.uint8] | None:
-    """Those of a file; None for what is no picture."""
+def looks_of(path: Path) -> Looks | None:
+    """How the picture of a file looks; None for what is no picture."""
+    looks = Looks.empty(1)
     try:
-        with outside.open_plain(path) as file:
-            return signature(file.read(50_000_000))
+        with outside.open_plain(path) as file, Image.open(io.BytesIO(file.read(50_000_000))) as image:
+            looks.put(0, image.convert("RGB"))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
         return None
+    return looks

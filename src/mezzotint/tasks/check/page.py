@@ -19,7 +19,7 @@ from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
 from mezzotint.tasks import masks
 from mezzotint.tasks.check._checked import Checked
-from mezzotint.tasks.check._estimates import BucketRow, Disk
+from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
 
 WIDTH = 100
