@@ -106,7 +106,11 @@ def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, asked: Asked) -
     assert "the last 225 tokens" in findings["cut-captions"]["examples"][0]
     assert findings["shared-captions"]["examples"] == ["6 times: one for all"]
     assert findings["unknown-files"]["table"] == [["ending", "files"], [".psd", "1"]]
-    assert {name for name, one in findings.items() if one["status"] == "mend"} == {"refused", "mirrored-words", "skipped"}
+    assert {name for name, one in findings.items() if one["status"] == "mend"} == {
+        "refused",
+        "mirrored-words",
+        "skipped",
+    }
 
 
 def test_batches_are_told_for_each_number_of_processes(odd: Path, asked: Asked) -> None:

@@ -5,6 +5,7 @@ alone, this machine. Each finding says what to do. Nothing is changed; the index
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _pictures
+from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _pictures
 from mezzotint.tasks.doctor._findings import Finding, Report
 from mezzotint.tasks.doctor._looking import Looked
 from mezzotint.tasks.reading import continuing, hub, words
@@ -28,8 +29,10 @@ def run(arguments: Sequence[str]) -> int:
     """
     line = words.parse(arguments, "doctor")
     processes = line.whole("--processes", 1)
-    reading = read(line.plain)
-    report, _ = examined(located(reading), () if processes is None else (processes,))
+    if line.plain:
+        report, _ = examined(located(read(line.plain)), () if processes is None else (processes,))
+    else:
+        report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
