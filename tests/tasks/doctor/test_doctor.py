@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,26 @@ def test_without_the_library_all_else_is_told(
     findings = findings_in(asked(odd, "--json")[1])
     assert "near-duplicates" not in findings
     assert findings.keys() >= {"no-hashes", "duplicates", "cut-captions"}
+
+
+@pytest.mark.timing
+def test_eight_hundred_photographs_take_under_twenty_seconds_of_processor(tmp_path: Path, asked: Asked) -> None:
+    """Crops of scikit-image's photographs, a third PNG, 480 to 900 pixels a side."""
+    skimage = pytest.importorskip("skimage")
+    sources = sorted((Path(skimage.__file__).parent / "data").glob("*.[pj][np]g"))
+    photos = [Image.open(path).convert("RGB") for path in sources]
+    photos = [photo for photo in photos if min(photo.size) > 250]
+    rng = np.random.default_rng(0)
+    for number in range(800):
+        photo = photos[number % len(photos)]
+        wide, high = (int(rng.integers(side // 3, side)) for side in photo.size)
+        left, top = int(rng.integers(0, photo.width - wide)), int(rng.integers(0, photo.height - high))
+        crop = photo.crop((left, top, left + wide, top + high)).resize(tuple(rng.integers(480, 900, 2).tolist()))
+        put(tmp_path, f"{number}.{'jpg' if number % 3 else 'png'}", crop, f"picture {number} of a thing")
+    begun = time.process_time()
+    status, _ = asked(tmp_path, "data.resolution=512", f"--html={tmp_path}/page.html")
+    assert status in (0, 2)
+    assert time.process_time() - begun < 20
 
 
 def test_data_and_recipes_are_told_apart(here: Path) -> None:

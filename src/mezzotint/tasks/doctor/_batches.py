@@ -38,7 +38,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
         "mend": "pictures of a bucket without a batch are never trained: set data.remainder=short, or lower "
         "data.batch_size",
         "look": "fewer buckets (a larger data.buckets.step), or a smaller data.batch_size, waste less",
-        "know": "nothing",
+        "know": "nothing has to be done",
     }[status]
     yield Finding(
         "buckets", status, len(rows),

@@ -80,7 +80,7 @@ def text(report: Report, *, shown: int = 3) -> list[str]:
         lines += [f"        {example.words}" for example in finding.examples[:shown]]
         if len(finding.examples) > shown:
             more = (finding.count if len(finding.examples) == KEPT else len(finding.examples)) - shown
-            lines.append(f"        and {more:,} more (--json has them)")
+            lines.append(f"        and {more:,} more (--json and --html have them)")
         lines += _columns(finding.table[: 1 + 4 * shown])
         if len(finding.table) > 1 + 4 * shown:
             lines.append(f"        and {len(finding.table) - 1 - 4 * shown:,} rows more")

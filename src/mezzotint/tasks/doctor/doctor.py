@@ -9,30 +9,39 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from mezzotint import durable
 from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _pictures
+from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
 from mezzotint.tasks.doctor._findings import Finding, Report
 from mezzotint.tasks.doctor._looking import Looked
 from mezzotint.tasks.reading import continuing, hub, words
+from mezzotint.tasks.reading.verbs import REPLACE
 
 _RECIPES = (".yaml", ".yml", ".json", "")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint doctor [DATA …|RECIPE] [key=value …] [--json] [--processes=N]`. Returns 2 where something is to be
-    mended, otherwise 0.
+    """`mezzotint doctor [DATA …|RECIPE] [key=value …] [--json] [--html=FILE] [--processes=N]`. Returns 2 where
+    something is to be mended, otherwise 0.
 
-    Raises RecipeError for a line or a recipe that cannot be read, DatasetError for data that cannot be opened at all.
+    Raises RecipeError for a line or a recipe that cannot be read, E1014 for a page whose name is taken; DatasetError
+    for data that cannot be opened at all.
     """
     line = words.parse(arguments, "doctor")
     processes = line.whole("--processes", 1)
+    where, replaces = line.path("--html"), REPLACE.name in line
+    if where is not None:
+        durable.refuse_taken(where, replaces=replaces)  # before the work, not behind it
+    looked: Looked | None = None
     if line.plain:
-        report, _ = examined(located(read(line.plain)), () if processes is None else (processes,))
+        report, looked = examined(located(read(line.plain)), () if processes is None else (processes,))
     else:
         report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
+    if where is not None:
+        durable.write_new(where, _page.html(report, looked), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:

@@ -115,7 +115,9 @@ _CHECK = (
 )
 _DOCTOR = (
     Switch("--json", "one JSON document instead of the text"),
+    Switch("--html=FILE", "one page with small pictures, besides"),
     Switch("--processes=N", "tell what N processes would leave over, too"),
+    REPLACE,
 )
 _BENCH = (
     Switch("--steps=N", "how many steps; without it the run's own length, at most 101"),
