@@ -177,7 +177,14 @@ def small(path: Path, side: int, *, background: str, max_pixels: int) -> Image.I
     """A picture as it is shown, in RGB, no larger than `side` × `side`: for looking at, not for training. A JPEG is
     decoded at a part of its size. Raises DatasetError E1206."""
     with readable_file(path) as file:
-        image = _decoded(file, max_pixels, background, small=side)[0]
+        opened = _opened(file)
+        if isinstance(opened, JpegImagePlugin.JpegImageFile) and opened.width * opened.height <= max_pixels:
+            opened.draft(None, (2 * side, 2 * side))
+            orientation = _orientation(opened)
+            image = colour.to_srgb(opened, background)[0]
+            image = image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+        else:
+            image = _decoded(file, max_pixels, background)[0]
         image.thumbnail((side, side), reducing_gap=1.5)
         return image
 
@@ -236,10 +243,8 @@ def _opacity(file: BufferedReader, max_pixels: int) -> Image.Image:
     return opacity.transpose(_TURNS[orientation]) if orientation in _TURNS else opacity
 
 
-def _decoded(
-    file: BufferedReader, max_pixels: int, background: str, *, small: int | None = None
-) -> tuple[Image.Image, Conversion]:
-    image, flags = _loaded(file, max_pixels, small=small)
+def _decoded(file: BufferedReader, max_pixels: int, background: str) -> tuple[Image.Image, Conversion]:
+    image, flags = _loaded(file, max_pixels)
     orientation = _orientation(image)
     converted, changes = colour.to_srgb(image, background)
     if orientation in _TURNS:
@@ -247,8 +252,7 @@ def _decoded(
     return converted, flags | changes
 
 
-def _loaded(file: BufferedReader, max_pixels: int, *, small: int | None = None) -> tuple[ImageFile, Conversion]:
-    """small: pixels of a side that are enough, where decoding less is quicker."""
+def _loaded(file: BufferedReader, max_pixels: int) -> tuple[ImageFile, Conversion]:
     image = _opened(file)
     if image.width * image.height > max_pixels:
         raise Unusable(f"{image.width} × {image.height} pixels are more than data.max_pixels ({max_pixels:,})")
@@ -262,8 +266,6 @@ def _loaded(file: BufferedReader, max_pixels: int, *, small: int | None = None) 
         flags |= Conversion.DEEP
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
-    if small is not None and isinstance(image, JpegImagePlugin.JpegImageFile):
-        image.draft(None, (2 * small, 2 * small))
     image.load()
     return image, flags
 
