@@ -81,14 +81,14 @@ def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, Loo
     """Everything that is found about the data of a located recipe. Raises as `_looking.opened`."""
     looked, refused = _looking.opened(recipe)
     without = _looking.look(looked)
-    found = [*refused, *([without] if without else []), *_all(looked, processes)]
+    findings = [*refused, *([without] if without else []), *_all(looked, processes)]
     dataset, data = looked.dataset, looked.recipe.data
     held = len(dataset.held) + sum(len(one.rows) for one in dataset.sets.values())
     about = (
         ("data", ", ".join(map(str, data.path))), ("samples", f"{len(dataset.rows):,} trained, {held:,} held out"),
         ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
     )  # fmt: skip
-    return Report(about, _findings.in_order(found)), looked
+    return Report(about, _findings.in_order(findings)), looked
 
 
 def _all(looked: Looked, processes: Sequence[int]) -> Iterator[Finding]:
