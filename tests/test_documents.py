@@ -236,7 +236,7 @@ def accepts(words: list[str]) -> None:
     assert all(verb.switch(word.partition("=")[0]) for word in rest if word.startswith("--")), words
     rest = [word for word in rest if not word.startswith("--")]
     match verb.name:
-        case "board" | "report":
+        case "board" | "report" | "doctor":
             assert not rest or parse(words[1:], verb.name).verb is verb
         case "explain":
             assert all(explain.explained(word) for word in rest)

@@ -7,13 +7,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from board_runs import Board, opened, write_pictures, write_run
 
 from mezzotint.board import data_pages
 from mezzotint.board.reading import data_sets
-from mezzotint.data.catalogue import thumbnails
 from mezzotint.data.files.columns import TextBuilder
 
 
@@ -158,12 +156,3 @@ def test_a_million_captions_are_searched_at_once() -> None:
     begun = time.perf_counter()
     assert len(texts.containing("thing 99999")) == 11
     assert time.perf_counter() - begun < 3
-
-
-def test_pairs_are_the_nearest_first() -> None:
-    shades = np.zeros((5, 8, 8, 3), np.uint8)
-    shades[1:] = np.arange(1, 5, dtype=np.uint8)[:, None, None, None] * 50
-    shades[3] = shades[2] + 2
-    shades[4] = shades[0] + 5
-    assert [pair[:2] for pair in data_sets.near_pairs(shades)] == [(2, 3), (0, 4)]
-    assert thumbnails.nearest(shades, shades[3])[0] == (3, 0.0)

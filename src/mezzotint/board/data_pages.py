@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from PIL import Image
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from mezzotint.board.pages import Pages
-from mezzotint.board.reading import data_sets
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
-from mezzotint.data.catalogue import thumbnails
+from mezzotint.data.catalogue import likeness, thumbnails
+from mezzotint.data.catalogue.likeness import Looks
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.reading.read import located, read, read_text
 from mezzotint.recipe.recipe import Recipe
@@ -25,6 +26,7 @@ ON_A_PAGE = 60
 MOST_COMPARED = 20_000
 """Samples among which near duplicates are looked for."""
 
+_SHOWN = 200
 _SOON = 0.25
 """Seconds that a page waits for a data set that may be open at once."""
 
@@ -94,6 +96,7 @@ class DataPages:
     def near(self, request: Request) -> Response:
         """Pairs of pictures that look alike. Asking begins the look, which goes on in a thread."""
         opening, data = self._opening(request), self._opened(request)
+        likeness.require_library()
         total = min(MOST_COMPARED, len(data.catalogue))
         if not opening.looking and opening.pairs is None:
             opening.looking = True
@@ -110,16 +113,17 @@ class DataPages:
         """The training pictures that look most like a picture of the run; after `near` has looked."""
         opening, data = self._opening(request), self._opened(request)
         path = inside(self.pages.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
+        likeness.require_library()
         total = min(MOST_COMPARED, len(data.catalogue))
-        if data.signatures is None:
+        if data.looks is None:
             if not opening.looking:
                 opening.looking = True
                 threading.Thread(target=_look, args=(opening, data, total), daemon=True).start()
             return JSONResponse({"ready": False, "done": opening.looked_at, "total": total})
-        own = thumbnails.signature_of(path)
+        own = thumbnails.shades_at(path)
         if own is None:
             return PlainTextResponse("This file is no picture that can be read.\n", 415)
-        near = thumbnails.nearest(data.signatures, own)
+        near = likeness.nearest(data.looks.shades, own)
         return JSONResponse(
             {
                 "ready": True,
@@ -181,14 +185,15 @@ def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe
 
 def _look(opening: Opening, data: DataSet, total: int) -> None:
     """Looks at the first pictures of a data set, for `near` and `nearest`."""
-    signatures = np.zeros((total, 8, 8, 3), np.uint8)
+    looks = Looks.empty(total)
     for row in range(total):
         content = thumbnails.thumbnail(data.catalogue, row, data.settings)
         if content is not None:
-            signatures[row] = thumbnails.signature(content)
+            with Image.open(io.BytesIO(content)) as image:
+                looks.put(row, image.convert("RGB"))
         opening.looked_at = row + 1
-    opening.pairs = data_sets.near_pairs(signatures)
-    data.signatures = signatures
+    opening.pairs = likeness.near_pairs(looks, _SHOWN)
+    data.looks = looks
 
 
 def _name(request: Request) -> str:

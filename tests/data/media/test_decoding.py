@@ -324,3 +324,17 @@ def test_what_cannot_be_decoded_smaller_keeps_pixels_and_version(
     is_known = decoding.version(scaled=True, **options) == decoding.PREPROCESSING
     assert is_known == (ending == "jpg")
     assert decoding.version(scaled=False, **options) == decoding.PREPROCESSING
+
+
+@pytest.mark.parametrize("ending", ["jpg", "png"])
+def test_a_small_copy_is_turned_and_no_larger_than_asked(tmp_path: Path, ending: str) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = tmp_path / f"a.{ending}"
+    oriented(corners(900, 600), 6).save(path, exif=exif, **({"quality": 95} if ending == "jpg" else {}))
+    image = decoding.small(path, 64, background="#ffffff", max_pixels=LIMIT)
+    assert (image.mode, image.size) == ("RGB", (64, 43))
+    at_corners = [np.asarray(image)[y, x] for y, x in ((5, 5), (5, 58), (38, 5), (38, 58))]
+    assert np.abs(np.array(at_corners, int) - [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]]).max() < 12
+    with refused("E1206", "more than data.max_pixels"):
+        decoding.small(path, 64, background="#ffffff", max_pixels=1000)

@@ -16,7 +16,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check, page
-from mezzotint.tasks.check._estimates import Length, refuse_full_disk, times_due
+from mezzotint.tasks.check.estimates import Length, refuse_full_disk, times_due
 from mezzotint.tasks.train import announce, exports
 from mezzotint.training.checkpoints import state
 

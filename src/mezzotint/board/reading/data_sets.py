@@ -17,6 +17,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.catalogue.likeness import Looks
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
@@ -49,8 +50,8 @@ class DataSet:
     bucket: NDArray[np.int16]
     same: Mapping[int, int]
     lost: Mapping[int, int]
-    signatures: NDArray[np.uint8] | None = None
-    """Of each row 8×8×3 shades, once near duplicates were looked for."""
+    looks: Looks | None = None
+    """Of the first rows, once near duplicates were looked for."""
 
     @property
     def settings(self) -> DataSettings:
@@ -229,21 +230,3 @@ class Opening:
 
     def _progress(self, done: int, total: int) -> None:
         self.done, self.total = done, total
-
-
-def near_pairs(signatures: NDArray[np.uint8], most: int = 200, apart: float = 6.0) -> list[tuple[int, int, float]]:
-    """Pairs of rows whose shades differ little: (row, other, mean difference of 255), the nearest first."""
-    flat = signatures.reshape(len(signatures), -1).astype(np.float32)
-    norms = (flat**2).sum(1)
-    pairs: list[tuple[int, int, float]] = []
-    for first in range(0, len(flat), 1024):
-        block = flat[first : first + 1024]
-        squared = norms[first : first + 1024, None] + norms[None] - 2 * block @ flat.T
-        one, other = np.nonzero(squared <= apart**2 * flat.shape[1])
-        for a, b in zip((one + first).tolist(), other.tolist(), strict=True):
-            if a < b:
-                distance = float(np.sqrt(max(0.0, squared[a - first, b]) / flat.shape[1]))
-                pairs.append((a, b, round(distance, 2)))
-        if len(pairs) > 20 * most:
-            break
-    return sorted(pairs, key=lambda pair: pair[2])[:most]

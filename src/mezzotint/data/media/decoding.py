@@ -198,6 +198,22 @@ def whole(path: Path, *, background: str, max_pixels: int) -> NDArray[np.uint8]:
         return np.asarray(_decoded(file, max_pixels, background)[0], dtype=np.uint8)
 
 
+def small(path: Path, side: int, *, background: str, max_pixels: int) -> Image.Image:
+    """A picture as it is shown, in RGB, no larger than `side` × `side`: for looking at, not for training. A JPEG is
+    decoded at a part of its size. Raises DatasetError E1206."""
+    with readable_file(path) as file:
+        opened = _opened(file)
+        if isinstance(opened, JpegImagePlugin.JpegImageFile) and opened.width * opened.height <= max_pixels:
+            opened.draft(None, (2 * side, 2 * side))
+            orientation = _orientation(opened)
+            image = colour.to_srgb(opened, background)[0]
+            image = image.transpose(_TURNS[orientation]) if orientation in _TURNS else image
+        else:
+            image = _decoded(file, max_pixels, background)[0]
+        image.thumbnail((side, side), reducing_gap=1.5)
+        return image
+
+
 def digest_of(path: Path) -> bytes | None:
     """SHA-256 of a file as it is now, or None when it cannot be read."""
     try:

@@ -14,8 +14,8 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check._dry_run import DryRun
-from mezzotint.tasks.check._estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks.check._model_files import Component
+from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
 from mezzotint.tasks.check.memory import Memory
 from mezzotint.weights.model_files import ModelFiles
 

@@ -30,7 +30,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, held_out
 from mezzotint.tasks.cache import carrying, text_files
-from mezzotint.tasks.check import _estimates, page, room, sums
+from mezzotint.tasks.check import estimates, page, room, sums
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
@@ -185,10 +185,10 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
         runtime = Runtime(checked.device, Launch(), recipe.run)
         dataset = carrying.open_dataset(recipe, runtime, _progress)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
-        checked.length = _estimates.length(dataset.timeline, steps)
+        checked.length = estimates.length(dataset.timeline, steps)
         checked.notes += announce.worked_out(recipe, steps)
         checked.dataset = dataset
-        checked.buckets = _estimates.bucket_rows(dataset, recipe)
+        checked.buckets = estimates.bucket_rows(dataset, recipe)
         catalogue, rows = dataset.catalogue, dataset.rows
         if catalogue.overrides.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
@@ -311,19 +311,19 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
         with checked.gathering():
             captions = previews.captions(recipe, checked.dataset)
             caches = assemble.open_caches(recipe, checked.model_files())
-            checked.caches = _estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
+            checked.caches = estimates.cache_needs(recipe, checked.dataset, caches, memory, captions)
     with checked.gathering():
-        checked.disk = disk = _estimates.disk(
+        checked.disk = disk = estimates.disk(
             recipe,
             folder.path,
             memory,
             there=len(state.listed(folder.checkpoints)),
-            export=_estimates.export_bytes(recipe, memory, checked.files),
-            exports=_estimates.times_due(recipe.run.export.every, length),
-            saves=_estimates.times_due(recipe.run.save.every, length),
+            export=estimates.export_bytes(recipe, memory, checked.files),
+            exports=estimates.times_due(recipe.run.export.every, length),
+            saves=estimates.times_due(recipe.run.save.every, length),
             cache=sum(need.missing_bytes for need in checked.caches),
         )
-        _estimates.refuse_full_disk(disk)
+        estimates.refuse_full_disk(disk)
         if disk.needed > disk.free:
             checked.notes.append(
                 f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "

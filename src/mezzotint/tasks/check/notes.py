@@ -202,11 +202,7 @@ def _of_kohya(dataset: Dataset) -> Iterator[str]:
 
 def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
     """A word about captions that a mirrored picture or clip contradicts. Looks at the first of many."""
-    catalogue = dataset.catalogue
-    rows = dataset.rows[:_LOOKED_AT]
-    own = catalogue.overrides.flip[rows]
-    mirrored_rows = rows[np.where(np.isnan(own), settings.flip, own) > 0].tolist()
-    saying = [row for row in mirrored_rows if any(map(_DIRECTION.search, catalogue.captions(row)))]
+    catalogue, saying = dataset.catalogue, contradicted(dataset, settings)
     if not saying:
         return
     among = f" of the first {_LOOKED_AT:,}" if len(dataset.rows) > _LOOKED_AT else ""
@@ -218,6 +214,14 @@ def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
         f"{readable(catalogue.key(saying[0]))}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
         "wrong; set data.flip=0, or take the words out"
     )
+
+
+def contradicted(dataset: Dataset, settings: DataSettings) -> list[int]:
+    """The rows that may be mirrored and whose captions tell a direction, among the first of many."""
+    catalogue, rows = dataset.catalogue, dataset.rows[:_LOOKED_AT]
+    own = catalogue.overrides.flip[rows]
+    mirrored = rows[np.where(np.isnan(own), settings.flip, own) > 0].tolist()
+    return [row for row in mirrored if any(map(_DIRECTION.search, catalogue.captions(row)))]
 
 
 def _broken_groups(dataset: Dataset) -> Iterator[str]:

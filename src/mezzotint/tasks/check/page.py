@@ -18,7 +18,7 @@ from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
 from mezzotint.tasks.check._checked import Checked
-from mezzotint.tasks.check._estimates import BucketRow, Disk
+from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
 from mezzotint.tasks.subjects import masks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check._estimates import bucket_rows
+from mezzotint.tasks.check.estimates import bucket_rows
 from mezzotint.tasks.check.memory import Outline, memory_of
 
 PATH = "run.gradient_sums"

@@ -113,6 +113,12 @@ _CHECK = (
     Switch("--dry", "runs two real steps and tells how long the run would take"),
     _PROCESSES,
 )
+_DOCTOR = (
+    Switch("--json", "one JSON document instead of the text"),
+    Switch("--html=FILE", "one page with small pictures, besides"),
+    Switch("--processes=N", "tell what N processes would leave over, too"),
+    REPLACE,
+)
 _BENCH = (
     Switch("--steps=N", "how many steps; without it the run's own length, at most 101"),
     Switch("--warm-up=N", "steps that the numbers leave out; 5 without it, or a quarter of a short run"),
@@ -266,6 +272,17 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=_CHECK,
         reads_recipe=True,
+    ),
+    Verb(
+        "doctor",
+        "look at every picture and caption of a data set, or at this machine",
+        "[DATA|RECIPE [key=value …]]",
+        (
+            ("mezzotint doctor photos/", "duplicates, captions, shapes, unused files; what to do about each"),
+            ("mezzotint doctor recipe.yaml --json", "the data as this recipe trains them, for programs"),
+            ("mezzotint doctor", "versions, devices, disk, and what is known not to work together"),
+        ),
+        switches=_DOCTOR,
     ),
     Verb(
         "translate",

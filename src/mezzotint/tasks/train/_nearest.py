@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint import outside
-from mezzotint.data.catalogue import thumbnails
+from mezzotint.data.catalogue import likeness, thumbnails
 from mezzotint.data.loading.loader import held_out
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
@@ -49,7 +50,7 @@ def nearest(
         for space, (of_row, vectors) in spaces.items():
             own = [_shades_of(path)] if space == "pixels" else _encoded(path, encode)
             if len(vectors):
-                row, apart = min((thumbnails.nearest(vectors, one, 1)[0] for one in own), key=lambda pair: pair[1])
+                row, apart = min((likeness.nearest(vectors, one, 1)[0] for one in own), key=lambda pair: pair[1])
                 key = dataset.catalogue.key(int(of_row[row]))
                 entry[space] = {"picture": key, "apart": apart, "usual": usual[space]}
         entries.append(entry)
@@ -68,12 +69,14 @@ def _shades(
 ) -> tuple[NDArray[Any], NDArray[Any]]:  # fmt: skip
     """Rows that can be read, and their shades."""
     small = [(row, thumbnails.thumbnail(dataset.catalogue, row, recipe.data)) for row in rows.tolist()]
-    of_row = [(row, thumbnails.signature(content)) for row, content in small if content is not None]
+    of_row = [
+        (row, likeness.shades_of(Image.open(io.BytesIO(content)))) for row, content in small if content is not None
+    ]
     return np.array([row for row, _ in of_row]), np.array([shades for _, shades in of_row])
 
 
 def _shades_of(path: Path) -> NDArray[Any]:
-    shades = thumbnails.signature_of(path)
+    shades = thumbnails.shades_at(path)
     if shades is None:
         raise OSError(0, "is no picture that can be read", str(path))
     return shades

@@ -1,0 +1,81 @@
+"""What the doctor finds about batches: how buckets fill, and what each number of processes leaves over or repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from mezzotint.recipe.counting import counted
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.reports import batch_report
+from mezzotint.tasks.assemble import Dataset
+from mezzotint.tasks.check import estimates
+from mezzotint.tasks.doctor._findings import Example, Finding, Status, some
+
+_PROCESSES = (1, 2, 3, 4, 6, 8, 16, 32, 64)
+
+
+def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) -> Iterator[Finding]:
+    """processes: numbers to be told besides the usual ones."""
+    rows, settings = estimates.bucket_rows(dataset, recipe), recipe.data
+    poor = [row for row in rows if row.visits < settings.batch_size]
+    rest = {"short": "trained in a smaller batch", "drop": "left out, others in each epoch",
+            "fill": "filled up with visits repeated", "repeat": "filled up with visits repeated"}  # fmt: skip
+    over = sum(row.rest for row in rows)
+    table = [
+        (str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", f"{row.rest:,}",
+         f"{row.repeated:,}", f"{row.left_out:,}")
+        for row in rows
+    ]  # fmt: skip
+    words = (
+        f"{len(poor)} with fewer pictures than data.batch_size={settings.batch_size}" if poor else "each fills a batch"
+    )
+    status: Status = "look" if poor and len(rows) > 1 else "know"
+    if any(row.left_out and not row.batches for row in rows):
+        status = "mend"
+    advice = {
+        "mend": "pictures of a bucket without a batch are never trained: set data.remainder=short, or lower "
+        "data.batch_size",
+        "look": "fewer buckets (a larger data.buckets.step), or a smaller data.batch_size, waste less",
+        "know": "nothing has to be done",
+    }[status]
+    yield Finding(
+        "buckets", status, len(rows),
+        f"{counted(len(rows), 'bucket')}, {words}; {counted(over, 'visit')} of the first epoch over, "
+        f"{rest[settings.remainder]} (data.remainder={settings.remainder})",
+        advice, (), (("bucket", "pictures", "visits", "batches", "over", "repeated", "left out"), *table),
+    )  # fmt: skip
+    yield _of_processes(recipe, dataset, processes)
+    warnings = batch_report.warnings(dataset.catalogue, dataset.rows, settings)
+    if warnings:
+        yield Finding(
+            "names", "look", len(warnings), f"{counted(len(warnings), 'bucket')} that fill their batches badly",
+            "add or take away as many pictures as is said", some([Example(one) for one in warnings]),
+        )  # fmt: skip
+
+
+def _of_processes(recipe: Recipe, dataset: Dataset, processes: Sequence[int]) -> Finding:
+    """A batch is that of all processes together, so that their number changes no batch; what it changes is how even the
+    shares are."""
+    sizes = np.diff(dataset.timeline.epoch(0).starts)
+    epoch, batch_size = dataset.timeline.epoch(0), recipe.data.batch_size
+    lines = []
+    for count in sorted({*(number for number in _PROCESSES if number <= max(8, batch_size)), *processes}):
+        if count > batch_size:
+            lines.append((str(count), "cannot run", "", "", "", ""))
+            continue
+        uneven = int((sizes % count != 0).sum())
+        idle = int((-(-sizes // count) * count - sizes).sum())
+        work = idle / max(1, idle + int(sizes.sum()))
+        lines.append((
+            str(count), f"{uneven:,} of {len(sizes):,}", f"{idle:,} ({work:.0%})", f"{int((sizes < count).sum()):,}",
+            f"{epoch.left_out:,}", f"{epoch.filled:,}",
+        ))  # fmt: skip
+    head = ("processes", "uneven batches", "places idle", "batches too few for all", "left out", "repeated")
+    return Finding(
+        "processes", "know", len(lines),
+        f"data.batch_size={batch_size} is shared by all processes; in the first epoch:",
+        "take a number of processes that divides data.batch_size; data.remainder=fill or drop makes every batch whole",
+        (), (head, *lines),
+    )  # fmt: skip

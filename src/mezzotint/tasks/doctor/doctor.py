@@ -1,0 +1,102 @@
+"""The verb `doctor`: a data set, of a folder or of a recipe, looked at picture by picture before it is trained; or,
+alone, this machine. Each finding says what to do. Nothing is changed; the index of the data set is kept in the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mezzotint import durable
+from mezzotint.data.files.listing import is_remote
+from mezzotint.errors import visible
+from mezzotint.recipe.reading.read import Reading, located, read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
+from mezzotint.tasks.doctor._findings import Finding, Report
+from mezzotint.tasks.doctor._looking import Looked
+from mezzotint.tasks.reading import continuing, hub, words
+from mezzotint.tasks.reading.verbs import REPLACE
+
+_RECIPES = (".yaml", ".yml", ".json", "")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint doctor [DATA …|RECIPE] [key=value …] [--json] [--html=FILE] [--processes=N]`. Returns 2 where
+    something is to be mended, otherwise 0.
+
+    Raises RecipeError for a line or a recipe that cannot be read, E1014 for a page whose name is taken; DatasetError
+    for data that cannot be opened at all.
+    """
+    line = words.parse(arguments, "doctor")
+    processes = line.whole("--processes", 1)
+    where, replaces = line.path("--html"), REPLACE.name in line
+    if where is not None:
+        durable.refuse_taken(where, replaces=replaces)  # before the work, not behind it
+    looked: Looked | None = None
+    if line.plain:
+        report, looked = examined(located(read(line.plain)), () if processes is None else (processes,))
+    else:
+        report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
+    if where is not None:
+        durable.write_new(where, _page.html(report, looked), replaces=replaces)
+    if "--json" in line:
+        print(json.dumps(report.document(), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(map(visible, _findings.text(report))))
+    return report.exit_status
+
+
+def read(plain: Sequence[str]) -> Reading:
+    """The recipe that a line names, or one of the folders of pictures that it names, with its settings."""
+    sources = [word for word in plain if not words.is_setting(word)]
+    settings = [word for word in plain if words.is_setting(word)]
+    if not sources or not all(map(is_data, sources)):
+        name, *others = plain
+        return hub.with_folders(continuing.with_run(continuing.read_source(name, others)), insist=False)
+    if not any(word.startswith("data.format=") for word in settings):
+        settings += _format_of(Path(sources[0]).expanduser())
+    paths = [source if is_remote(source) else str(Path(source).expanduser().absolute()) for source in sources]
+    return read_text(f"schema: 1\ndata: {{path: {json.dumps(paths)}}}\n", sources[0], settings)
+
+
+def is_data(source: str) -> bool:
+    """Whether a word names data and no recipe: a folder that is no run's, object storage, a file of samples."""
+    path = Path(source).expanduser()
+    if is_remote(source):
+        return True
+    return (path.is_dir() and not continuing.is_run(path)) or (path.is_file() and path.suffix.lower() not in _RECIPES)
+
+
+def _format_of(folder: Path) -> list[str]:
+    """The setting of a folder's format, where its files tell one that is not the usual."""
+    if any((folder / f"metadata.{ending}").is_file() for ending in ("jsonl", "csv", "parquet")):
+        return ["data.format=metadata"]
+    return ["data.format=webdataset"] if folder.is_dir() and any(folder.glob("*.tar")) else []
+
+
+def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, Looked]:
+    """Everything that is found about the data of a located recipe. Raises as `_looking.opened`."""
+    looked, refused = _looking.opened(recipe)
+    without = _looking.look(looked)
+    findings = [*refused, *([without] if without else []), *_all(looked, processes)]
+    dataset, data = looked.dataset, looked.recipe.data
+    held = len(dataset.held) + sum(len(one.rows) for one in dataset.sets.values())
+    about = (
+        ("data", ", ".join(map(str, data.path))), ("samples", f"{len(dataset.rows):,} trained, {held:,} held out"),
+        ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
+    )  # fmt: skip
+    return Report(about, _findings.in_order(findings)), looked
+
+
+def _all(looked: Looked, processes: Sequence[int]) -> Iterator[Finding]:
+    yield from _pictures.of_likeness(looked)
+    yield from _captions.of_captions(looked)
+    yield from _pictures.of_shapes(looked)
+    yield from _batches.of_batches(looked.recipe, looked.dataset, processes)
+    yield from _pictures.of_conversions(looked)
+    catalogues = [looked.dataset.catalogue, *(one.catalogue for one in looked.dataset.sets.values())]
+    for catalogue in catalogues + [one.stills for one in catalogues if one.stills is not None]:
+        yield from _pictures.of_files(catalogue.report)

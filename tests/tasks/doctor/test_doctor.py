@@ -1,0 +1,229 @@
+"""Everything that can be odd about a data set is planted once and found by name; a sound one is well."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageCms
+
+from mezzotint.cli import main
+from mezzotint.data.catalogue import likeness
+from mezzotint.errors import DatasetError
+from mezzotint.tasks.doctor import doctor
+
+Document = dict[str, Any]
+
+
+def scene(seed: int, size: tuple[int, int] = (64, 64)) -> Image.Image:
+    """A picture of soft blots."""
+    blots = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), np.uint8)
+    return Image.fromarray(blots).resize(size, Image.Resampling.BICUBIC)
+
+
+def put(folder: Path, name: str, image: Image.Image, caption: str | None, **how: Any) -> None:
+    image.save(folder / name, **how)
+    if caption is not None:
+        (folder / name).with_suffix(".txt").write_text(caption)
+
+
+def write_odd(folder: Path) -> None:
+    """Pictures with all that can be odd."""
+    for number in range(6):
+        put(folder, f"same{number}.png", scene(number), "one for all")
+    shutil.copyfile(folder / "same0.png", folder / "twin.png")
+    (folder / "twin.txt").write_text("red_hair, 1girl, smile")
+    put(folder, "near.jpg", scene(1, (96, 96)), "Red hair, 1girl, smile", quality=60)
+    put(folder, "wide.png", scene(20, (640, 64)), "red_hair, 1girl, hat")
+    put(folder, "small.png", scene(21, (20, 20)), "a, b, c")
+    put(folder, "long.png", scene(22), " ".join(["word"] * 100))
+    put(folder, "left.png", scene(23), "a dog that looks to the left")
+    put(folder, "plain.png", Image.new("RGB", (64, 64), "#336699"), "1girl, hat, smile")
+    put(folder, "grey.png", scene(24).convert("L"), "red_hair, smile, 2girls")
+    alpha = scene(25).convert("RGBA")
+    alpha.putalpha(scene(26).convert("L"))
+    put(folder, "alpha.png", alpha, "")
+    put(folder, "print.jpg", scene(27).convert("CMYK"), "c, d, e")
+    icc = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
+    put(folder, "profile.png", scene(28), "f, g, h", icc_profile=icc)
+    put(folder, "moves.gif", scene(29), "i, j, k", save_all=True, append_images=[scene(30)])
+    put(folder, "many.png", scene(31), "\n".join(f"line {n}" for n in range(12)))
+    (folder / "broken.png").write_bytes(b"\x89PNG none")
+    (folder / "notes.psd").write_bytes(b"x")
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("odd") / "pictures"
+    folder.mkdir()
+    write_odd(folder)
+    return folder
+
+
+@pytest.fixture
+def asked(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Callable[..., tuple[int, str]]:
+    """`asked(folder, words…)`: exit status and output."""
+
+    def ask(source: Path, *words: str) -> tuple[int, str]:
+        small = ("data.resolution=64", "data.buckets.step=16", "data.batch_size=4", f"data.cache.path={tmp_path}/cache")
+        status = main(["doctor", str(source), *small, *words])
+        return status, capsys.readouterr().out
+
+    return ask
+
+
+Asked = Callable[..., tuple[int, str]]
+
+
+def findings_in(text: str) -> dict[str, Document]:
+    return {finding["name"]: finding for finding in json.loads(text)["findings"]}
+
+
+def names(finding: Document) -> list[str]:
+    """The first word of each example."""
+    return sorted(example.split()[0].rstrip(":") for example in finding["examples"])
+
+
+def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, asked: Asked) -> None:
+    status, text = asked(odd, "--json", "data.flip=0.5", "data.captions.lines=choose")
+    findings = findings_in(text)
+    assert (status, json.loads(text)["status"]) == (2, "mend")
+    assert all(finding["advice"] and finding["sentence"] for finding in findings.values())
+    assert findings["duplicates"]["examples"] == ["twin.png = same0.png (the same bytes)"]
+    assert any({"near.jpg", "same1.png"} <= set(words.split()) for words in findings["near-duplicates"]["examples"])
+    one = {
+        "undersized": "small.png", "extreme-shapes": "wide.png", "cut-captions": "long.png", "plain": "plain.png",
+        "mirrored-words": "left.png", "grey": "grey.png", "empty-captions": "alpha.png", "many-captions": "many.png",
+        "converted-alpha": "alpha.png", "converted-cmyk": "print.jpg", "converted-bad-profile": "profile.png",
+        "converted-first-frame": "moves.gif", "skipped": "broken.png",
+    }  # fmt: skip
+    assert {name: names(findings[name]) for name in one} == {name: [file] for name, file in one.items()}
+    assert "the last 225 tokens" in findings["cut-captions"]["examples"][0]
+    assert findings["shared-captions"]["examples"] == ["6 times: one for all"]
+    assert findings["unknown-files"]["table"] == [["ending", "files"], [".psd", "1"]]
+    assert {name for name, one in findings.items() if one["status"] == "mend"} == {
+        "refused",
+        "mirrored-words",
+        "skipped",
+    }
+
+
+def test_batches_are_told_for_each_number_of_processes(odd: Path, asked: Asked) -> None:
+    findings = findings_in(asked(odd, "--json", "--processes=3", "data.remainder=drop")[1])
+    assert findings["buckets"]["status"] == "mend", "a bucket without a batch under `drop` is never trained"
+    head, *rows = findings["buckets"]["table"]
+    rest = {row[0]: dict(zip(head, row, strict=True)) for row in rows}
+    assert all(int(row["over"]) == int(row["visits"]) % 4 == int(row["left out"]) for row in rest.values())
+    lines = {row[0]: row for row in findings["processes"]["table"][1:]}
+    batches = sum(int(row["batches"]) for row in rest.values())
+    assert lines["3"][1] == f"{batches} of {batches}", "no batch of 4 is even over 3"
+    assert lines["4"][1].startswith("0 of")
+    assert lines["8"][1] == "cannot run"
+
+
+def test_tags_are_counted_where_captions_are_lists(tmp_path: Path, asked: Asked) -> None:
+    for number, caption in enumerate(("red_hair, 1girl, hat", "Red hair, 1girl", "red_hair, 1girl, smile")):
+        put(tmp_path, f"{number}.png", scene(number), caption)
+    findings = findings_in(asked(tmp_path, "--json")[1])
+    assert findings["tags"]["table"][:3] == [
+        ["tag", "captions", "share"],
+        ["1girl", "3", "100%"],
+        ["red_hair", "2", "67%"],
+    ]
+    assert findings["tags-spelled-twice"]["examples"] == ["Red hair (1), red_hair (2)"]
+
+
+def test_held_out_pictures_that_are_trained_are_told(tmp_path: Path, asked: Asked) -> None:
+    trained, held = tmp_path / "trained", tmp_path / "held"
+    trained.mkdir()
+    held.mkdir()
+    for number in range(4):
+        put(trained, f"{number}.png", scene(number), f"caption {number}")
+    shutil.copyfile(trained / "2.png", held / "copy.png")
+    put(held, "near.jpg", scene(3, (90, 90)), None, quality=70)
+    put(held, "other.png", scene(9), None)
+    for name in ("copy", "near", "other"):
+        (held / f"{name}.txt").write_text("held")
+    status, text = asked(trained, "--json", f"data.holdout.path.new={held}", "run.validation.every=null")
+    finding = findings_in(text)["held-out-is-trained"]
+    assert (status, finding["count"]) == (2, 2)
+    assert names(finding) == ["new"] * 2
+    assert {words.split()[1] for words in finding["examples"]} == {"copy.png", "near.jpg"}
+    share = findings_in(asked(trained, "--json", "data.holdout.share=0.5")[1])
+    assert "held-out-is-trained" not in share
+
+
+def test_a_sound_data_set_is_well_and_a_recipe_is_read(tmp_path: Path, asked: Asked) -> None:
+    (tmp_path / "photos").mkdir()
+    for number in range(4):
+        put(tmp_path / "photos", f"{number}.png", scene(number), f"a thing of kind {number}")
+    (tmp_path / "recipe.yaml").write_text("data: {path: photos}\nmodel: {path: gone}\n")
+    status, text = asked(tmp_path / "photos")
+    assert (status, text.splitlines()[-1].partition(":")[0]) == (0, "well")
+    status, text = asked(tmp_path / "recipe.yaml", "--json")
+    assert (status, json.loads(text)["status"]) == (0, "look")
+    assert findings_in(text).keys() == {"no-tokenizer", "buckets", "processes"}
+
+
+def test_what_keeps_a_run_from_starting_is_a_finding(tmp_path: Path, asked: Asked) -> None:
+    put(tmp_path, "0.png", scene(0), None)
+    put(tmp_path, "1.png", scene(1), "a thing")
+    status, text = asked(tmp_path, "--json", "data.max_skipped=0")
+    assert (status, "E1203" in findings_in(text)["refused"]["sentence"]) == (2, True)
+    assert names(findings_in(text)["empty-captions"]) == ["0.png"]
+
+
+def test_names_cannot_steer_a_terminal(tmp_path: Path, asked: Asked) -> None:
+    for number in range(2):
+        put(tmp_path, f"\x1b[31m{number}.png", Image.new("RGB", (64, 64), "red"), "\x1b]0;title")
+    assert "\x1b" not in asked(tmp_path, "--json")[1]
+    assert "\x1b" not in asked(tmp_path)[1]
+
+
+def test_without_the_library_all_else_is_told(
+    odd: Path, asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    def absent() -> None:
+        raise DatasetError("near duplicates are found by ImageHash: pip install it", code="E1970")
+
+    monkeypatch.setattr(likeness, "require_library", absent)
+    findings = findings_in(asked(odd, "--json")[1])
+    assert "near-duplicates" not in findings
+    assert findings.keys() >= {"no-hashes", "duplicates", "cut-captions"}
+
+
+@pytest.mark.timing
+def test_eight_hundred_photographs_take_under_twenty_seconds_of_processor(tmp_path: Path, asked: Asked) -> None:
+    """Crops of scikit-image's photographs, a third PNG, 480 to 900 pixels a side."""
+    skimage = pytest.importorskip("skimage")
+    sources = sorted((Path(skimage.__file__).parent / "data").glob("*.[pj][np]g"))
+    photos = [Image.open(path).convert("RGB") for path in sources]
+    photos = [photo for photo in photos if min(photo.size) > 250]
+    rng = np.random.default_rng(0)
+    for number in range(800):
+        photo = photos[number % len(photos)]
+        wide, high = (int(rng.integers(side // 3, side)) for side in photo.size)
+        left, top = int(rng.integers(0, photo.width - wide)), int(rng.integers(0, photo.height - high))
+        crop = photo.crop((left, top, left + wide, top + high)).resize(tuple(rng.integers(480, 900, 2).tolist()))
+        put(tmp_path, f"{number}.{'jpg' if number % 3 else 'png'}", crop, f"picture {number} of a thing")
+    begun = time.process_time()
+    status, _ = asked(tmp_path, "data.resolution=512", f"--html={tmp_path}/page.html")
+    assert status in (0, 2)
+    assert time.process_time() - begun < 20
+
+
+def test_data_and_recipes_are_told_apart(here: Path) -> None:
+    assert doctor.is_data("plain")
+    assert doctor.is_data("s3://bucket/shards")
+    assert not doctor.is_data("runs/first")
+    assert not doctor.is_data("windows.yaml")
+    assert not doctor.is_data("photos-of-nowhere")
+    (here / "plain" / "metadata.jsonl").write_text("{}\n")
+    assert doctor.read(["plain"]).recipe.data.format == "metadata"
+    assert doctor.read(["plain", "data.format=image-folder"]).recipe.data.format == "image-folder"
