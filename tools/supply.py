@@ -22,6 +22,8 @@ LOCK, BILL = ROOT / "requirements.lock", ROOT / "bill-of-materials.cdx.json"
 _SHIPPED = (
     ("mezzotint", "Apache-2.0", "LICENSE"),
     ("open_clip vocabulary", "MIT", "LICENSES/open_clip.txt"),
+    ("sentences of textual inversion", "MIT", "LICENSES/textual_inversion.txt"),
+    ("uPlot", "MIT", "LICENSES/uplot.txt"),
 )
 """What lies in the package itself, with its licence and the file that has its words."""
 

@@ -168,7 +168,7 @@ def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
     for word in ("none", "learned-range", "null"):
         settings = recipe(f"objective.variance={word}", "run.device=cpu")
         family = assemble.family_class(settings).of(settings.model, ("denoiser",))
-        objective = assemble.Objective(settings.objective, family.schedule, family.prediction)
+        objective = assemble.objective_of(settings.objective, family.schedule, family.prediction)
         x = clip(1, 4, 2, 4, 4)
         t = torch.tensor([400])
         there = Noised(x, x, x, x, t, t.float())

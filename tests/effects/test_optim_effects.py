@@ -298,6 +298,8 @@ class AtOnce:
 @pytest.mark.parametrize(("where", "device"), [("same", "cuda"), ("cpu", "cpu")])
 def test_ema_device_is_where_the_average_lives(where: str, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ema_module, "ThreadPoolExecutor", AtOnce)  # imitated tensors belong to one thread
+    for name in ("Stream", "Event"):  # and to no real device
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
     words = ["optim.ema.rule=constant", f"optim.ema.device={where}"]
     settings = read_text("schema: 1", overrides=words).recipe.optim
     with FakeTensorMode():

@@ -21,7 +21,8 @@ MINI = MODELS / "mezzotint-mini"
 
 def test_every_verb_that_writes_where_it_is_told_takes_the_switch() -> None:
     has = {verb.name for verb in VERBS if verb.switch("--replace") is not None}
-    writes = {verb.name for verb in VERBS if verb.switch("--out") or verb.switch("--report") or verb.switch("--layout")}
+    places = ("--out", "--report", "--layout", "--html")
+    writes = {verb.name for verb in VERBS if any(verb.switch(place) for place in places)}
     assert writes | {"cp", "train"} == has
 
 

@@ -18,6 +18,7 @@ from mezzotint import durable
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading.verbs import REPLACE
 
 MOST = 30_000_000
 """Bytes of a report."""
@@ -33,7 +34,7 @@ _INSTALL = "mezzotint report needs Jinja and Starlette; `pip install 'mezzotint[
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint report RUN|DATA [--out=FILE.html]`. Returns 0.
+    """`mezzotint report RUN|DATA [--out=FILE.html] [--replace]`. Returns 0.
 
     Raises RecipeError: E1940 without its packages, E1943 for what is neither a run nor a folder, E1014 for a file that
     lies there; DatasetError for a folder that is no data set; StorageError.
@@ -44,14 +45,15 @@ def run(arguments: Sequence[str]) -> int:
         what = f"mezzotint report: {path} is no folder that is there; name a run or a data set"
         raise RecipeError(what, code="E1943")
     out = line.path("--out") or Path(f"{path.resolve().name}.html")
-    durable.refuse_taken(out, remedy="give another name with --out=FILE.html")
+    replaces = REPLACE.name in line
+    durable.refuse_taken(out, replaces=replaces, remedy="give another name with --out=FILE.html")
     try:
         from mezzotint.board.reading import places
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
     is_run = bool(places.Places.of([path]).runs() == ["0"])
     text, left_out = of_run(path) if is_run else of_data(path)
-    durable.write_new(out, text, remedy="give another name with --out=FILE.html")
+    durable.write_new(out, text, replaces=replaces, remedy="give another name with --out=FILE.html")
     print(f"{out}: {len(text.encode()) / 1e6:.1f} MB; {'; '.join(left_out) if left_out else 'nothing was left out'}")
     return 0
 

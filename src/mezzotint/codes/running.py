@@ -121,7 +121,8 @@ CODES: dict[str, str] = {
     "its index there, and the index on this machine; the next filling makes its rows again.",
     "E1860": "`mezzotint bench tiny_cpu --against=stock` measures the loop of diffusers' train_text_to_image.py beside "
     "a recipe, and the recipe asks for what that script does not do.",
-    "E1861": "`mezzotint bench --gpu` looks at a GPU, and torch sees none.",
+    "E1861": "`mezzotint bench --gpu` looks at a GPU, and torch sees none. `--dry-run` tries all of it on a CPU, at "
+    "a sixteenth of the width.",
     "E1880": "Under `run.runtime=fsdp` the processes of a run are divided into groups of `run.shard.group`, each of "
     "which holds the model once. The number has to divide the number of processes; leave it out to share among all.",
     "E1881": "`run.whole_epochs` ends a run with the last whole epoch within `run.steps`, and there is room for none.",

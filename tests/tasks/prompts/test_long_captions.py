@@ -57,7 +57,7 @@ def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) ->
 
     def lost(known_by: str) -> long_captions.LostWords | None:
         catalogue = build(read("mini", [f"data.path={root}"]).recipe.data, tmp_path / "index", workers=1)
-        return long_captions.lost_words(cast(Any, Family()), catalogue, known_by)
+        return long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings(), known_by)
 
     first = lost("one tokenizer")
     assert first is not None

@@ -64,10 +64,10 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     """What a word of the command line means: a model's folder or file or the name of one that ships, a run folder, a
     checkpoint in it, or a recipe. Raises RecipeError E1074 for none of these, and as the recipe's reader."""
     path = Path(word).expanduser()
+    if (path / "checkpoints").is_dir():  # first: a run has a manifest of its own
+        return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
     if (path / "manifest.json").is_file():
         return Place("checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, word, overrides))
-    if (path / "checkpoints").is_dir():
-        return Place("run", path.absolute(), _recipe_of(path.absolute(), word, overrides))
     model = locate(path, None, shipped=MODELS)
     names = ("model_index.json", "config.json", "pytorch_lora_weights.safetensors")  # the last is refused as it opens
     is_model = any((model / name).is_file() for name in names)

@@ -295,10 +295,7 @@ def prepare(
         of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False, believing=believed)
         resolved = assemble.resolve(recipe, steps)
         model = assemble.open_model(recipe, files, runtime, resolved)
-        room.refuse_too_small(
-            recipe, dataset, model.family.parts()["denoiser"], model.family.grid.pixels, runtime.device.type
-        )
-        _foreign_start.check(recipe, model, steps)
+        _refuse_unfit(recipe, dataset, model, runtime, steps)
         ema = {} if recipe.optim.ema.strength is None else {"ema_decay": resolved.ema_decay}
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
@@ -327,6 +324,14 @@ def prepare(
                 live.say(line)
         close = stack.pop_all().close
     return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+
+
+def _refuse_unfit(
+    recipe: Recipe, dataset: assemble.Dataset, model: TrainableModel, runtime: Runtime, steps: int
+) -> None:
+    family = model.family
+    room.refuse_too_small(recipe, dataset, family.parts()["denoiser"], family.grid.pixels, runtime.device.type)
+    _foreign_start.check(recipe, model, steps)
 
 
 def _told_before(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
