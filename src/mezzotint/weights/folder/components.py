@@ -278,6 +278,9 @@ def _has_prefix() -> bool:
         "num_hidden_layers": 1,
         "num_attention_heads": 1,
         "vocab_size": 8,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 1,
     }
     names = state.on_meta(lambda: _construct("clip_text", small)).state_dict()
     return any(name.startswith(_PREFIX) for name in names)
