@@ -266,7 +266,8 @@ def journeys(recipes: Sequence[str]) -> list[Journey]:
             ),
         ),
         Journey("text encoder trained, v, previews", (train(*TEXT_TRAINED, "run.steps=4"),)),
-        Journey("half precision", (train(*NARROW, "data.buckets.shape=square", "run.precision=bf16", "run.weight_dtype=alone", "run.steps=2"),)),
+        Journey("half precision", (train(*NARROW, "data.buckets.shape=square", "run.precision=bf16",
+                                         "run.weight_dtype=alone", "run.steps=2"),)),
         Journey(
             "optimizers",
             tuple(train(*NARROW, *CACHED, f"optim.optimizer={settings}", "run.steps=3", "run.export.every=null",
