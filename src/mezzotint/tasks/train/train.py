@@ -240,6 +240,10 @@ class Job:
         """Where pictures are held out. What cannot be looked at is left out and said."""
         if not held_out.is_measured(self.recipe, self.dataset):
             return ()
+        there = tuple(self.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
+        ends = {event["step"] for event in self.folder.events() if event["event"] == "finished"}
+        if self.trainer.progress.step in ends and all(path.exists() for path in there):
+            return there  # a run that had ended is started again
         near: dict[str, Any] = {}
         try:
             encode = _host.encoder(self.recipe, self.model, self.runtime.device)

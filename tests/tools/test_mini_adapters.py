@@ -1,0 +1,22 @@
+"""What adapters learn of a word: the page tells the stored figures."""
+
+from __future__ import annotations
+
+import json
+
+from mini import adapters
+
+
+def test_every_row_is_stored() -> None:
+    figures = json.loads(adapters.FIGURES.read_text("utf-8"))
+    assert figures.keys() == adapters.KINDS.keys()
+    assert figures["rank-32"]["new"]["all"] >= 0.9, "the recipe that ships teaches its word"
+    kept = [row["old"]["all"] for name, row in figures.items() if name != "faster"]
+    assert min(kept) >= 0.9, "and the old world is kept, but by a rate that breaks the model"
+
+
+def test_the_page_tells_the_stored_figures() -> None:
+    page = adapters.PAGE.read_text("utf-8")
+    between = page.split(adapters.BEGIN)[1].split(adapters.END)[0]
+    assert between == adapters.table(), "run: python tools/mini/adapters.py --page"
+    assert f"]({adapters.SHEET.relative_to(adapters.PAGE.parent)})" in page
