@@ -60,22 +60,22 @@ class Pages:
     @cached_property
     def templates(self) -> jinja2.Environment:
         """Templates that write every value as text."""
-        made = jinja2.Environment(
+        environment = jinja2.Environment(
             loader=jinja2.PackageLoader("mezzotint.board"), autoescape=True, undefined=jinja2.StrictUndefined,
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
-        made.filters |= {
+        environment.filters |= {
             "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
             "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script,
         }  # fmt: skip
-        made.globals |= {
+        environment.globals |= {
             "version": __version__,
             "read_only": self.read_only,
             "report": False,
             "static": "/static/",
             "pages_besides": PAGES,
         }
-        return made
+        return environment
 
     def html(self, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
         """A template with its values."""
@@ -196,10 +196,10 @@ class Pages:
         value = await body_of(request)
         path = self.places.run(str(value.get("run", "")))
         try:
-            said = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
+            sentence = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
         except MezzotintError as error:
             return JSONResponse(actions.sentence(error), 409)
-        return JSONResponse({"said": said})
+        return JSONResponse({"said": sentence})
 
     def _briefly(self) -> dict[str, Any]:
         """What the list of runs is followed by."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import Grid, like_parameters
-from mezzotint.families.shared.flow import FlowFamily, as_it_is, packed, unpacked
+from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.flux2 import SPEC, Flux2Settings
@@ -68,7 +68,7 @@ class Files(FlowFiles):
         return self.length(_QWEN), int(self.configs["denoiser"]["joint_attention_dim"])
 
 
-class Family(FlowFamily):
+class Family(Standardized, FlowFamily):
     """FLUX.2 Klein: one token for each folded latent."""
 
     spec = SPEC
@@ -98,16 +98,14 @@ class Family(FlowFamily):
 
     def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
         """See FlowFamily: folded, then by the statistics of each channel."""
-        center, spread = self._statistics(mean)
-        return torch.cat(((folded(mean) - center) / spread, folded(std) / spread), dim=1)
+        return super().scaled(folded(mean), folded(std))
 
     def raw(self, latents: Tensor) -> Tensor:
         """See FlowFamily."""
-        center, spread = self._statistics(latents)
-        return unfolded(latents * spread + center)
+        return unfolded(super().raw(latents))
 
-    def _statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of folded latents, (1, C, 1, 1) float32, on the device of a tensor."""
+    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """See Standardized: of folded latents, (1, C, 1, 1) float32."""
         norm = self._part("vae").bn
         mean, variance = (t.to(like.device).float().view(1, -1, 1, 1) for t in (norm.running_mean, norm.running_var))
         return mean, (variance + self._eps).sqrt()

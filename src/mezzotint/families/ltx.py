@@ -86,8 +86,8 @@ class Family(ClipFamily):
 
     def _decoded(self, vae: Any, latents: Tensor) -> Any:
         """Decoders from 0.9.1 on are told how much noise is left: none."""
-        told = latents.new_zeros(len(latents)) if self._tells_decoder else None
-        return vae.decode(latents, told).sample
+        levels = latents.new_zeros(len(latents)) if self._tells_decoder else None
+        return vae.decode(latents, levels).sample
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 128, 4096) with a mask."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.families.base import Grid, like_parameters
-from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of, packed, unpacked
+from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, lengths_of, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
@@ -53,7 +53,7 @@ class Files(FlowFiles):
         return self.length(_QWEN) - _BEFORE, int(self.configs["denoiser"]["joint_attention_dim"])
 
 
-class Family(FlowFamily):
+class Family(Standardized, FlowFamily):
     """Qwen-Image: latents go in two by two, texts with a mask."""
 
     spec = SPEC
@@ -77,14 +77,9 @@ class Family(FlowFamily):
         """See FlowFamily."""
         return values[:, :, 0]
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
-        """See FlowFamily: by a mean and a deviation of each channel."""
-        center, spread = self._mean.to(mean.device), self._std.to(mean.device)
-        return torch.cat(((mean - center) / spread, std / spread), dim=1)
-
-    def raw(self, latents: Tensor) -> Tensor:
-        """See FlowFamily."""
-        return latents * self._std.to(latents.device) + self._mean.to(latents.device)
+    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """See Standardized: those of the VAE's configuration."""
+        return self._mean.to(like.device), self._std.to(like.device)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 512, 3584), zeros behind the text, with a mask of what is text."""

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, like_parameters
-from mezzotint.families.shared.flow import as_it_is
+from mezzotint.families.shared.flow import Standardized, as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
@@ -72,7 +72,7 @@ class Files(FlowFiles):
         return f"{super().text_identity()} ftfy={mended}"
 
 
-class Family(ClipFamily):
+class Family(Standardized, ClipFamily):
     """Wan: latents go in as they are, and the denoiser cuts them two by two."""
 
     spec = SPEC
@@ -93,14 +93,9 @@ class Family(ClipFamily):
         pixels, frames = int(vae.get("scale_factor_spatial") or 8), int(vae.get("scale_factor_temporal") or 4)
         return Grid(int(vae.get("z_dim", 16)), pixels, frames, self.tokens.cell, exact=True)
 
-    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
-        """See FlowFamily: by a mean and a deviation of each channel."""
-        center, spread = self._mean.to(mean.device), self._std.to(mean.device)
-        return torch.cat(((mean - center) / spread, std / spread), dim=1)
-
-    def raw(self, latents: Tensor) -> Tensor:
-        """See FlowFamily."""
-        return latents * self._std.to(latents.device) + self._mean.to(latents.device)
+    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """See Standardized: those of the VAE's configuration."""
+        return self._mean.to(like.device), self._std.to(like.device)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 512, 4096), zeros behind the text, without a mask."""

@@ -192,8 +192,8 @@ class DrawPages:
 
     def _files_of(self, job: Job) -> list[str]:
         """The pictures that a line has written, by the sentence at its end."""
-        told = re.search(r" in (.+); contact sheet: ", job.said[-1]) if job.said else None
-        folder = self.pages.places.folders[0] / told[1] if told is not None else None
+        place = re.search(r" in (.+); contact sheet: ", job.said[-1]) if job.said else None
+        folder = self.pages.places.folders[0] / place[1] if place is not None else None
         files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
         names = [self.pages.places.name_of(path) for path in files if not path.name.startswith("contact")]
         return [name for name in names if name is not None]

@@ -96,8 +96,8 @@ class RecipePages:
         base = self._base(value)
         dry = ["--dry"] if value.get("dry") is True else []
         line = ["check", *self._named(base), *_words(value), *dry]
-        said = await run_in_threadpool(_output, line, self.pages.places.folders[0])
-        return JSONResponse(said | {"command": shlex.join(["mezzotint", *line])})
+        output = await run_in_threadpool(_output, line, self.pages.places.folders[0])
+        return JSONResponse(output | {"command": shlex.join(["mezzotint", *line])})
 
     async def save(self, request: Request) -> Response:
         """Writes a form as a recipe file below a folder of the page: {…, file}. What lies there stays."""
@@ -115,8 +115,8 @@ class RecipePages:
         folder = self.pages.places.folders[0]
         out = folder / f"{reading.recipe.run.name}.started.out"
         line = ["train", *self._named(base), *words]
-        said = await run_in_threadpool(self.pages.started.start, line, out, folder)
-        return JSONResponse({"said": said})
+        sentence = await run_in_threadpool(self.pages.started.start, line, out, folder)
+        return JSONResponse({"said": sentence})
 
     async def translate(self, request: Request) -> Response:
         """The line of another trainer as our recipe, with its notes: {dialect, line}."""

@@ -191,14 +191,14 @@ class Fetched:
         return place
 
     def _put(self, place: Path, path: Path, write: Callable[[Path], object]) -> Path:
-        aside = place.with_name(f".{secrets.token_hex(8)}.partial")
+        aside = durable.aside_of(place.with_name(f"{place.name}-{secrets.token_hex(8)}"))  # threads fetch the same one
         with columns.written(self.folder):
             place.parent.mkdir(parents=True, exist_ok=True)
         try:
             with columns.written(self.folder):
                 write(aside)
                 self._unswept += aside.stat().st_size
-                os.replace(aside, place)
+                durable.take_place(aside, place, durably=False)
         finally:
             aside.unlink(missing_ok=True)
         if self._unswept * 64 >= self.most_bytes:

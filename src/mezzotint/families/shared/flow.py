@@ -5,6 +5,7 @@ The networks are diffusers' and transformers'. What a family says to its denoise
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
@@ -207,3 +208,21 @@ def unpacked(tokens: Tensor, height: int, width: int) -> Tensor:
     b, _, c = tokens.shape
     parts = tokens.reshape(b, height // 2, width // 2, c // 4, 2, 2).permute(0, 3, 1, 4, 2, 5)
     return parts.reshape(b, c // 4, height, width)
+
+
+class Standardized(ABC):
+    """Of families whose latents are taken by a mean and a deviation of each channel; named before the base class."""
+
+    @abstractmethod
+    def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and deviation of each channel, as latents lie, on the device of a tensor."""
+
+    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+        """See FlowFamily."""
+        center, spread = self.statistics(mean)
+        return torch.cat(((mean - center) / spread, std / spread), dim=1)
+
+    def raw(self, latents: Tensor) -> Tensor:
+        """See FlowFamily."""
+        center, spread = self.statistics(latents)
+        return latents * spread + center

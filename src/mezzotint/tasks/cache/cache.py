@@ -115,10 +115,10 @@ def fill_for(
     history has to say of it: `cache_repeats`, where encoders do not repeat themselves (`CacheSummary.repeats`).
     believing: see `open_dataset`. Raises BrokenPictures where that was wrong."""
     prompts, seen = previews.captions(recipe, dataset), held_out.in_use(recipe, dataset)
-    said = fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks, believing=believing)
+    recorded = fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks, believing=believing)
     if believing and runtime.is_first:
         catalogues.prove(dataset.catalogue)
-    return said
+    return recorded
 
 
 def fill_rows(

@@ -50,11 +50,11 @@ def run(arguments: Sequence[str]) -> int:
         if status != 128 + signal.SIGKILL:
             _done("the run to be killed", status or 1)
         _done("going on", _forked(lambda: _trained(runs["parted"])))
-        said = compared(*(RunFolder(scratch / name) for name in runs))
+        compared_numbers = compared(*(RunFolder(scratch / name) for name in runs))
     print(
         visible(f"{reading.name}: {STEPS} steps in one go, and killed in step {KILLED} and gone on with from {SAVED},")
     )
-    print(f"are the same to the bit: {said}; {time.monotonic() - began:.0f} s")
+    print(f"are the same to the bit: {compared_numbers}; {time.monotonic() - began:.0f} s")
     return 0
 
 
