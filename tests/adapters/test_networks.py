@@ -148,7 +148,15 @@ def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
-@pytest.mark.parametrize(("method", "low"), [("lora", "int8"), ("lora", "nf4"), ("dora", "int8"), ("lokr", "nf4")])
+@pytest.mark.parametrize(
+    ("method", "low"),
+    [
+        ("lora", "int8"),
+        pytest.param("lora", "nf4", marks=pytest.mark.slow),
+        pytest.param("dora", "int8", marks=pytest.mark.slow),
+        ("lokr", "nf4"),
+    ],
+)
 def test_over_a_base_in_few_bits_it_learns_as_over_that_base_unpacked(
     method: Method, low: LowBit, bases: dict[str, Any], unet: Any
 ) -> None:

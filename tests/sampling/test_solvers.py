@@ -114,7 +114,7 @@ def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: Sol
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("spacing", ["trailing", "linspace"])
+@pytest.mark.parametrize("spacing", ["trailing", pytest.param("linspace", marks=pytest.mark.slow)])
 def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
     stock: Any, ours: Any, solver: SolverName, spacing: Spacing
 ) -> None:
