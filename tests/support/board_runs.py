@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import math
+import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +69,7 @@ def write_run(
     tree = {"schema": 1, "optim": {"lr": 1e-4}, "run": {"name": SCRIPT}, "sample": {"prompts": list(prompts)}}
     (folder / "recipe.yaml").write_text(json.dumps(tree | dict(recipe or {})))
     (folder / "environment.json").write_text(
-        json.dumps({"mezzotint": "0.1.0", "device": "cpu", "packages": {"a": "1"}})
+        json.dumps({"mezzotint": "0.1.0", "commit": "ab12" * 10, "device": "cpu", "packages": {"torch": "2.13.0"}})
     )
     (folder / "run.log").write_text(f"2026-03-01T10:00:00Z step 1 {SCRIPT} \x1b[31mred\x1b[0m\n")
     return folder
@@ -84,6 +89,32 @@ def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Pat
     (folder / "broken.png").write_bytes(b"\x89PNG none")
     (folder / "broken.txt").write_text("a broken one")
     return folder
+
+
+@contextmanager
+def waiting(folder: Path) -> Iterator[Path]:
+    """A run whose process waits for a lock of this one, `index/lock` beside it: as one does whose data another run is
+    indexing."""
+    write_run(folder, steps=3, ended=None)
+    (folder / "metrics.jsonl").unlink()
+    index = folder.parent / "index"
+    index.mkdir()
+    code = "import fcntl, sys\nfcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
+    with open(index / "lock", "w") as own:
+        fcntl.flock(own, fcntl.LOCK_EX)
+        process = subprocess.Popen([sys.executable, "-S", "-c", code, str(index / "lock")])
+        facts = {"pid": process.pid, "host": socket.gethostname(), "since": "2030-01-01T00:00:00Z"}
+        (folder / "lock").write_text(json.dumps(facts))
+        until = time.monotonic() + 10
+        while f"-> FLOCK  ADVISORY  WRITE {process.pid} " not in Path("/proc/locks").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        try:
+            yield folder
+        finally:
+            process.kill()
+            process.wait()
+            shutil.rmtree(index)
 
 
 def add_lines(folder: Path, first: int, last: int) -> None:

@@ -158,6 +158,11 @@ class ModelFamily(ABC):
         """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
         return tuple(0 for _ in captions)
 
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """How many tokens each caption has, those of begin and end among them, and how many the text encoder reads that
+        `lost_tokens` goes by; ((), 0) where no tokenizer is there."""
+        return (), 0
+
     @abstractmethod
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """What the denoiser is told. batch: of training, whose sizes it is told where it knows sizes; None while

@@ -143,7 +143,7 @@ class DrawPages:
             if self._process is None or self._process.poll() is not None:
                 self.ready = False
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "mezzotint.board.acting.drawer"],
+                    [sys.executable, "-P", "-m", "mezzotint.board.acting.drawer"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,

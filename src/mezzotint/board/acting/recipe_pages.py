@@ -231,7 +231,7 @@ def _output(line: list[str], folder: Path) -> dict[str, Any]:
     """What a line of ours prints."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True, check=False,
             timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

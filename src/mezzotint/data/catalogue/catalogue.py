@@ -188,14 +188,18 @@ class Catalogue:
         of_captions = np.searchsorted(starts, self._captions.containing(part), side="right") - 1
         return np.union1d(self._keys.containing(part), of_captions)
 
+    def rows_in(self, folder: str) -> NDArray[np.int64]:
+        """The rows of samples below a folder of keys, ascending."""
+        return self._keys.beginning_with(f"{folder}/")
+
     def caption_words(self) -> NDArray[np.int64]:
         """About how many words each sample's first caption has, (n,): spaces in it and one."""
-        spaces = np.concatenate([[0], np.cumsum(self._captions.blob == ord(" "))])
+        spaces = np.flatnonzero(self._captions.blob == ord(" "))
         first = np.minimum(self._caption_starts[:-1], max(0, len(self._captions) - 1))
         if not len(self._captions):
             return np.zeros(len(self), np.int64)
         begin, end = self._captions.offsets[first], self._captions.offsets[first + 1]
-        words = spaces[end] - spaces[begin] + (end > begin)
+        words = np.searchsorted(spaces, end) - np.searchsorted(spaces, begin) + (end > begin)
         return np.where(self.caption_counts() > 0, words, 0)
 
     def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -62,11 +62,20 @@ class Texts:
 
     def containing(self, part: str) -> NDArray[np.int64]:
         """The numbers of the texts that have a part, ascending; letters a to z count as A to Z."""
-        data = self.blob.tobytes()
-        matches = re.finditer(re.escape(part.encode("utf-8", "surrogateescape")), data, re.IGNORECASE)
-        spans = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
-        numbers = np.searchsorted(self.offsets, spans[:, 0], side="right") - 1
-        return np.unique(numbers[spans[:, 1] <= self.offsets[numbers + 1]])  # not those over the border of two
+        data, sought = self.blob.tobytes(), part.encode("utf-8", "surrogateescape")
+        matches = re.finditer(re.escape(sought), data, re.IGNORECASE)
+        starts = np.fromiter((match.start() for match in matches), np.int64)
+        numbers = np.searchsorted(self.offsets, starts, side="right") - 1
+        # not those over the border of two
+        return np.unique(numbers[starts + len(sought) <= self.offsets[numbers + 1]])
+
+    def beginning_with(self, part: str) -> NDArray[np.int64]:
+        """The numbers of the texts that begin with a part, ascending."""
+        sought = np.frombuffer(part.encode("utf-8", "surrogateescape"), np.uint8)
+        numbers = np.flatnonzero(np.diff(self.offsets) >= len(sought))
+        for place, byte in enumerate(sought):
+            numbers = numbers[self.blob[self.offsets[numbers] + place] == byte]
+        return numbers
 
 
 class TextBuilder:
