@@ -141,6 +141,31 @@ def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films
     raise AssertionError("nothing was written")
 
 
+def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Path) -> None:
+    """Trained from a file with a folder beside it, exported as a folder and as such a file, and drawn from both."""
+    world, settings, folder = shared_world, settings_of("sd3"), settings_of("sd3")["model__path"]
+    file, lean = tmp_path / "sd3.safetensors", Path(shutil.copytree(folder, tmp_path / "lean"))
+    assert main(["convert", str(folder), str(file)]) == 0
+    (lean / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+    own = settings | {"model__path": file, "model__config": lean, "run__export__single_file": True, "run__steps": 2}
+    assert main(["check", *world.words("one-file", **own)]) == 0
+    assert world.train("one-file", **own) == 0
+    assert world.train("one-folder", **settings | {"run__steps": 2}) == 0
+    assert world.end("one-file").tensors == world.end("one-folder").tensors
+    [export] = [p for p in (world.root / "one-file" / "exports").iterdir() if p.is_dir()]
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(export), local_files_only=True)
+    single = type(pipeline.transformer).from_single_file(
+        str(export.with_suffix(".safetensors")), config=str(export), subfolder="transformer", local_files_only=True
+    )
+    trained = pipeline.transformer.state_dict()
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in single.state_dict().items())
+    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48"]
+    for number, model in enumerate(([str(export)], [str(export.with_suffix(".safetensors")), f"model.config={lean}"])):
+        assert main(["sample", *model, *words, "--out", str(tmp_path / f"drawn-{number}")]) == 0
+    one, two = (next(p for p in (tmp_path / f"drawn-{n}").rglob("*.png") if p.name != "contact.png") for n in (0, 1))
+    assert Image.open(one).tobytes() == Image.open(two).tobytes()
+
+
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("runtime", ["ddp", "fsdp"])

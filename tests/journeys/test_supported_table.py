@@ -44,7 +44,8 @@ REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
-NOT_CONVERTED = "tests/families/test_flow_families.py::test_folders_are_not_converted"
+MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
+STRAIGHT_FILES = "tests/tasks/convert/test_straight.py::test_folder_to_file_to_folder_changes_no_tensor"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
@@ -93,7 +94,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "SDXL in a checkpoint of MindSpore's, .ckpt": (XL, XL, XL, XL_MINDSPORE, XL_MINDSPORE),
     "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
     "SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, LTX-Video: folders in diffusers' layout": (
-        STRAIGHT, STRAIGHT, STRAIGHT, NOT_CONVERTED, NOT_CONVERTED,
+        STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT_FILES, STRAIGHT_FILES,
+    ),
+    "the same: the makers' .safetensors file, with such a folder beside it": (
+        MAKERS, MAKERS, MAKERS, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),

@@ -122,4 +122,9 @@ CODES: dict[str, str] = {
     "E1476": "A mask is not as large as its picture is shown, after its EXIF entry has turned it. A mask of another "
     "size could be stretched only by guessing where it belongs.",
     "E1477": "A mask file cannot be read, or a picture has two of them. Taken away, its picture counts whole.",
+    "E1478": "A file of the makers of a model on a straight path (SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, "
+    "LTX-Video) that cannot be read as such: it has no folder of the other parts (`model.config`), its tensors are not "
+    "those of the configuration, or its numbers are kept in few bits with scales beside them, which is for drawing.",
+    "E1479": "A model on a straight path that is not written as one file: diffusers' conversion, by which such files "
+    "are read, would not give its tensors back. FLUX.1 is one of these in any other width than 3072.",
 }

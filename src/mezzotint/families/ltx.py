@@ -7,7 +7,7 @@ a side, each latent a token; a picture is a clip of one frame.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,16 @@ from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
 _T5 = "text_encoder"
+
+_ORIGINAL: Renames = (
+    (r"^proj_in\.", "patchify_proj."),
+    (r"^time_embed\.", "adaln_single."),
+    (r"\.norm_([qk])\.", r".\1_norm."),
+)
+"""The denoiser's names in the files of Lightricks."""
 
 
 class Files(FlowFiles):
@@ -29,6 +37,9 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("LTXPipeline",)
+    renames = _ORIGINAL
+    original: ClassVar = {"denoiser": FilePart(DENOISER), "vae": FilePart("vae.", keeps_start=True)}
+    written_start = DENOISER
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:

@@ -27,8 +27,28 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.original import Renames
 
 _UMT5 = "text_encoder"
+
+_ORIGINAL: Renames = (
+    (r"^condition_embedder\.time_embedder\.linear_1\.", "time_embedding.0."),
+    (r"^condition_embedder\.time_embedder\.linear_2\.", "time_embedding.2."),
+    (r"^condition_embedder\.text_embedder\.linear_1\.", "text_embedding.0."),
+    (r"^condition_embedder\.text_embedder\.linear_2\.", "text_embedding.2."),
+    (r"^condition_embedder\.time_proj\.", "time_projection.1."),
+    (r"^scale_shift_table$", "head.modulation"),
+    (r"\.scale_shift_table$", ".modulation"),
+    (r"^proj_out\.", "head.head."),
+    (r"\.attn1\.", ".self_attn."),
+    (r"\.attn2\.", ".cross_attn."),
+    (r"\.to_([qkv])\.", r".\1."),
+    (r"\.to_out\.0\.", ".o."),
+    (r"\.ffn\.net\.0\.proj\.", ".ffn.0."),
+    (r"\.ffn\.net\.2\.", ".ffn.2."),
+    (r"\.norm2\.", ".norm3."),
+)
+"""The denoiser's names in the files of Wan's makers."""
 
 
 class Files(FlowFiles):
@@ -36,6 +56,7 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("WanPipeline",)
+    renames = _ORIGINAL
     refused: ClassVar = {"WanImageToVideoPipeline": "a model that goes on from a picture"}
 
     @classmethod

@@ -154,7 +154,7 @@ class FlowFamily(ModelFamily):
                 files.spec.networks[part], whole_state(files, self._parts, weights, part), files.configs[part]
             )
             for part in files.parts
-            if files.is_drawn or any(name.startswith(f"{part}/") for name in weights)
+            if files.is_drawn or part in files.in_file or any(name.startswith(f"{part}/") for name in weights)
         }
         write_model(folder, files.folder, replaced, scheduler=files.scheduler, dtype=dtype)
         fault_injection.reach("export.renamed")

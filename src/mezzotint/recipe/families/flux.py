@@ -51,6 +51,7 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
     latent_scale=0.3611,
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
     holds=_holds,
     is_straight=True,

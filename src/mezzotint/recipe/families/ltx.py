@@ -38,6 +38,7 @@ SPEC = FamilySpec(
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?patchify_proj\.",
     settings=LTXSettings,
     holds=_holds,
     is_straight=True,

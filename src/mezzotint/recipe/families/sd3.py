@@ -44,6 +44,7 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2", "text_encoder_3": "tokenizer_3"},
     latent_scale=1.5305,
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
     settings=SD3Settings,
     holds=_holds,
     is_straight=True,

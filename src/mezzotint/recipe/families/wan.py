@@ -34,6 +34,7 @@ SPEC = FamilySpec(
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?head\.modulation$",
     settings=WanSettings,
     holds=_holds,
     is_straight=True,

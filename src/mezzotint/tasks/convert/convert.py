@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, WeightsError, visible
+from mezzotint.tasks.convert import _straight
 from mezzotint.tasks.convert.args import ConvertArgs, parse, place_of, require_free, store_beside
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.weights import kinds
@@ -93,6 +94,10 @@ def _adapter(args: ConvertArgs) -> Iterator[str]:
 
 
 def _convert(args: ConvertArgs) -> Iterator[str]:
+    straight = _straight.family_of(args.source)
+    if straight is not None:
+        yield from _straight.convert(args, straight)
+        return
     to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
     if args.source.is_dir():
         opened = _opened_folder(args)
