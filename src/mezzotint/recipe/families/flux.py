@@ -49,6 +49,7 @@ SPEC = FamilySpec(
         "vae": "vae",
     },
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
+    trainable=("denoiser", "text_encoder"),
     latent_scale=0.3611,
     refuses=STRAIGHT_REFUSES,
     settings=FluxSettings,
