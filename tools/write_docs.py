@@ -11,20 +11,8 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mezzotint import errors
-from mezzotint.dialects import everydream2, mindone_sdxl, open_sora_plan
+from mezzotint import errors, registry
 from mezzotint.dialects.base import Dialect, Row
-from mezzotint.dialects.diffusers import (
-    dreambooth,
-    dreambooth_lora,
-    dreambooth_lora_sdxl,
-    lora,
-    lora_sdxl,
-    sd,
-    sdxl,
-    textual_inversion,
-    textual_inversion_sdxl,
-)
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
@@ -141,26 +129,13 @@ def flag_table(dialect: Dialect) -> list[str]:
 
 def option_pages() -> dict[Path, str]:
     """Files of docs/reference/options: every option of the dialects, of EveryDream2 the keys of its files as well."""
-    dialects = {
-        "diffusers-dreambooth": dreambooth.DIALECT,
-        "diffusers-dreambooth-lora": dreambooth_lora.DIALECT,
-        "diffusers-dreambooth-lora-sdxl": dreambooth_lora_sdxl.DIALECT,
-        "diffusers-lora": lora.DIALECT,
-        "diffusers-lora-sdxl": lora_sdxl.DIALECT,
-        "diffusers-sd": sd.DIALECT,
-        "diffusers-sdxl": sdxl.DIALECT,
-        "diffusers-textual-inversion": textual_inversion.DIALECT,
-        "diffusers-textual-inversion-sdxl": textual_inversion_sdxl.DIALECT,
-        "everydream2": everydream2.DIALECT,
-        "mindone-sdxl": mindone_sdxl.DIALECT,
-        "open-sora-plan": open_sora_plan.DIALECT,
-    }
+    dialects = {name: registry.find("dialects", name).DIALECT for name in registry.names("dialects")}
     made = {}
     for name, dialect in dialects.items():
         page = OPTIONS / f"{name}.md"
         text = with_part(page, "flags", flag_table(dialect))
-        for mark, one in zip(("optimizer", "validation"), dialect.tables, strict=False):
-            text = with_part_of(page, text, mark, key_table(one.rows, one.shipped))
+        for one in dialect.tables:
+            text = with_part_of(page, text, one.prefix.removesuffix(":"), key_table(one.rows, one.shipped))
         made[page] = text
     return made
 

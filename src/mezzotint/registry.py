@@ -3,7 +3,8 @@ file, or a folder whose `__init__` imports what the choice offers.
 
 No list has to be kept: what is a module in the folder can be chosen; `base`, `shared` and names with an underscore
 cannot. A folder whose `__init__` offers nothing is a group: `dialects/diffusers/sdxl.py` is the choice
-`diffusers-sdxl`.
+`diffusers-sdxl`. Such a folder inside a group is a room of it and adds no word:
+`dialects/diffusers/flow/dreambooth_sd3.py` is `diffusers-dreambooth-sd3`.
 
 Other installed packages bring choices by entry points: of the group `mezzotint.families`, `.formats`, `.dialects`,
 `.optimizers` or `.callbacks`, and of `mezzotint.recipe.families`, `.formats` or `.optimizers` for the files without
@@ -18,6 +19,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -98,9 +100,19 @@ def _choices(folder: str) -> dict[str, _Choice]:
         if choice.path.name != "__init__.py" or _offers(choice.path):
             choices[name] = choice
         else:
-            choices |= {f"{name}-{word}": inner for word, inner in _modules(choice.path.parent, choice.module)}
+            choices |= {f"{name}-{word}": inner for word, inner in _of_group(choice.path.parent, choice.module)}
     group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
     return _of_packages(group, tuple(sys.path)) | choices
+
+
+def _of_group(folder: Path, package: str) -> Iterator[tuple[str, _Choice]]:
+    """The choices of a group by the words behind its name, those of its rooms among them."""
+    for word, choice in _modules(folder, package):
+        assert choice.path is not None
+        if choice.path.name != "__init__.py" or _offers(choice.path):
+            yield word, choice
+        else:
+            yield from _of_group(choice.path.parent, choice.module)
 
 
 @lru_cache(maxsize=64)

@@ -33,19 +33,16 @@ def flags(kind: Callable[[Row], Any]) -> list[Any]:
     ]
 
 
-PLAIN = next(one for one in ALL if one.name == "diffusers-sd")
-"""Of which others have rows and cases; what they only repeat is for `make slow`."""
-acting = pytest.mark.parametrize(
-    ("lines", "flag"),
-    [
-        pytest.param(
-            one, flag, id=f"{one.name}-{flag}",
-            marks=pytest.mark.slow if one is not PLAIN and case is PLAIN.acts.get(flag) else (),
-        )
-        for one in ALL
-        for flag, case in one.acts.items()
-    ],
-)  # fmt: skip
+def acts() -> Iterator[Any]:
+    """The flags of all dialects that act. Many share rows and cases: what a dialect only repeats is for `make slow`."""
+    shown: set[int] = set()
+    for one in sorted(ALL, key=lambda lines: (lines.name != "diffusers-sd", lines.name)):
+        for flag, case in one.acts.items():
+            yield pytest.param(one, flag, id=f"{one.name}-{flag}", marks=pytest.mark.slow if id(case) in shown else ())
+            shown.add(id(case))
+
+
+acting = pytest.mark.parametrize(("lines", "flag"), list(acts()))
 
 
 @every_dialect

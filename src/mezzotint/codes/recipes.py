@@ -115,6 +115,8 @@ CODES: dict[str, str] = {
     "formats read can be begun with.",
     "E1092": "The run would export files that models of this family are not written as. `run.export.mindspore` is for "
     "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
+    "E1093": "`model.flux2.text_layers` names a layer that the folder's text encoder does not have. Leave it out: the "
+    "model's own pipeline reads layers 9, 18 and 27.",
     "E1110": "data.path names a folder into which Mezzotint has cached, and in which there are no pictures. The cache "
     "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
     "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "

@@ -25,6 +25,8 @@ from mezzotint.weights.model_files import ModelFiles, Prediction
 
 Encodes = Literal["media", "text"]
 """What is asked of a family that is loaded to encode."""
+FromMoments = Literal["sample", "mean"]
+"""What becomes of an autoencoder's moments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,20 +253,21 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
-def latents_of(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
-    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments, or encoded from pixels. No gradient.
+def latents_of(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments = "sample") -> Tensor:
+    """x_0 of a batch (B, C, …), scaled: as cached, drawn from cached moments or their mean, or encoded from pixels. No
+    gradient.
 
     With B·I stills, those of a sample one after the other, (B, C, f + I, h, w): the clip's frames, then its stills.
     """
-    x_0 = _latents_of_one(family, batch, device)
+    x_0 = _latents_of_one(family, batch, device, posterior)
     if batch.stills is None or not batch.size:
         return x_0
-    stills = _latents_of_one(family, batch.stills, device)
+    stills = _latents_of_one(family, batch.stills, device, posterior)
     stills = stills if stills.ndim == x_0.ndim else stills[:, :, None]
     return torch.cat([x_0, stills.unflatten(0, (len(x_0), -1)).transpose(1, 2).flatten(2, 3)], dim=2)
 
 
-def _latents_of_one(family: ModelFamily, batch: Batch, device: torch.device) -> Tensor:
+def _latents_of_one(family: ModelFamily, batch: Batch, device: torch.device, posterior: FromMoments) -> Tensor:
     if batch.latents is not None:
         return batch.latents.to(device, non_blocking=True)
     if batch.moments is not None:
@@ -272,4 +275,4 @@ def _latents_of_one(family: ModelFamily, batch: Batch, device: torch.device) -> 
     else:
         assert batch.pixels is not None
         moments = family.encode_media(batch.pixels.to(device, non_blocking=True))
-    return drawn_latents(moments, batch.posterior_keys)
+    return moments.chunk(2, dim=1)[0] if posterior == "mean" else drawn_latents(moments, batch.posterior_keys)

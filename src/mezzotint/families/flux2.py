@@ -25,8 +25,8 @@ from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames
 
 _QWEN = "text_encoder"
-_LAYERS = (9, 18, 27)
-"""Whose states are the text."""
+_LAYERS = 3
+"""As many of Qwen3's give the text."""
 _EPS = 1e-4
 
 _ORIGINAL: Renames = (
@@ -73,7 +73,7 @@ class Files(FlowFiles):
         denoiser, text = configs["denoiser"], configs[_QWEN]
         channels = 4 * int(configs["vae"].get("latent_channels", 32))
         yield "the denoiser takes folded latents of channels", denoiser.get("in_channels", 128), channels
-        width = len(_LAYERS) * int(text.get("hidden_size", 0))
+        width = _LAYERS * int(text.get("hidden_size", 0))
         yield "the denoiser takes text of width", denoiser.get("joint_attention_dim"), width
 
     @property
@@ -94,6 +94,23 @@ class Files(FlowFiles):
         """See FlowFiles."""
         return self.settings.own(Flux2Settings).text_tokens
 
+    @property
+    def text_layers(self) -> tuple[int, ...]:
+        """Layers of Qwen3 whose states are the text. Raises WeightsError E1093 for one that it lacks."""
+        chosen, there = self.settings.own(Flux2Settings).text_layers, int(self.configs[_QWEN]["num_hidden_layers"])
+        if max(chosen) > there:
+            raise WeightsError(
+                f"model.flux2.text_layers names layer {max(chosen)}, and this folder's Qwen3 has {there}; leave it "
+                "out, and the model's own three are read",
+                code="E1093",
+            )
+        return chosen
+
+    def text_identity(self) -> str:
+        """See FlowFiles, with the layers where they are not the model's own."""
+        usual = Flux2Settings.model_fields["text_layers"].default
+        return super().text_identity() + ("" if self.text_layers == usual else f" layers={self.text_layers}")
+
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
         return self.length(_QWEN), int(self.configs["denoiser"]["joint_attention_dim"])
@@ -111,6 +128,7 @@ class Family(Standardized, FlowFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         self._is_distilled = files.is_distilled
+        self._layers = files.text_layers
         self._eps = float(self._configs["vae"].get("batch_norm_eps", _EPS))
 
     def grid_of(self, files: FlowFiles) -> Grid:
@@ -149,7 +167,7 @@ class Family(Standardized, FlowFamily):
         ids, mask = self._tokens(_QWEN, captions)
         with as_it_is(encoder):
             layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
-        return TextEmbedding(torch.cat([layers[number] for number in _LAYERS], dim=-1))
+        return TextEmbedding(torch.cat([layers[number] for number in self._layers], dim=-1))
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return self._chats(part, captions, thinking=False)

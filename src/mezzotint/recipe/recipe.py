@@ -104,6 +104,11 @@ class Recipe(Section):
             yield "data.cache.text knows no new words, and model.tokens brings some; set data.cache.text=false"
         if tokens.PART in self.model.train and self.run.export.parts == "trained":
             yield "run.export.parts=trained is about a model's own parts, and new words are none of them; leave it out"
+        if self.objective.posterior == "mean" and self.data.cache.latents and self.data.cache.content == "sample":
+            yield (
+                "objective.posterior=mean takes the mean of what an autoencoder says, and data.cache.content=sample "
+                "keeps one draw; set data.cache.content=moments, or leave objective.posterior out"
+            )
         yield from self._with_adapter()
         yield from self._unshared()
         if self.optim.in_backward:

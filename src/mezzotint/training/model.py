@@ -55,7 +55,7 @@ class TrainableModel:
 
     def loss(self, batch: Batch, seed: int, step: int, device: torch.device) -> tuple[Loss, Tensor]:
         """The loss of a micro-batch at the draws of a step, and the timesteps that it was noised to, (B,)."""
-        x_0 = latents_of(self.family, batch, device)
+        x_0 = latents_of(self.family, batch, device, self.objective.settings.posterior)
         drawn = StepDraws.at(seed, step, batch.positions.numpy(), device)
         text = self._frozen_text(batch)
         of_stills = self._frozen_text(batch.stills) if batch.stills is not None else None

@@ -160,7 +160,8 @@ class BatchWorker(Dataset[Any]):
         return self._text.read(chosen, marks)
 
     def _dropout(self, visit: Visit) -> float:
-        if not self._is_training:
+        keeps = self._settings.prior.path and not self._settings.prior.dropout
+        if not self._is_training or (keeps and self._catalogue.overrides.prior[visit.row]):
             return 0.0
         own = self._catalogue.overrides.caption_dropout_of(visit.row)
         return self._settings.captions.dropout if own is None else own

@@ -36,7 +36,18 @@ _DIALECTS = {
     "textual_inversion.py": ("a new word", "diffusers-textual-inversion"),
     "textual_inversion_sdxl.py": ("a new word of SDXL", "diffusers-textual-inversion-sdxl"),
     "train_dreambooth_lora_sdxl.py": ("a subject by DreamBooth, as a LoRA of SDXL", "diffusers-dreambooth-lora-sdxl"),
-}
+    "train_dreambooth_sd3.py": ("a subject by DreamBooth, in SD3", "diffusers-dreambooth-sd3"),
+    "train_dreambooth_flux.py": ("a subject by DreamBooth, in FLUX.1", "diffusers-dreambooth-flux"),
+    **{
+        f"train_dreambooth_lora_{name}.py": (
+            f"a subject by DreamBooth, as a LoRA of {model}", f"diffusers-dreambooth-lora-{name.replace('_', '-')}"
+        )
+        for name, model in {
+            "sd3": "SD3", "flux": "FLUX.1", "flux2_klein": "FLUX.2 Klein", "qwen_image": "Qwen-Image",
+            "z_image": "Z-Image",
+        }.items()
+    },
+}  # fmt: skip
 """Scripts that a dialect speaks for: what they train, and its name."""
 
 
@@ -173,12 +184,12 @@ def data(draft: Draft) -> None:
     draft.lay("center_crop", "random_flip")
 
 
-def placed(draft: Draft) -> None:
-    """Pictures are cut to squares."""
+def placed(draft: Draft, cell: int = 8) -> None:
+    """Pictures are cut to squares. cell: pixels of which sides are multiples."""
     side = draft.whole("resolution")
-    if side < 16 or side % 8:
-        near = max(16, round(side / 8) * 8)
-        draft.refuse("resolution", f"must be a multiple of 8, at least 16, got {side}", f"write {near}", "E1017")
+    if side < 16 or side % cell:
+        near = max(16, round(side / cell) * cell)
+        draft.refuse("resolution", f"must be a multiple of {cell}, at least 16, got {side}", f"write {near}", "E1017")
     else:
         draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
     draft.set("data.buckets.shape", "square", "resolution")

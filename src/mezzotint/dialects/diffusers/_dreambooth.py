@@ -1,7 +1,9 @@
-"""What the DreamBooth scripts of diffusers have in common: `train_dreambooth.py`, `train_dreambooth_lora.py` and
-`train_dreambooth_lora_sdxl.py`, of the head of August 2026."""
+"""What the DreamBooth scripts of diffusers have in common: `train_dreambooth.py`, `train_dreambooth_lora.py`,
+`train_dreambooth_lora_sdxl.py` and those of `flow/`, of the head of August 2026."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from mezzotint.dialects.base import Draft, Row, idle, refused, row
 from mezzotint.dialects.diffusers import _common
@@ -21,6 +23,17 @@ INSTANCE = (
     row("instance_prompt", str, "data.captions.trigger data.captions.template", "the caption of each of them",
         required=True),
 )  # fmt: skip
+TABLE = (
+    row("dataset_name", str, "data.path data.format", "a folder, or a hub id in the local cache, instead of "
+        "instance_data_dir"),
+    *rows("dataset_config_name"),
+    replace(INSTANCE[0], required=False),
+    *rows("cache_dir", "image_column"),
+    row("caption_column", str, "data.columns.caption", "of dataset_name: captions instead of instance_prompt"),
+    row("repeats", 1, "data.repeats", "how often an epoch visits each picture of the subject", above=0),
+    INSTANCE[1],
+)  # fmt: skip
+"""Of scripts that take a data set in the place of a folder."""
 CLASS = (
     row("class_data_dir", str, "data.prior.path", "the folder of class pictures"),
     row("class_prompt", str, "data.prior.class_prompt", "the caption of each of them, and what missing ones are of"),
@@ -30,7 +43,8 @@ CLASS = (
     row("num_class_images", 100, "data.prior.num_class_images", "missing ones are drawn by the model before training",
         above=0),
     row("sample_batch_size", 4, "sample.batch_size", "drawn at once", above=0),
-    idle("prior_generation_precision", str, "class pictures are drawn in the types in which the run computes"),
+    idle("prior_generation_precision", str, "class pictures are drawn in the types in which the run computes",
+        choices=("no", "fp32", "fp16", "bf16")),
 )  # fmt: skip
 DATA = (
     *INSTANCE,
@@ -46,6 +60,19 @@ UPDATE = (
     row("lr_power", 1.0, "optim.schedule.power", "of polynomial", above=0),
     *rows("use_8bit_adam", "adam_beta1", "adam_beta2", "adam_weight_decay", "adam_epsilon", "max_grad_norm"),
 )  # fmt: skip
+_ALWAYS = "is on there whatever is written, since its parser takes every word for True"
+PRODIGY = (
+    row("optimizer", "AdamW", "optim.optimizer.kind", "AdamW, or Prodigy, which needs the extra optimizers",
+        choices=("AdamW", "adamw", "Prodigy", "prodigy")),
+    row("prodigy_beta3", float, "optim.optimizer.d_beta", "with Prodigy"),
+    idle("prodigy_decouple", True, f"decoupled weight decay {_ALWAYS}"),
+    idle("prodigy_use_bias_correction", True, f"it {_ALWAYS}"),
+    idle("prodigy_safeguard_warmup", True, f"it {_ALWAYS}"),
+)  # fmt: skip
+OF_TEXT = (
+    row("text_encoder_lr", 5e-6, "optim.part_lr", "of the text encoders; with Prodigy learning_rate counts", least=0),
+    row("adam_weight_decay_text_encoder", 1e-3, "optim.part_optimizer", "of the text encoders", least=0),
+)
 TEXT = (
     row("train_text_encoder", False, "model.train", "the text encoder is trained, too"),
     row("pre_compute_text_embeddings", False, "data.cache.text", "captions are encoded once"),
@@ -73,12 +100,16 @@ def drawn(*when: Row) -> tuple[Row, ...]:
     )
 
 
-def compute(draft: Draft, project: str, family: str = "sd", texts: tuple[str, ...] = ("text_encoder",)) -> None:
+def compute(
+    draft: Draft, project: str, family: str = "sd", texts: tuple[str, ...] = ("text_encoder",), cell: int = 8
+) -> None:
     """What all scripts decide by more than one flag, but for the subject's pictures. project: the script's name for
-    itself at its trackers. texts: the family's text encoders."""
+    itself at its trackers. texts: text encoders that it may train. cell: pixels of which sides are multiples."""
     _common.model(draft, family)
-    draft.set("model.train", ["denoiser", *(texts if draft.values["train_text_encoder"] else ())], "train_text_encoder")
-    _common.placed(draft)
+    if "train_text_encoder" in draft.rows:
+        trained = texts if draft.values["train_text_encoder"] else ()
+        draft.set("model.train", ["denoiser", *trained], "train_text_encoder")
+    _common.placed(draft, cell)
     draft.lay("center_crop")
     _class_pictures(draft)
     _batches(draft)
@@ -108,6 +139,54 @@ def one_prompt(draft: Draft) -> None:
     """Every picture of the subject has the same caption."""
     prompt = draft.text("instance_prompt")
     draft.put({"data.captions.trigger": [prompt], "data.captions.template": ["{trigger}"]}, "instance_prompt")
+
+
+def pictures(draft: Draft) -> None:
+    """Where the subject's pictures and their captions lie: a folder with one prompt, or a data set."""
+    name, folder, column = (draft.text(flag) for flag in ("dataset_name", "instance_data_dir", "caption_column"))
+    if bool(name) == bool(folder):
+        what = "and --dataset_name are both given" if name else "is not given, nor --dataset_name"
+        draft.refuse("instance_data_dir", f"{what}; the script takes one of them", code="E1017")
+    kind = "metadata" if name else "image-folder"
+    draft.put({"data.path": [name or folder], "data.format": kind}, "dataset_name" if name else "instance_data_dir")
+    draft.set("data.columns.image", draft.text("image_column") if name else "image", "image_column")
+    if name:
+        draft.lay("dataset_config_name", "cache_dir")
+    for flag in ("dataset_config_name", "cache_dir", "image_column", "caption_column"):
+        if flag in draft.named and not name:
+            draft.note(flag, "without --dataset_name it has no effect, there as here")
+    if name and column:
+        draft.set("data.columns.caption", column, "caption_column")
+        draft.note("instance_prompt", "--caption_column counts")
+    else:
+        one_prompt(draft)
+    if draft.fits("repeats"):
+        draft.set("data.repeats", [float(draft.whole("repeats"))], "repeats")
+
+
+def optimizer(draft: Draft, texts: tuple[str, ...]) -> None:
+    """The optimizer; the text encoders' have a rate and a decay of their own."""
+    is_prodigy = draft.text("optimizer").lower() == "prodigy"
+    if is_prodigy:
+        draft.put({"optim.optimizer.kind": "prodigy", "optim.optimizer.d_beta": draft.values["prodigy_beta3"]},
+                  "optimizer", "prodigy_beta3")  # fmt: skip
+        draft.put({"optim.optimizer.bias_correction": True, "optim.optimizer.safeguard_warmup": True}, "optimizer")
+        if draft.values["use_8bit_adam"]:
+            draft.note("use_8bit_adam", "without AdamW it has no effect, there as here")
+    elif "prodigy_beta3" in draft.named:
+        draft.note("prodigy_beta3", "without --optimizer=prodigy it has no effect, there as here")
+    if not texts:
+        for flag in ("text_encoder_lr", "adam_weight_decay_text_encoder"):
+            if flag in draft.named and "train_text_encoder" in draft.rows:
+                draft.note(flag, "without --train_text_encoder it has no effect, there as here")
+        return
+    own = dict(draft.settings["optim"]["optimizer"]) | {"weight_decay": draft.number("adam_weight_decay_text_encoder")}
+    rate = draft.number("text_encoder_lr") or draft.number("learning_rate")
+    for part in texts if draft.fits("adam_weight_decay_text_encoder") else ():
+        values = {f"optim.part_optimizer.{part}.{name}": value for name, value in own.items()}
+        draft.put(values, "adam_weight_decay_text_encoder")
+    for part in texts if draft.fits("text_encoder_lr") and not is_prodigy else ():
+        draft.set(f"optim.part_lr.{part}", rate, "text_encoder_lr")
 
 
 def min_snr(draft: Draft) -> None:

@@ -49,6 +49,7 @@ SPEC = FamilySpec(
         "vae": "vae",
     },
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2"},
+    trainable=("denoiser", "text_encoder"),
     latent_scale=0.3611,
     refuses=STRAIGHT_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from mezzotint.recipe.base import NEVER, Section
 from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
@@ -17,6 +17,10 @@ class Flux2Settings(Section):
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, those of the template among them. Shorter captions are filled up, and the
     padding is attended to, so that another length is another text."""
+
+    text_layers: Annotated[tuple[NonNegativeInt, NonNegativeInt, NonNegativeInt], NEVER] = (9, 18, 27)
+    """Whose states of Qwen3 are the text: so many of its layers are behind them. Klein's own pipeline reads these
+    three; diffusers' training script takes 10, 20 and 30 by default, which that pipeline never shows to the model."""
 
     distilled: Annotated[bool, NEVER] = False
     """Trains a distilled Klein, which draws in four steps, as it is: they fall apart in training. An adapter for it is

@@ -42,6 +42,7 @@ SPEC = FamilySpec(
         "vae": "vae",
     },
     tokenizers={"text_encoder": "tokenizer", "text_encoder_2": "tokenizer_2", "text_encoder_3": "tokenizer_3"},
+    trainable=("denoiser", "text_encoder", "text_encoder_2"),
     latent_scale=1.5305,
     refuses=STRAIGHT_REFUSES,
     tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",

@@ -79,6 +79,10 @@ class ObjectiveSettings(Section):
     Dhariwal 2021, arXiv:2102.09672; no weight of timesteps multiplies it); `none` leaves that half alone. None is
     learned-range where the model has the channels, as LatteT2V has."""
 
+    posterior: Annotated[Literal["sample", "mean"], ALLOW] = "sample"
+    """What of an autoencoder's answer is a picture's latents: a `sample`, drawn anew at each visit, or its `mean`, as
+    diffusers' scripts for FLUX.2 Klein and Z-Image take. The two differ by less than noise of the lowest level."""
+
     min_snr_gamma: Annotated[PositiveFloat | None, ALLOW] = None
     """Clamp the signal-to-noise ratio at γ when weighting the loss; 5 is usual (Hang et al. 2023, arXiv:2303.09556).
     None weights all timesteps alike. With v-prediction in the form `prediction` the noisiest timesteps, where it is

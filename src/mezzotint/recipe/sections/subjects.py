@@ -34,6 +34,10 @@ class PriorSettings(Section):
     """The caption of every class picture, such as `a photo of a dog`, whatever lies beside it. Empty takes captions as
     those of other pictures, without `data.captions.prefix`."""
 
+    dropout: Annotated[bool, ALLOW] = True
+    """Whether `data.captions.dropout` holds for class pictures, too. Without it they always have their captions, as
+    diffusers' scripts for FLUX.2 Klein and Qwen-Image have it."""
+
     num_class_images: Annotated[NonNegativeInt, ALLOW] = 0
     """Where fewer pictures lie in the folder of class pictures, the model draws what is missing before the run looks
     at its data: by `class_prompt` and the section `sample`, in the size `data.resolution`, as class-00000.png and so

@@ -152,15 +152,18 @@ class Validation(Callback):
         sums = torch.zeros(len(self._timesteps), dtype=torch.float64, device=self.device)
         for number, batch in enumerate(batches):
             if batch.latents is None:  # once: the VAE is never trained; what it was made of is let go
-                latents = latents_of(self.model.family, batch, self.device).to("cpu")
+                latents = self._latents(batch).to("cpu")
                 batches[number] = batch = replace(batch, pixels=None, moments=None, latents=latents, stills=None)
-            x_0 = latents_of(self.model.family, batch, self.device)
+            x_0 = self._latents(batch)
             with self.model.precision.autocast(self.device):
                 condition = self.model.family.condition(self._text(batch), batch)
                 for place, timestep in enumerate(self._timesteps):
                     sums[place] += self._errors(x_0, condition, batch, timestep).double().sum()
         count = sum(batch.size for batch in batches)
         return [float(total) / count for total in sums.tolist()]
+
+    def _latents(self, batch: Batch) -> Tensor:
+        return latents_of(self.model.family, batch, self.device, self.model.objective.settings.posterior)
 
     def _errors(self, x_0: Tensor, condition: Condition, batch: Batch, timestep: int) -> Tensor:
         """Mean squared error of each sample, (B,) float32."""

@@ -1,0 +1,45 @@
+"""The dialect `diffusers-dreambooth-sd3`: command lines of diffusers' `train_dreambooth_sd3.py`, of the head of August
+2026, into our recipe: a subject from a few pictures, by all weights of Stable Diffusion 3 and 3.5."""
+
+from __future__ import annotations
+
+from mezzotint.dialects.base import Dialect, Draft, row
+from mezzotint.dialects.diffusers import _common as scripts
+from mezzotint.dialects.diffusers import _dreambooth
+from mezzotint.dialects.diffusers._common import with_default
+from mezzotint.dialects.diffusers.flow import _common
+from mezzotint.dialects.diffusers.flow._common import Script
+
+_SCRIPT = Script("sd3", "dreambooth-sd3", ("text_encoder", "text_encoder_2"))
+_NAME = "train_dreambooth_sd3.py"
+
+
+def compute(draft: Draft) -> None:
+    """What needs more than one flag, or more than copying; and the notes that belong to it."""
+    _common.compute(draft, _SCRIPT)
+    draft.set("objective.flow.preconditioned", bool(draft.values["precondition_outputs"]), "precondition_outputs")
+    draft.set("run.vae_dtype", "fp32", "mixed_precision")
+    if draft.values["train_text_encoder"]:
+        what = "both of CLIP; T5 stays as it is, since dropout inside it has no addresses; there, it is trained, too"
+        draft.note("train_text_encoder", what)
+
+
+DIALECT = Dialect(
+    name="diffusers-dreambooth-sd3",
+    about="diffusers' train_dreambooth_sd3.py: a subject by all weights of Stable Diffusion 3 and 3.5",
+    rows=(
+        *_common.MODEL,
+        *_common.data_rows(*_dreambooth.CLASS),
+        _common.length(77, "model.sd3.t5_tokens"),
+        *_common.UPDATE,
+        *_common.density("logit_normal"),
+        row("precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents"),
+        *_common.TEXT,
+        with_default("output_dir", "sd3-dreambooth"),
+        *_common.RUN,
+        *_common.showing(),
+    ),
+    compute=compute,
+    scripts=(_NAME,),
+    other_scripts=scripts.others(_NAME),
+)
