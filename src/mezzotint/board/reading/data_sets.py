@@ -149,7 +149,12 @@ class DataSet:
     def _caption_lengths(self) -> dict[str, Any]:
         if isinstance(self.tokens, str):
             words = self._once(("words",), lambda: _bars(self.catalogue.caption_words().astype(np.float64), "{:.0f}"))
-            return {"name": _LENGTHS, "help": f"words of the first caption ({self.tokens})", "bars": words, "over": False}
+            return {
+                "name": _LENGTHS,
+                "help": f"words of the first caption ({self.tokens})",
+                "bars": words,
+                "over": False,
+            }
         counts, limit = np.asarray(self.tokens[0], np.float64), self.tokens[1]
         of = "" if len(counts) == len(self.catalogue) else f" of {len(counts):,} samples"
         fitting, over = counts[counts <= limit], int(np.count_nonzero(counts > limit))
