@@ -1,5 +1,5 @@
-"""The page of `mezzotint board` under attack, byte by byte (I4), and what it makes of markup in everything that it shows
-(I5)."""
+"""The page of `mezzotint board` under attack, byte by byte (I4), and what it makes of markup in everything that it
+shows (I5)."""
 
 from __future__ import annotations
 
@@ -122,8 +122,9 @@ def test_markup_in_captions_names_metadata_recipes_and_logs_is_inert_text(tmp_pa
 
         which = quote(f"0/{name}")
         board.ask(f"/thumb?run={which}&row=0")  # which waits until the data are open
-        for page in ("/", f"/run?run={which}", f"/compare?run={which}", f"/data?run={which}", f"/recipe?base=run:{which}",
-                     f"/draw?prompt={quote_plus(SCRIPT)}&a={which}", f"/data?run={which}&text={quote(SCRIPT)}"):  # fmt: skip
+        names = ("run?run=", "compare?run=", "data?run=", "recipe?base=run:", f"draw?prompt={quote_plus(SCRIPT)}&a=",
+                 f"data?text={quote(SCRIPT)}&run=")  # fmt: skip
+        for page in ("/", *(f"/{name}{which}" for name in names)):
             status, text, headers = board.ask(page)
             assert status == 200, page
             assert Tags(text).bad == [], page
