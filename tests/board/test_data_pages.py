@@ -18,6 +18,7 @@ from mezzotint.board.reading import data_sets, token_counts
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
 
 
@@ -154,7 +155,7 @@ def test_a_page_of_very_many_samples_touches_those_that_it_shows(
     monkeypatch.setattr(likeness, "image_of", lambda *words: decoded.append(words[1]) or look(*words))
     with page_of_many(tmp_path, 20_000, monkeypatch) as board:
         for query, shown, looks in (
-            ("", range(60), ["keys"]),
+            ("", range(60), []),
             ("&page=333", range(19_980, 20_000), []),
             ("&text=thing+1999", [1999, *range(19_990, 20_000)], ["rows_with"]),
             ("&text=thing+1999&in=3", [19_993], ["rows_in", "rows_with"]),
@@ -185,7 +186,7 @@ def test_a_million_samples_are_opened_paged_and_searched(tmp_path: Path, monkeyp
             took = time.perf_counter() - begun
             print(f"{query or 'first page'}: {took:.2f} s, {len(text) / 1000:.0f} kB")
             assert text.count('<figure class="sample">') == count, query
-            assert took < 20
+            assert took < 15  # so long on a busy machine; on a quiet one less than a second each
 
 
 def data_pages_of(board: Board) -> data_pages.DataPages:
@@ -254,6 +255,27 @@ def test_texts_are_searched_whole_and_not_over_their_borders() -> None:
     assert texts.containing("bc").tolist() == [3]
     assert texts.containing("ü.").tolist() == [4]
     assert texts.containing(".*").tolist() == []
+    assert texts.containing("B").tolist() == [0, 1, 3, 4]
+    assert texts.containing("bcd").tolist() == [], "over a border"
+    assert texts.containing("").tolist() == [0, 1, 2, 3, 4]
+    assert texts.containing("cd Ab").tolist() == [1]
+    assert texts.beginning_with("b").tolist() == [3]
+    assert texts.beginning_with("cd a").tolist() == [1]
+    assert texts.beginning_with("ü").tolist() == [4]
+    assert texts.beginning_with("").tolist() == [0, 1, 2, 3, 4]
+
+
+def test_short_and_long_parts_are_looked_for_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = TextBuilder()
+    for number in range(300):
+        builder.append(f"{number:x}Ab{number % 7}aB" if number % 5 else "")
+    texts = builder.texts()
+    for part in ("a", "aB", "ab0", "B1", "zz", "f"):
+        at_once = texts.containing(part).tolist()
+        with monkeypatch.context() as patch:
+            patch.setattr(columns, "_SHORT", 0)
+            assert texts.containing(part).tolist() == at_once
+        assert at_once == [n for n, text in enumerate(texts) if part.lower() in text.lower()], part
 
 
 def test_a_million_captions_are_searched_at_once() -> None:

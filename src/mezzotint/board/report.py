@@ -141,8 +141,8 @@ def of_data(path: Path) -> tuple[str, list[str]]:
 
 
 def _fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
-    """(name, data URI) of as many as there is room for: whole steps, the last and the first, then those in the middle of
-    what is left out. What cannot be read has none."""
+    """(name, data URI) of as many as there is room for: whole steps, the last and the first, then those in the middle
+    of what is left out. What cannot be read has none."""
     steps = sorted({name.partition("/")[0] for name in names})
     for place in _spread(len(steps), len(steps)):
         uris = [(name, uri_of(name)) for name in names if name.startswith(f"{steps[place]}/")]
@@ -189,7 +189,8 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
     plotting, style = files["uPlot.iife.min.js"].replace("</", "<\\/"), files["uPlot.min.css"] + files["page.css"]
     assert "</" not in program, "a script would end in the middle"
     policy = (
-        f"default-src 'none'; img-src data:; media-src data:; script-src {_hash(plotting)} {_hash(program)}; style-src {_hash(style)}; "
+        f"default-src 'none'; img-src data:; media-src data:; style-src {_hash(style)}; "
+        f"script-src {_hash(plotting)} {_hash(program)}; "
         "base-uri 'none'; form-action 'none'"
     )
     text: str = pages.templates.get_template("report.html").render(

@@ -75,6 +75,9 @@ CODES: dict[str, str] = {
     "is the same model.",
     "E1445": "With run.frozen_dtype=int8 or nf4 matrices are kept in 8 or 4 bits by the package torchao, which is not "
     'installed: `pip install "mezzotint[low-bit]"`; or write run.frozen_dtype=same.',
+    "E1446": "Masks (`data.mask.source=files`) are files of this machine's disks, and the data set lies on object "
+    "storage. With `source=alpha` a picture brings its own, wherever it lies.",
+    "E1447": "The column `mask` of a table holds no masks: neither pictures nor names of files.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a "
     "list trained_betas of numbers above 0 and at most 1.",

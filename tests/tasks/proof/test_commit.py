@@ -18,9 +18,7 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(line, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_a_checkout_says_its_commit_and_whether_it_was_changed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checkout_says_its_commit_and_whether_it_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "src" / "mezzotint"
     package.mkdir(parents=True)
     for path in (package / "a.py", tmp_path / "pyproject.toml"):

@@ -10,7 +10,6 @@ import json
 import sys
 from typing import Any, TextIO
 
-
 FIRST = "mezzotint-mini"
 """The model that is open before anybody asks: the form's first."""
 

@@ -231,8 +231,8 @@ def _output(line: list[str], folder: Path) -> dict[str, Any]:
     """What a line of ours prints."""
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True, check=False,
-            timeout=_CHECK_SECONDS, cwd=folder,
+            [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
+            check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"status": -1, "text": f"it took longer than {_CHECK_SECONDS} s and was ended"}

@@ -142,14 +142,19 @@ class DataSet:
         }  # fmt: skip
 
     def histograms(self) -> list[dict[str, Any]]:
-        """Buckets, sides, aspects, caption lengths: each {name, help, bars: [(label, count)]}; the last bar of an `over` is
-        of what is cut."""
+        """Buckets, sides, aspects, caption lengths: each {name, help, bars: [(label, count)]}; the last bar of an
+        `over` is of what is cut."""
         return [*self._once(("histograms",), self._histograms), self._caption_lengths()]
 
     def _caption_lengths(self) -> dict[str, Any]:
         if isinstance(self.tokens, str):
             words = self._once(("words",), lambda: _bars(self.catalogue.caption_words().astype(np.float64), "{:.0f}"))
-            return {"name": _LENGTHS, "help": f"words of the first caption ({self.tokens})", "bars": words, "over": False}
+            return {
+                "name": _LENGTHS,
+                "help": f"words of the first caption ({self.tokens})",
+                "bars": words,
+                "over": False,
+            }
         counts, limit = np.asarray(self.tokens[0], np.float64), self.tokens[1]
         of = "" if len(counts) == len(self.catalogue) else f" of {len(counts):,} samples"
         fitting, over = counts[counts <= limit], int(np.count_nonzero(counts > limit))
@@ -166,11 +171,12 @@ class DataSet:
             (table[place], int(counts[place])) for place in np.argsort(-counts, kind="stable") if counts[place]
         ]
         side = np.sqrt(catalogue.width.astype(np.float64) * catalogue.height)
-        aspect = np.log2(catalogue.width / np.maximum(1, catalogue.height))
+        aspects = np.log2(catalogue.width / np.maximum(1, catalogue.height))
+        aspect = _bars(aspects, "{:.2f}", show=lambda v: 2.0**v)
         return [
             {"name": "Buckets", "over": False, "help": "which size each sample is trained in", "bars": of_buckets[:24]},
             {"name": "Sizes", "over": False, "help": "√(width × height), pixels", "bars": _bars(side, "{:.0f}")},
-            {"name": "Aspect", "over": False, "help": "width / height", "bars": _bars(aspect, "{:.2f}", show=lambda v: 2.0**v)},
+            {"name": "Aspect", "over": False, "help": "width / height", "bars": aspect},
         ]  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
@@ -272,6 +278,8 @@ class Opening:
     def _open(self, recipe: Recipe, run: Path | None) -> None:
         try:
             self.data = open_data(recipe, run, self._progress)
+            self.data.histograms()  # which look at all samples, and are kept, as the folders are
+            self.data.folders()
             if run is not None:
                 self.data.tokens = "its tokens are being counted"
                 self._ready.set()

@@ -1,4 +1,5 @@
-"""Who holds a run's folder, and what that process waits for, by what the system says of it: nothing is locked to look."""
+"""Who holds a run's folder, and what that process waits for, by what the system says of it; nothing is locked to
+look."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Lengths of captions in tokens, by the tokenizer of a run's model: counted in a process of its own, for it needs torch,
-which the page does not."""
+"""Lengths of captions in tokens, by the tokenizer of a run's model: counted in a process of its own, since it needs
+torch, which the page does not."""
 
 from __future__ import annotations
 

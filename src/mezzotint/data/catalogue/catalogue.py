@@ -441,7 +441,8 @@ def _sweep(place: Path) -> None:
     if not (place / indexing.PICTURES).is_dir():
         return
     try:
-        digests = [columns.read(index)[0]["digest"] for index in _indexes(place)]
+        tables = [columns.read(index)[0] for index in _indexes(place)]
+        digests = [table[name] for table in tables for name in ("digest", "mask_digest") if name in table]
     except (FileNotFoundError, DamagedColumns):
         return  # what it names is not known; the next change sweeps
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})

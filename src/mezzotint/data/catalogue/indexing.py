@@ -75,8 +75,9 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     of_masks: list[masks.Masks | None] = [None] * len(listings)
     if settings.mask.source == "files":
         folders = [*_each(settings.mask.path, own), *[None] * (len(paths) - own)]
+        is_listed = ".png" in chosen.suffixes
         split = [
-            masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES)
+            masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
             for listing, folder in zip(listings, folders, strict=True)
         ]
         listings, of_masks = [listing for listing, _ in split], [its_masks for _, its_masks in split]
@@ -246,7 +247,7 @@ def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skippe
 
 def _masked(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
     """A sample with its mask, where it has one."""
-    if not isinstance(item, Sample) or source.masks is None:
+    if not isinstance(item, Sample) or source.masks is None or any(name == "mask" for name, _ in item.overrides):
         return item
     mask = source.masks.of(os.path.relpath(item.media, source.root))
     return item if mask is None else replace(item, overrides=(*item.overrides, ("mask", os.fspath(mask))))

@@ -444,13 +444,7 @@ class DataSettings(Section):
                 f"data.prior.num_class_images draws pictures into a folder of data.format=image-folder, and it is "
                 f"{self.format}; draw them before (mezzotint sample), and leave it out"
             )
-        if self.mask.is_on and (self.has_clips or self.format == "mindone-cache"):
-            yield f"data.mask is for pictures that are decoded, and data.format={self.format} gives none; leave it out"
-        elif self.mask.source == "files" and not format_spec(self.format).reads_masks:
-            yield (
-                f"data.mask.source=files reads masks beside the pictures of a folder, and data.format={self.format} "
-                "lists them otherwise; write data.mask.source=alpha, or take data.format=image-folder or kohya"
-            )
+        yield from self.mask.with_format(self.format, stills=self.clips.stills)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
             yield (
                 f"data.mask.path has {len(self.mask.path)} folders for {len(self.path)} of data.path; give one for all "

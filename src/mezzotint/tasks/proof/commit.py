@@ -28,7 +28,17 @@ def of_checkout(package: Path) -> str | None:
     top = package.resolve().parents[1]
     if package.resolve().parent.name != "src" or not (top / ".git").exists() or not (top / "pyproject.toml").is_file():
         return None
-    line = ["git", "-C", str(top), "--no-optional-locks", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    line = [
+        "git",
+        "-C",
+        str(top),
+        "--no-optional-locks",
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+        "--exclude=*",
+    ]
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
         done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=_SECONDS, env=surroundings)

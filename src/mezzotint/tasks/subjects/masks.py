@@ -9,6 +9,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.masks import ENDING
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.sections.data import DataSettings
 
 
@@ -31,10 +32,11 @@ def require(catalogue: Catalogue, settings: DataSettings) -> None:
     elif settings.mask.path:
         what, remedy = "no file there has the name of a picture", "name each mask as its picture, with any ending"
     else:
-        what, remedy = (
-            f"no picture NAME has a mask NAME{ENDING}.png beside it",
-            "put masks there, or set data.mask.path",
-        )
+        spec = format_spec(settings.format)
+        places = [f"NAME{ENDING}.png beside it"] if spec.reads_masks else []
+        places += [spec.own_masks] if spec.own_masks else []
+        what = f"no picture NAME has a mask ({', or '.join(places)})"
+        remedy = "put masks there" + (", or set data.mask.path" if spec.reads_masks else "")
     raise DatasetError(
         f"{where}: data.mask.source={settings.mask.source}, and {what}; {remedy}, or leave data.mask out", code="E1475"
     )
