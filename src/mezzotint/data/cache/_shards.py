@@ -270,15 +270,24 @@ def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
     folder cannot be written."""
     for index_path in sorted(folder.glob("*.index")):
         rows_path = index_path.with_suffix(".rows")
-        if rows_path.is_file() and rows_path.stat().st_size < max_bytes:
-            writer = _take(folder, index_path.stem, row_bytes, os.O_RDWR)
+        is_begun = _is_begun(index_path)
+        if is_begun or (rows_path.is_file() and rows_path.stat().st_size < max_bytes):
+            writer = _take(folder, index_path.stem, row_bytes, os.O_RDWR | (os.O_CREAT if is_begun else 0))
             if writer is not None:
+                if is_begun:
+                    durable.sync_folder(folder)
                 return writer
     while True:
         writer = _take(folder, secrets.token_hex(8), row_bytes, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         if writer is not None:
             durable.sync_folder(folder)
             return writer
+
+
+def _is_begun(index_path: Path) -> bool:
+    """Whether a shard has an index that names nothing and no rows yet: its writer was ended between the two."""
+    others = (index_path.with_suffix(".rows"), index_path.with_suffix(ORIGIN))
+    return not any(map(os.path.lexists, others)) and index_path.stat().st_size < RECORD.itemsize
 
 
 def _take(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | None:

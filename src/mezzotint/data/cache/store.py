@@ -380,7 +380,7 @@ class Store:
         if self._writer is not None and self._writer.next_row * self.row_bytes >= self._shard_bytes:
             self.close_writer()
         if self._writer is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            durable.make_folders(self.folder)
             self._writer = _shards.open_writer(self.folder, self.row_bytes, self._shard_bytes)
             self.refresh()
         return next(i for i, shard in enumerate(self._shards) if shard.name == self._writer.name)
