@@ -141,6 +141,24 @@ def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films
     raise AssertionError("nothing was written")
 
 
+@pytest.mark.slow
+def test_a_run_from_pictures_to_clips_draws_what_it_learns(shared_world: Any, films: Path, tmp_path: Path) -> None:
+    """Half of the clips with their first frame, the same after a kill; previews begin with a picture, though the
+    autoencoder is not loaded."""
+    world, settings = shared_world, settings_of("ltx") | of_clips("ltx", films)
+    picture = tmp_path / "first.png"
+    Image.new("RGB", (48, 32), (255, 0, 0)).save(picture)
+    settings |= {"model__ltx__first_frame": 0.5, "sample__clip__first_frame": picture, "run__preview__every": 2}
+    assert world.train("begun", **settings) == 0
+    assert world.train("plain", **settings | {"model__ltx__first_frame": 0.0}) == 0
+    assert logged(world.root / "begun") != logged(world.root / "plain")
+    assert len(list((world.root / "begun" / "samples").rglob("*.mp4"))) == 3
+    killed = settings | {"run__save__asynchronous": False}
+    assert world.wait(world.fork("begun-cut", fault="step.backward@4:kill", **killed)) == 137
+    assert world.train("begun-cut", **settings) == 0
+    assert world.end("begun-cut").tensors == world.end("begun").tensors
+
+
 def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Path) -> None:
     """Trained from a file with a folder beside it, exported as a folder and as such a file, and drawn from both."""
     world, settings, folder = shared_world, settings_of("sd3"), settings_of("sd3")["model__path"]

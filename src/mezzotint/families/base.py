@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.diffusion import noise
+from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
@@ -88,6 +89,8 @@ class ModelFamily(ABC):
     """Whether the denoiser is told the scale of guidance, so that nothing is drawn for the negative prompt."""
     no_guidance: float = 1.0
     """The scale at which guidance does nothing."""
+    takes_first_frame: bool = False
+    """Whether a clip's first frame can be told to the denoiser, which goes on from it."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
@@ -173,6 +176,10 @@ class ModelFamily(ABC):
     @abstractmethod
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """The denoiser's output, in the shape of x_t."""
+
+    def begun(self, noised: Noised, drawn: StepDraws) -> Noised:
+        """What the denoiser is shown in training, where it is shown a part without noise."""
+        return noised
 
     def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
         """What is drawn along a straight path, of the outputs for the negative texts and for the texts."""

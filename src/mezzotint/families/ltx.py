@@ -65,10 +65,12 @@ class Family(ClipFamily):
     spec = SPEC
     files = Files
     tokens = Tokens(cell=1)
+    takes_first_frame = True
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
-        self._rate = files.settings.own(LTXSettings).frame_rate
+        own = files.settings.own(LTXSettings)
+        self._rate, self.begun_share = own.frame_rate, own.first_frame
         self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
 
     def grid_of(self, files: FlowFiles) -> Grid:
@@ -119,7 +121,7 @@ class Family(ClipFamily):
         velocity = net(
             hidden_states=like_parameters(x.flatten(2).transpose(1, 2), net),
             encoder_hidden_states=like_parameters(text.states, net),
-            timestep=noised.model_t,
+            timestep=noised.model_t if noised.begun is None else self.token_times(noised),
             encoder_attention_mask=text.mask,
             num_frames=frames,
             height=height,

@@ -79,6 +79,21 @@ class Files(FlowFiles):
         yield "the denoiser takes latents of channels", denoiser.get("in_channels", 16), configs["vae"].get("z_dim", 16)
         yield "the denoiser takes text of width", denoiser.get("text_dim"), configs[_UMT5].get("d_model")
 
+    @property
+    def by_token(self) -> bool:
+        """Whether the denoiser is told the level of each token, so that a frame can be given."""
+        return self.folder.index.get("expand_timesteps") is True
+
+    def require_trainable(self) -> None:
+        """See ModelFiles: first frames are given to the model that takes them."""
+        if self.settings.own(WanSettings).first_frame and not self.by_token:
+            raise WeightsError(
+                f"{self.root}: is told one level of noise for a whole clip (expand_timesteps is not in "
+                "model_index.json), so that no first frame can be given; leave out model.wan.first_frame, or take Wan "
+                "2.2 TI2V 5B",
+                code="E1480",
+            )
+
     def length(self, part: str) -> int:
         """See FlowFiles."""
         return self.settings.own(WanSettings).text_tokens
@@ -106,7 +121,8 @@ class Family(Standardized, ClipFamily):
         vae = files.configs["vae"]
         shape = (1, -1, 1, 1, 1)
         self._mean, self._std = (torch.tensor(vae[name]).view(shape) for name in ("latents_mean", "latents_std"))
-        self._by_token = files.folder.index.get("expand_timesteps") is True
+        self.takes_first_frame = files.by_token
+        self.begun_share = files.settings.own(WanSettings).first_frame
 
     def grid_of(self, files: FlowFiles) -> Grid:
         """See FlowFamily."""
@@ -138,12 +154,9 @@ class Family(Standardized, ClipFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's."""
         net, x = self._part("denoiser"), noised.model_input
-        clips, t = as_clips(x), noised.model_t
-        if self._by_token:
-            t = t[:, None].expand(-1, self.tokens.count(clips.shape[1:]))
         velocity = net(
-            hidden_states=like_parameters(clips, net),
-            timestep=t,
+            hidden_states=like_parameters(as_clips(x), net),
+            timestep=self.token_times(noised) if self.takes_first_frame else noised.model_t,
             encoder_hidden_states=like_parameters(condition.text.states, net),
             return_dict=False,
         )[0]
