@@ -26,6 +26,17 @@ def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
     assert registry.names("kinds") == ("csv", "image-folder")
 
 
+def test_a_room_of_a_group_adds_no_word_to_the_names_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("kinds/a/plain.py", "kinds/a/room/far_off.py", "kinds/a/room/_common.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    for folder in ("kinds/a", "kinds/a/room"):
+        (tmp_path / folder / "__init__.py").write_text('"""A group."""')
+    monkeypatch.setattr(registry, "_HERE", tmp_path)
+    assert registry.names("kinds") == ("a-far-off", "a-plain")
+    assert registry._choices("kinds")["a-far-off"].module == "mezzotint.kinds.a.room.far_off"
+
+
 def test_a_folder_that_is_not_there_has_no_names() -> None:
     assert registry.names("no/such/folder") == ()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,3 +250,38 @@ def test_a_clip_begins_with_a_picture(tmp_path: Path) -> None:
         assert facts["first_frame"] == str(path)
         assert len(facts["first_frame_sha256"]) == 64
     assert np.abs(first[0] - first[1]).max() > 0
+
+
+# breaks if the pipeline's layers were read whatever the recipe says, or a layer that is not there
+@pytest.mark.effect("model.flux2.text_layers")
+@torch.no_grad()
+def test_klein_reads_the_layers_that_are_named() -> None:
+    named = ("model.family=flux2", "model.path=tiny-flux2", "model.flux2.text_tokens=16")
+    states = {}
+    for words in ((), ("model.flux2.text_layers=[5, 18, 27]",)):
+        opened = files(*named, *words)
+        family = family_class(_reading((*named, *words)).recipe).load(opened, ["text_encoder"])
+        states[opened.text_identity()] = family.encode_text(["a"]).states
+    plain, other = states.values()
+    width = plain.shape[-1] // 3
+    assert not torch.equal(plain[..., :width], other[..., :width])
+    assert torch.equal(plain[..., width:], other[..., width:])
+    with pytest.raises(WeightsError, match="names layer 99") as caught:
+        files(*named, "model.flux2.text_layers=[1, 2, 99]").text_identity()
+    assert caught.value.code == "E1093"
+
+
+# breaks if latents were drawn all the same, or the mean where a draw is asked for
+@pytest.mark.effect("objective.posterior")
+def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
+    losses = {}
+    for posterior in ("sample", "mean"):
+        ready = prepare(objective__posterior=posterior)
+        [batch] = ready.next_batches().batches
+        keys = (batch.posterior_keys, batch.posterior_keys + 1)
+        losses[posterior] = [
+            ready.job.model.loss(replace(batch, posterior_keys=key), 0, 1, torch.device("cpu"))[0].per_sample.detach()
+            for key in keys
+        ]
+    assert torch.equal(*losses["mean"])
+    assert not torch.equal(*losses["sample"])

@@ -54,6 +54,16 @@ def test_prior_weight_multiplies_the_loss_of_class_pictures(feed: Make, noisy: M
     assert "no effect without class pictures" in contradiction("data.prior.weight=0.5")
 
 
+# breaks if class pictures lost their captions all the same, or the subject's kept theirs
+@pytest.mark.effect("data.prior.dropout")
+def test_prior_dropout_spares_captions_of_class_pictures(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
+    for holds in (True, False):
+        batches = feed(own, prior__path=str(other), prior__dropout=holds, captions__dropout=1.0).batches()
+        empty = {(caption == "", one) for b in batches for caption, one in zip(b.captions, of_class(b), strict=True)}
+        assert empty == {(True, False), (holds, True)}
+
+
 # breaks if one rule were taken for another
 @pytest.mark.effect("data.prior.balance")
 def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make, tmp_path: Path) -> None:

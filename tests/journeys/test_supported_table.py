@@ -34,6 +34,7 @@ ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_fro
 DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
 LINE = "tests/journeys/test_diffusers_line.py"
 XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
+FLOW_LINES = "tests/journeys/test_diffusers_flow_lines.py"
 EVERYDREAM = "tests/journeys/test_everydream_line.py"
 MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 SORA_LINE = "tests/journeys/test_open_sora_line.py"
@@ -141,6 +142,14 @@ TESTS: dict[str, tuple[str, ...]] = {
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
         f"{XL_LINE}::test_the_line_trains_in_two_processes",
         f"{XL_LINE}::test_the_line_trains_in_two_processes",
+    ),
+    "the lines of diffusers' DreamBooth scripts for SD3, FLUX.1, FLUX.2 Klein, Qwen-Image and Z-Image, head": (
+        f"{FLOW_LINES}::test_check_reads_the_line_and_bench_measures_it",
+        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
+        f"{FLOW_LINES}::test_a_line_of_an_adapter_leaves_the_file_that_peft_would",
+        f"{FLOW_LINES}::test_check_reads_the_line_and_bench_measures_it",
+        f"{FLOW_LINES}::test_the_line_trains_in_two_processes",
+        f"{FLOW_LINES}::test_the_line_trains_in_two_processes",
     ),
     "the line of EveryDream2's train.py, with train.json and optimizer.json": (
         f"{EVERYDREAM}::test_check_reads_the_line_and_everything_beside_it",

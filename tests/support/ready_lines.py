@@ -1,0 +1,68 @@
+"""A foreign line made ready as `mezzotint train --as NAME` does it, and stopped before its first step; on the tiny
+folders of models on straight paths, which hold networks of the real classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from mezzotint.recipe.reading.read import located
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, open_runtime
+from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.train.train import Job, folder_of
+from mezzotint.tasks.train.train import prepare as made_ready
+from mezzotint.training.interrupts import Interrupts
+
+MODELS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+OURS = (
+    "data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.verify=use",
+    "sample.steps=1",
+)  # fmt: skip
+PLAIN = (
+    "--resolution=32", "--max_sequence_length=48", "--max_train_steps=2", "--train_batch_size=2", "--seed=7",
+    "--output_dir=out", "--learning_rate=1e-2",
+)  # fmt: skip
+
+
+def folder_of_model(dialect: str) -> Path:
+    """The tiny folder of the model that a dialect trains."""
+    last = dialect.removeprefix("diffusers-dreambooth-").removeprefix("lora-")
+    return MODELS / last.replace("-", "_") / "model"
+
+
+def pictures(folder: Path, *shades: int, size: tuple[int, int] = (40, 32)) -> None:
+    """Pictures of one shade each."""
+    folder.mkdir(exist_ok=True)
+    for shade in shades:
+        Image.new("RGB", size, (shade, 80, 160)).save(folder / f"{shade:03}.png")
+
+
+def line(dialect: str, *words: str) -> list[str]:
+    """The words of a line over the folder `cat`, its launcher and script included. A later word counts."""
+    script = f"train_{dialect.removeprefix('diffusers-').replace('-', '_')}.py"
+    named = [f"--pretrained_model_name_or_path={folder_of_model(dialect)}", "--instance_prompt=a photo of sks"]
+    source = [] if any(word.startswith("--dataset_name") for word in words) else ["--instance_data_dir=cat"]
+    return ["accelerate", "launch", script, *named, *source, *PLAIN, *words]
+
+
+@contextmanager
+def ready(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job]:
+    """The run of a line before its first step."""
+    reading = parse(["--as", dialect, *OURS, *ours, "--", *line(dialect, *words)], "train")
+    recipe = located(reading)
+    runtime = open_runtime(recipe.run, Launch())
+    job = made_ready(reading, recipe, Launch(), runtime, RunFolder(folder_of(reading, recipe)).open(), Interrupts())
+    try:
+        yield job
+    finally:
+        job.close()
+
+
+def batches(job: Job) -> Any:
+    """The batches of the next step."""
+    return next(iter(job.trainer.batches))
