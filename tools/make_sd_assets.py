@@ -44,7 +44,7 @@ def tokenizer(pad: str) -> dict[str, dict[str, Any]]:
     return {"tokenizer_config.json": special | settings, "special_tokens_map.json": special}
 
 
-def unet(sample: int, **told: Any) -> dict[str, Any]:
+def unet(sample: int, **values: Any) -> dict[str, Any]:
     """The denoiser of Stable Diffusion, for latents of `sample` pixels."""
     plain = {
         "_class_name": "UNet2DConditionModel",
@@ -66,7 +66,7 @@ def unet(sample: int, **told: Any) -> dict[str, Any]:
         "sample_size": sample,
         "up_block_types": ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3,
     }
-    return plain | told
+    return plain | values
 
 
 def vae(sample: int) -> dict[str, Any]:

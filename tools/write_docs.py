@@ -119,8 +119,10 @@ def room_table() -> list[str]:
 
 def kinds() -> list[type[MezzotintError]]:
     """The kinds of errors, in the order of the source."""
-    found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, MezzotintError)]
-    return [kind for kind in found if kind is not MezzotintError]
+    classes = [
+        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, MezzotintError)
+    ]
+    return [kind for kind in classes if kind is not MezzotintError]
 
 
 def tag_table() -> list[str]:
@@ -155,24 +157,24 @@ def option_pages() -> dict[Path, str]:
         "mindone-sdxl": mindone_sdxl.DIALECT,
         "open-sora-plan": open_sora_plan.DIALECT,
     }
-    made = {}
+    texts = {}
     for name, dialect in dialects.items():
         page = OPTIONS / f"{name}.md"
         text = with_part(page, "flags", flag_table(dialect))
         for mark, one in zip(("optimizer", "validation"), dialect.tables, strict=False):
             text = with_part_of(page, text, mark, key_table(one.rows, one.shipped))
-        made[page] = text
-    return made
+        texts[page] = text
+    return texts
 
 
 def key_table(rows: Sequence[Row], shipped: Mapping[str, object]) -> list[str]:
     """Every key of a file: what ships, what it decides here."""
-    found = []
+    cells = []
     for row in rows:
         value = shipped.get(row.flag, row.default)
         default = "-" if value in (None, False) else f"`{list(value) if isinstance(value, tuple) else value}`"
-        found.append((f"`{row.flag}`", default, ", ".join(f"`{p}`" for p in row.to) or row.outcome, _line(row.about)))
-    return table(("key", "default", "here", ""), found)
+        cells.append((f"`{row.flag}`", default, ", ".join(f"`{p}`" for p in row.to) or row.outcome, _line(row.about)))
+    return table(("key", "default", "here", ""), cells)
 
 
 def rule_table() -> list[str]:

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.tasks.subjects import new_words
+from mezzotint.tasks import new_words
 
 Prepare = Callable[..., Any]
 WORDS = {

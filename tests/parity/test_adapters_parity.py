@@ -116,10 +116,10 @@ def _split(name: str) -> tuple[str, str]:
     return path, leaf
 
 
-def near(found: Tensor, record: Tensor, relative: float, absolute: float, sizes: Tensor) -> bool:
+def near(ours: Tensor, record: Tensor, relative: float, absolute: float, sizes: Tensor) -> bool:
     """Whether statistics agree: by each tensor's absolute sum, and so much a number."""
     bound = relative * record[:, 1:2].abs() + absolute * sizes[:, None]
-    return bool(((found - record.double()).abs() <= bound).all())
+    return bool(((ours - record.double()).abs() <= bound).all())
 
 
 @pytest.mark.parametrize(

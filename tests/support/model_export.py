@@ -47,8 +47,8 @@ def export_model(
 ) -> Path:  # fmt: skip
     """Writes a model that came from here as a folder: in float32 and as it was trained, where nothing else is given."""
     form = Parameterization(prediction or family.prediction)
-    given = {"dtype": "fp32", "schedule": family.schedule, "trained_form": form} | changed
-    family.export(folder, files_of(family), weights=weights or {}, **given)
+    arguments = {"dtype": "fp32", "schedule": family.schedule, "trained_form": form} | changed
+    family.export(folder, files_of(family), weights=weights or {}, **arguments)
     return folder
 
 

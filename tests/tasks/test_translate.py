@@ -44,9 +44,9 @@ def test_what_is_printed_is_a_recipe_that_reads_to_the_same(
 ) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--", *LINE, *more)
     (tmp_path / "recipe.yaml").write_text(text, "utf-8")
-    wanted = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
-    assert read(tmp_path / "recipe.yaml").recipe == wanted.recipe
-    assert read(tmp_path / "recipe.yaml").digest == wanted.digest
+    direct = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
+    assert read(tmp_path / "recipe.yaml").recipe == direct.recipe
+    assert read(tmp_path / "recipe.yaml").digest == direct.digest
 
 
 def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,8 +133,8 @@ def ship(export: Path, figures: Path, folder: Path) -> int:
     for component in ("tokenizer", "scheduler"):
         shutil.copytree(export / component, folder / component, dirs_exist_ok=True)
     shutil.copyfile(export / "model_index.json", folder / "model_index.json")
-    told = json.loads(figures.read_text("utf-8"))
-    (folder / "README.md").write_text(card(told, _parameters(folder)), encoding="utf-8")
+    numbers = json.loads(figures.read_text("utf-8"))
+    (folder / "README.md").write_text(card(numbers, _parameters(folder)), encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     assert size <= LARGEST, f"{size} bytes of weights, of which {LARGEST} may ship"
     return size
@@ -144,8 +144,8 @@ def _write_halved(component: str, source: Path, target: Path) -> None:
     """A component's folder with its weights in half precision."""
     network = _NETWORKS[component]
     config = json.loads((source / "config.json").read_text("utf-8"))
-    told = {key: value for key, value in config.items() if key not in ("_diffusers_version", "transformers_version")}
-    components.write(network, tensor_files.read(source / components.file_name(network)), told, target, "fp16")
+    plain = {key: value for key, value in config.items() if key not in ("_diffusers_version", "transformers_version")}
+    components.write(network, tensor_files.read(source / components.file_name(network)), plain, target, "fp16")
 
 
 def _parameters(folder: Path) -> dict[str, int]:
@@ -175,11 +175,11 @@ def main() -> None:
     end.add_argument("export", type=Path)
     end.add_argument("figures", type=Path)
     end.add_argument("folder", type=Path)
-    asked = parser.parse_args()
-    if asked.verb == "start":
-        start(asked.vae, asked.folder, asked.seed)
+    options = parser.parse_args()
+    if options.verb == "start":
+        start(options.vae, options.folder, options.seed)
     else:
-        print(f"{ship(asked.export, asked.figures, asked.folder)} bytes of weights in {asked.folder}")
+        print(f"{ship(options.export, options.figures, options.folder)} bytes of weights in {options.folder}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.board.reading import runs
-from mezzotint.board.reading.metrics import Axis, Metrics, Table
+from mezzotint.board.reading.metrics import Axis, MetricsTable, RunMetrics
 from mezzotint.board.reading.thinning import shown
 
 WIDEST = 8000
@@ -64,7 +64,7 @@ def place_of(text: str) -> float | None:
 
 
 def charts(
-    metrics: Metrics, path: Path, *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
+    metrics: RunMetrics, path: Path, *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The charts of a run with the points of a stretch, as JSON."""
     table = metrics.table
@@ -82,7 +82,7 @@ def charts(
 
 
 def _chart(
-    chart: Chart, table: Table, *, axis: Axis, width: int, begin: float | None, end: float | None
+    chart: Chart, table: MetricsTable, *, axis: Axis, width: int, begin: float | None, end: float | None
 ) -> dict[str, Any] | None:  # fmt: skip
     pattern = re.compile("|".join(chart.tags))
     series = []
@@ -131,7 +131,7 @@ def _placed(
 
 
 def over_each_other(
-    tables: Mapping[str, Table], *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
+    tables: Mapping[str, MetricsTable], *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The charts of several runs, each tag of every run that has it, as JSON."""
     drawn = []

@@ -21,6 +21,7 @@ from mezzotint.data.cache import carried
 from mezzotint.data.cache.entries import OF_FILES, LatentCache, TextCache, is_cache
 from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import masks
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
@@ -40,8 +41,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks.subjects import masks
-from mezzotint.tasks.subjects import new_words as words_of_recipe
+from mezzotint.tasks import new_words as words_of_recipe
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel

@@ -16,8 +16,8 @@ CHEAP = {"run__validation__timesteps": 1}
 
 
 def document(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
-    return found
+    results: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
+    return results
 
 
 @pytest.mark.usefixtures("quick")

@@ -78,9 +78,9 @@ def test_the_cache_lies_where_the_hub_s_programs_put_it(environ: dict[str, str],
 
 def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
     words = ["tiny_cpu", "model.family=sdxl", "model.path=tiny-sdxl", "model.vae=some/model@fp16"]
-    found = arguments.parse(words, "train")
-    assert found.recipe.model.vae == hub / "snapshots" / "beef"
-    assert str(found.recipe.model.path) == "tiny-sdxl"
+    reading = arguments.parse(words, "train")
+    assert reading.recipe.model.vae == hub / "snapshots" / "beef"
+    assert str(reading.recipe.model.path) == "tiny-sdxl"
     line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
     with pytest.raises(WeightsError, match="`hf download some/vae` puts it there"):
         arguments.parse(

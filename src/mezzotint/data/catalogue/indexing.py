@@ -201,7 +201,7 @@ def make(
     gathered.notes += _masking.notes(sources)
     pictures.sync()
     texts.write()
-    looked = _probing.Looked.at(gathered.path.texts(), near)
+    looked = _probing.KnownFiles.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNALS["start" if verified == "start" else "use"]
     look_at = decoding.probe if verified == "start" else decoding.glance
@@ -295,7 +295,7 @@ class _Gathered:
 
 
 def _assembled(
-    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings, workers: int
+    gathered: _Gathered, looked: _probing.KnownFiles, settings: DataSettings, workers: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the samples that can be used, and what the report says of all."""
     keys = gathered.key.texts()

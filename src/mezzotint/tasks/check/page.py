@@ -10,6 +10,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data.catalogue import masks
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
@@ -20,7 +21,6 @@ from mezzotint.reports import batch_report
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
-from mezzotint.tasks.subjects import masks
 
 WIDTH = 100
 NOT_COUNTED = (

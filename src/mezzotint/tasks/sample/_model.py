@@ -30,9 +30,9 @@ from mezzotint.sampling.solvers import Watch
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
+from mezzotint.tasks.new_words import add_to
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
-from mezzotint.tasks.subjects.new_words import add_to
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.checkpoints import state

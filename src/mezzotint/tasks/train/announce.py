@@ -12,6 +12,7 @@ import numpy as np
 
 import mezzotint
 from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue import masks
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
@@ -23,7 +24,6 @@ from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.prompts.long_captions import note as note_of_lost
-from mezzotint.tasks.subjects import masks
 from mezzotint.training import lr
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.checkpoints import sharding

@@ -31,7 +31,7 @@ from mezzotint.sampling import pictures
 from mezzotint.sampling.sample import Request, Sampling, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit
-from mezzotint.tasks.subjects.new_words import add_to
+from mezzotint.tasks.new_words import add_to
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 

@@ -13,7 +13,7 @@ from mezzotint.recipe.sections.data import DataSettings
 
 
 def count(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> int:
-    """How many of some rows have a mask (`entries.has_mask`)."""
+    """How many of some rows have a mask (`data.cache.entries.has_mask`)."""
     chosen = np.asarray(rows, dtype=np.int64)
     if settings.mask.source == "alpha":
         return int(np.count_nonzero(catalogue.conversions[chosen] & np.uint16(Conversion.ALPHA)))
