@@ -18,9 +18,9 @@ Shown but not judged, for words and forms may change: notes and messages, the JS
 runs write them, the columns of catalogues. A setting that moved to another path with its value is the same and is
 counted. Names are compared with the old words of RENAMED put into the new ones.
 
-Not seen: other devices, several processes, workers, compiled steps, MindSpore's files, pickles, the network (nothing
-is fetched), Weights & Biases and TensorBoard, 8-bit optimizers, the live line, models of real size. Journeys with clips
-are left out where PyAV is not installed.
+Not seen: records of a cache that say when its files were written, other devices, several processes, workers, compiled
+steps, MindSpore's files, pickles, the network (nothing is fetched), Weights & Biases and TensorBoard, 8-bit
+optimizers, the live line, models of real size. Journeys with clips are left out where PyAV is not installed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CLOCKS = re.compile(
 """Fields whose values no two runs share."""
 RENAMED = {"shadow": "ema"}
 SKIPPED = re.compile(
-    r"\.(words|err|log|lock)$|/ledgers/|"
+    r"\.(words|err|log|lock)$|/ledgers/|/complete/[0-9a-f]{32}\.json$|"
     r"(^|/)(lock|empty\.yaml|loss\.png|report\.txt|environment\.json|manifest\.json|stats\.npy|root\.npy)$"
 )
 FORMS = "forms (not judged)"
