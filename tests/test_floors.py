@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -87,6 +88,28 @@ def test_files_with_an_underscore_are_private_to_their_folder() -> None:
     strangers = [f"{path.relative_to(PACKAGE)}: {name}" for path, name in private
                  if not f"{dotted(path)}.".startswith(private_folder(name))]  # fmt: skip
     assert strangers == []
+
+
+def test_folders_say_what_may_be_imported_from_outside() -> None:
+    """`From outside: every file …`, or those that are named, or nothing."""
+    modules = {dotted(path) for path in FILES}
+    taken: dict[str, set[str]] = {}
+    for path in FILES:
+        for name in imports_of(path):
+            words = name.split(".")
+            module = next((m for n in range(len(words), 1, -1) if (m := ".".join(words[:n])) in modules), "")
+            folder, _, last = module.rpartition(".")
+            if folder.count(".") and not f"{dotted(path)}.".startswith(f"{folder}."):
+                taken.setdefault(folder, set()).add(last)
+    assert len(taken) > 30
+    for path in FILES:
+        if path.name == "__init__.py" and path.parent != PACKAGE:
+            _, said, outside = (ast.get_docstring(tree_of(path)) or "").partition("From outside: ")
+            assert said, f"{path}: does not say what may be imported from outside"
+            named = {word.partition(".")[0] for word in re.findall(r"`([\w.]+)`", outside)}
+            folders = {child.name for child in path.parent.iterdir() if child.is_dir()}
+            others = taken.get(dotted(path), set()) - named - folders
+            assert "every file" in outside or not others, f"{path}: {others} are imported from outside as well"
 
 
 def test_floors_without_torch_load_none() -> None:

@@ -12,9 +12,11 @@ How each figure is counted:
   of functions count as any other. A circle is a strongly connected set of two modules or more.
 - a **room** of a package is a direct child, module or subpackage; an arrow is an edge between two rooms, counted once.
 - a module's **test of its name**: `src/mezzotint/a/b.py` and `src/mezzotint/a/_b.py` have `tests/a/test_b.py`.
-  `__init__.py` and `__main__.py` need none.
+  `__init__.py` and `__main__.py` need none, nor do the facts of a choice: the tests of the file of the same name that
+  computes hold them (`recipe/families/sd.py` and `families/sd.py`).
 - a **fragment** is a module under 60 lines, `__init__.py` and `__main__.py` excepted. Some are choices: files of a
-  folder that the program lists (a format, an optimizer, a family), each in a file of its own by design.
+  folder that the program lists (a format, an optimizer, a family), and verbs (`run(arguments)` below tasks/), each in a
+  file of its own by design.
 - a **class name** has more than one meaning where two classes bear it. Those that the program asks each file of a
   listed folder for (`families/*.py` for `Family` and `Files`, `runtimes/*.py` for `Runtime`) answer one question and
   are one.
@@ -47,10 +49,12 @@ RESULT_WORDS = ("found", "told", "made", "wanted", "asked", "given", "taught")
 """Words that say of a value only that it is one."""
 FRAGMENT = 60
 CHOICES = frozenset(
-    ("data.formats", "dialects", "families", "recipe.families", "recipe.formats", "recipe.optimizers", "runtimes",
-     "training.callbacks", "training.optimizers", "weights.layouts")
+    ("data.formats", "dialects", "dialects.diffusers", "dialects.diffusers.flow", "families", "recipe.families",
+     "recipe.formats", "recipe.optimizers", "runtimes", "training.callbacks", "training.optimizers", "weights.layouts")
 )  # fmt: skip
 """Folders that the program lists: a choice is a file there without an underscore."""
+FACTS = ("recipe.families", "recipe.formats", "recipe.optimizers")
+"""Of these, those whose choices say facts; a file of the same name in another folder computes."""
 ASKED_FOR = {"families": ("Family", "Files"), "runtimes": ("Runtime",)}
 """Classes that each file of a listed folder has under the same name, for the program finds them by it."""
 FOLDER = 14
@@ -555,14 +559,19 @@ def import_figures(house: House) -> dict[str, float | str]:
     }
 
 
+def _is_choice(module: Module) -> bool:
+    if module.path.name[0] == "_" or module.path.stem == "base":
+        return False
+    verbs = (n for n in module.tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
+    return module.folder in CHOICES or (module.room == "tasks" and any(parameters(verb) == 1 for verb in verbs))
+
+
 def room_figures(house: House) -> dict[str, float | str]:
     """Folders and fragments."""
     importers: Counter[str] = Counter(name for others in house.run_time.values() for name in others)
     small = {m.name for m in house.ordinary if m.lines < FRAGMENT}
     alone = {m.name for m in house.ordinary if importers[m.name] == 1}
-    choices = {
-        m.name for m in house.ordinary if m.folder in CHOICES and m.path.name[0] != "_" and m.path.stem != "base"
-    }
+    choices = {m.name for m in house.ordinary if _is_choice(m)}
     folders = Counter(m.folder for m in house.ordinary)
     large = {name or "(top level)": n for name, n in folders.items() if n > FOLDER}
     figures: dict[str, float | str] = {}
@@ -616,13 +625,14 @@ def name_figures(house: House) -> dict[str, float | str]:
 
 def repetition_figures(house: House) -> dict[str, float | str]:
     """What should be in one place, and lists of names that should not be kept."""
-    near, copies, renames = Counter[str](), Counter[str](), Counter[str]()
+    near, copies, renames, others = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for module in house.modules.values():
         where = str(module.path)
         for call in module.calls:
             name = _called(call).rpartition(".")[2]
             near[where] += name == "get_close_matches"
             copies[where] += name == "model_copy"
+            others[where] += name == "with_values" and module.room not in ("tasks", "recipe", "dialects")
             renames[where] += is_rename(call) and module.path.stem != "durable"
     figures: dict[str, float | str] = {
         "get_close_matches: calls": near.total(),
@@ -631,6 +641,7 @@ def repetition_figures(house: House) -> dict[str, float | str]:
         "renames outside of durable: files": len(+renames),
         "which rename": ", ".join(sorted(+renames)) or "none",
         "model_copy: calls": copies.total(),
+        "with_values below the tasks: calls": others.total(),
     }
     for kind, names in NAMES.items():
         places = named_outside(house, names)
@@ -647,7 +658,7 @@ def paper_figures(house: House) -> dict[str, float | str]:
     """Tests and pages."""
     tests = {path: path.read_text(encoding="utf-8") for path in sorted((house.root / "tests").rglob("*.py"))}
     there = {PurePosixPath(path.relative_to(house.root / "tests").as_posix()) for path in tests}
-    needed = [m for m in house.ordinary if m.text.strip()]
+    needed = [m for m in house.ordinary if m.text.strip() and not (m.folder in FACTS and _is_choice(m))]
     with_test = [m for m in needed if test_of(m) in there]
     named = {path.name for path in there}
     pages = {str(p.relative_to(house.root)): p.stat().st_size for p in sorted((house.root / "docs").rglob("*.md"))}

@@ -17,7 +17,6 @@ from mezzotint.recipe.resume_rules import FORMER_KERNELS, as_begun, differences
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
-from mezzotint.training.precision import layout
 
 Prepare = Callable[..., Any]
 
@@ -57,7 +56,7 @@ def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> N
 def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def lies(device: str, **settings: Any) -> bool:
         network = torch.nn.Conv2d(4, 8, 3)
-        layout.lay_out([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
+        base.lay_out([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
         return network.weight.is_contiguous(memory_format=torch.channels_last)
 
     assert lies("cuda", precision="bf16", compile=True)

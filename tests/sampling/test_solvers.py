@@ -19,9 +19,11 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, Spacing
 from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample_latents, step_noise
-from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName, descend
+from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, Solver, SolverName, descend
 from mezzotint.shapes import Size
 
+STOCHASTIC = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
+"""Solvers that add fresh noise at every step."""
 STOCK: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ddim": ("ddim", "DDIMScheduler", {}),
     "ddpm": ("ddpm", "DDPMScheduler", {}),

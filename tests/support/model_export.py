@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -70,3 +72,11 @@ def counted_portions(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     monkeypatch.setattr(merge, "_portion", counted)
     monkeypatch.setattr(merge, "CHUNK", most)
     return portions
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file's tensor content is what its header says. False when it says nothing."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        written = str(header.get("__metadata__", {}).get("modelspec.hash_sha256", ""))
+        return written == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"

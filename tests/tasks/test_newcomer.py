@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from runs import report_of
 
-from mezzotint import outside
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.recipe.reading.read import located, read
-
-
-def report_of(folder: Path) -> dict[str, dict[str, Any]]:
-    return {line["id"]: line for line in outside.read_lines(folder / "data_report.jsonl")}
 
 
 def odd_pictures(world: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from foreign_lines import printed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,11 +23,6 @@ scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**9), 10**9), st.floats(allow_nan=False, allow_infinity=False),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
 )  # fmt: skip
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["translate", *words]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

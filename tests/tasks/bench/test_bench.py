@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from runs import bench_results
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
@@ -19,11 +19,6 @@ from mezzotint.tasks.reading.words import parse as parse_words
 
 CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
-
-
-def document(out: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
-    return results
 
 
 def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
@@ -36,7 +31,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
     out = tmp_path / "bench" / "measured"
     assert sorted(p.name for p in out.iterdir()) == ["bench.json", "bench.png", "bench.txt"]
     assert [p.name for p in tmp_path.iterdir()] == ["bench"]
-    results = document(out)
+    results = bench_results(out)
     (one,) = results["rows"]
     assert (one["steps"], one["timed_steps"], results["processes"], results["device"]) == (5, 4, 1, "CPU")
     assert one["images_per_second"]["processed"] > 0
@@ -61,7 +56,7 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
     words = shared_world.words("stand-in", **settings, **CHEAP, optim__accumulation=2)
     line = [*words, "--stand-in", "21", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
     assert main(["bench", *line]) == 0
-    written, fast = document(tmp_path / "out")["rows"]
+    written, fast = bench_results(tmp_path / "out")["rows"]
     assert written["changes"] == []
     assert {"data.cache.latents=true", "data.cache.text=true", "data.cache.crops=4"} == set(fast["changes"])
     for one in (written, fast):
@@ -87,7 +82,7 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
     ours.append("run.validation.timesteps=1")
     ours.append(f"--out={tmp_path / 'out'}")
     assert main(["bench", "--as", "diffusers-sd", *ours, "--", *line]) == 0
-    results = document(tmp_path / "out")
+    results = bench_results(tmp_path / "out")
     assert [one["name"] for one in results["rows"]] == ["as written", "fast"]
     assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in results["rows"])
     assert not (tmp_path / "theirs").exists()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -118,8 +116,3 @@ def test_rows_take_turns_after_the_warm_up() -> None:
 def test_blocks_of_ten_steps_show_the_spread() -> None:
     numbers = row([step(1.0)] + [step(1.0)] * 10 + [step(2.0)] * 10 + [step(9.0)] * 3)
     assert numbers["images_per_second_in_blocks"] == {"blocks": 2, "slowest": 128, "median": 192, "fastest": 256}
-
-
-def document(out: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
-    return results

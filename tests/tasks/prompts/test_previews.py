@@ -10,17 +10,13 @@ from typing import Any
 import av
 import numpy as np
 from PIL import Image
+from runs import report_of
 
-from mezzotint import outside
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.recipe.reading.read import located, read, read_text
 from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.prompt_file import PromptFile
 from mezzotint.tasks.prompts import previews
-
-
-def report_of(folder: Path) -> dict[str, dict[str, Any]]:
-    return {line["id"]: line for line in outside.read_lines(folder / "data_report.jsonl")}
 
 
 def test_previews_of_captions_differ_and_have_the_size_their_picture_is_trained_in(tmp_path: Path) -> None:

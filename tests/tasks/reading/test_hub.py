@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from foreign_lines import printed
 
-from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.tasks.reading import arguments
 from mezzotint.tasks.reading import hub as _hub
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["translate", *words]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 import torch
 from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
-from model_export import counted_portions
+from model_export import counted_portions, is_sealed
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -23,7 +23,6 @@ from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
-from mezzotint.weights.single_file import modelspec
 
 FOLDER = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 Words = Callable[[Path], tuple[object, ...]]
@@ -91,7 +90,7 @@ def test_single_to_folder_to_single_is_the_identity_on_every_tensor(model: tuple
     metadata = read_metadata(tmp_path / "back.safetensors")
     assert metadata["modelspec.author"] == "someone"
     assert metadata["ss_steps"] == "7"
-    assert modelspec.is_sealed(tmp_path / "back.safetensors")
+    assert is_sealed(tmp_path / "back.safetensors")
 
 
 @FIRST_OF_TWO
@@ -367,7 +366,7 @@ def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path
         after = read_metadata(file)
         kept = {key: value for key, value in words.items() if "hash" not in key}
         assert {key: after.get(key) for key in kept} == kept
-        assert modelspec.is_sealed(file)
+        assert is_sealed(file)
         assert after["sshs_model_hash"] == after["modelspec.hash_sha256"].removeprefix("0x")
         assert "sshs_legacy_hash" not in after
         assert ("lora_adapter_metadata" in after) == (name == "a")

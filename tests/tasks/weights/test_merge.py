@@ -12,7 +12,7 @@ import pytest
 import torch
 from adapter_records import FILES, RECORDS, SD, ran, statistics, weights
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
-from model_export import counted_portions, files_of, load_model
+from model_export import counted_portions, files_of, is_sealed, load_model
 from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -24,7 +24,6 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
 from mezzotint.tasks.weights import merge as verb
 from mezzotint.weights.files import mindspore, tensor_files
-from mezzotint.weights.single_file import modelspec
 
 UNET = "unet/diffusion_pytorch_model.safetensors"
 
@@ -91,7 +90,7 @@ def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
         merged(*sources, tmp_path / name, *config)
         assert convert.run([str(tmp_path / "model"), str(tmp_path / f"other-{name}")]) == 0
         assert same(tensor_files.read(tmp_path / name), tensor_files.read(tmp_path / f"other-{name}"))
-    assert modelspec.is_sealed(tmp_path / "out.safetensors")
+    assert is_sealed(tmp_path / "out.safetensors")
 
 
 def test_later_files_win_and_what_they_lack_stays(
@@ -276,7 +275,7 @@ def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_file
     merged(tmp_path / "base.safetensors", adapter, tmp_path / "out.safetensors", f"--config={base}")
     ran("convert", tmp_path / "folder", tmp_path / "same.safetensors")
     assert same(load_file(tmp_path / "out.safetensors"), load_file(tmp_path / "same.safetensors"))
-    assert modelspec.is_sealed(tmp_path / "out.safetensors")
+    assert is_sealed(tmp_path / "out.safetensors")
 
 
 def test_diffusers_draws_the_same_from_the_merged_folder_and_with_the_adapter(tmp_path: Path) -> None:
@@ -344,7 +343,7 @@ def test_several_adapters_become_one(tmp_path: Path, capsys: Any) -> None:
     for name, tensor in apart.items():
         within(joined[name], tensor, roundings=32, name=name)
     assert tensor_files.read_metadata(out)["modelspec.merged_from"] == f"{one.stem}, {two.stem}"
-    assert modelspec.is_sealed(out)
+    assert is_sealed(out)
     merged(f"{FILES / 'sd_lokr_r2_a4_factor4.lycoris.safetensors'}:0.5", tmp_path / "weak.safetensors", f"--base={SD}")
     merged(SD, tmp_path / "weak.safetensors", tmp_path / "weak")
     merged(SD, f"{FILES / 'sd_lokr_r2_a4_factor4.lycoris.safetensors'}:0.5", tmp_path / "strength")

@@ -15,6 +15,7 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from layout_names import LAYOUTS, RECORDS, header_of, shapes_of, table_of
+from model_export import is_sealed
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -29,7 +30,6 @@ from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import Entry, KeyMap, Shape
 from mezzotint.weights.layouts import mindone_sdxl, sdxl
 from mezzotint.weights.layouts.mindone_sdxl import mindspore_name, stability_name
-from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 COUNTS = {
@@ -303,7 +303,7 @@ def test_the_header_says_which_model_it_is(model: str, kind: str, folders: dict[
     assert metadata["modelspec.architecture"] == f"stable-diffusion-xl-v1-{kind}"
     assert metadata["modelspec.resolution"].startswith("256x")  # the small autoencoder halves once
     assert metadata["modelspec.prediction_type"] == "epsilon"
-    assert modelspec.is_sealed(tmp_path / "x.safetensors")
+    assert is_sealed(tmp_path / "x.safetensors")
     assert {info.dtype for info in read_header(tmp_path / "x.safetensors").values()} == {"F16"}
 
 
