@@ -54,11 +54,11 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
 
 
 def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
-    assert [e.asked for e in filled(root).encoders] == ["media", "text"]
+    assert [e.part for e in filled(root).encoders] == ["media", "text"]
     (root / "pictures" / "1.txt").write_text("another")
-    assert [e.asked for e in filled(root).encoders] == ["text"]
+    assert [e.part for e in filled(root).encoders] == ["text"]
     paint(root / "pictures" / "1.png", (40, 40), 77)
-    assert [e.asked for e in filled(root).encoders] == ["media"]
+    assert [e.part for e in filled(root).encoders] == ["media"]
 
 
 def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else(root: Path) -> None:
