@@ -221,16 +221,16 @@ def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path)
 @pytest.mark.effect("model.ltx.frame_rate")
 @torch.no_grad()
 def test_ltx_is_told_how_fast_its_clips_are() -> None:
-    told = []
+    scales = []
     for words in ((), ("model.ltx.frame_rate=50",)):
-        given = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
-        family = family_class(_reading(given).recipe).load(files(*given))
-        keep = lambda module, inputs, named: told.append(named["rope_interpolation_scale"])  # noqa: E731
+        line = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
+        family = family_class(_reading(line).recipe).load(files(*line))
+        keep = lambda module, inputs, named: scales.append(named["rope_interpolation_scale"])  # noqa: E731
         family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
         x = torch.zeros(1, 8, 2, 2, 2)
         noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
         family.predict(noised, family.condition(family.encode_text(["a"]), None))
-    assert told == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
+    assert scales == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
 
 
 # breaks if the picture were not what the clip begins with, or the file did not say so

@@ -244,13 +244,13 @@ def test_wan_5b_is_told_each_tokens_level(tmp_path: Path) -> None:
     edit(folder / "model_index.json", expand_timesteps=True)
     kind = importlib.import_module("mezzotint.families.wan").Family
     x = torch.randn(2, 16, 2, 4, 6, generator=torch.Generator().manual_seed(1))
-    noised, outputs, told = Noised(x, x, x, x, torch.tensor([900.0, 300.0]), torch.tensor([0.9, 0.3])), [], []
+    noised, outputs, shapes = Noised(x, x, x, x, torch.tensor([900.0, 300.0]), torch.tensor([0.9, 0.3])), [], []
     for place in (settings_of("wan").path, folder):
         family = kind.of(settings_of("wan", place))
-        watch = lambda module, inputs, named: told.append(named["timestep"].shape)  # noqa: E731
+        watch = lambda module, inputs, named: shapes.append(named["timestep"].shape)  # noqa: E731
         family.parts()["denoiser"].register_forward_pre_hook(watch, with_kwargs=True)
         outputs.append(family.predict(noised, family.condition(family.encode_text(["a", "b"]), None)))
-    assert [tuple(shape) for shape in told] == [(2,), (2, 2 * 2 * 3)]
+    assert [tuple(shape) for shape in shapes] == [(2,), (2, 2 * 2 * 3)]
     torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-4, atol=1e-5)
 
 

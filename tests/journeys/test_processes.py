@@ -24,11 +24,11 @@ SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short
 
 def by_step(folder: Path, processes: int) -> list[list[tuple[str, float]]]:
     """For each step, the samples of all processes with their timesteps, in an order that no process decides."""
-    found: dict[int, list[tuple[str, float]]] = {}
+    samples: dict[int, list[tuple[str, float]]] = {}
     for rank in range(processes):
         for line in outside.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
-            found.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
-    return [sorted(found[step]) for step in sorted(found)]
+            samples.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
+    return [sorted(samples[step]) for step in sorted(samples)]
 
 
 @pytest.fixture(scope="module")

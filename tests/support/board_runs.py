@@ -133,11 +133,11 @@ def wait(page: Any, words: str, *, seconds: float = 10.0) -> None:
 
 def write_picture(path: Path, prompt: str, *, shade: int = 90) -> None:
     """A picture that says what it was drawn from."""
-    told = PngInfo()
-    told.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))
+    texts = PngInfo()
+    texts.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))
     grid = np.indices((48, 48)).sum(0) * 2
     pixels = np.stack([(grid + shade) % 256, (grid * 2) % 256, np.full_like(grid, shade % 256)], -1).astype(np.uint8)
-    Image.fromarray(pixels).save(path, pnginfo=told)
+    Image.fromarray(pixels).save(path, pnginfo=texts)
 
 
 @dataclass

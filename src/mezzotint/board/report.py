@@ -67,11 +67,11 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     from mezzotint.board import curves
     from mezzotint.board.pages import Pages
     from mezzotint.board.reading import pictures, small_clips, tails
-    from mezzotint.board.reading.metrics import Metrics
+    from mezzotint.board.reading.metrics import RunMetrics
     from mezzotint.board.reading.places import Places
 
     pages = Pages(Places.of([path]), read_only=True)
-    metrics = Metrics(path / "metrics.jsonl")
+    metrics = RunMetrics(path / "metrics.jsonl")
     while metrics.follow(blocks=8):
         pass
     charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}

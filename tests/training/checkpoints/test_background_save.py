@@ -179,13 +179,13 @@ def test_a_full_disk_is_told_when_it_ends_and_leaves_the_older_one(tmp_path: Pat
 def test_weights_that_are_not_finite_are_told_as_when_training_waits(tmp_path: Path) -> None:
     broken = tensors() | {"w/denoiser/b": torch.tensor([1.0, float("inf")])}
     broken["opt.mean/denoiser/a"][0, 0] = float("nan")
-    told = []
+    messages = []
     for at_once in (True, False):
         with pytest.raises(Diverged) as raised:
             save_whole(saves(tmp_path), 1, broken, at_once=at_once)
-        told.append(str(raised.value))
-    assert told[0] == told[1]
-    assert "w/denoiser/b and 0 more tensors" in told[0]
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert "w/denoiser/b and 0 more tensors" in messages[0]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,7 +65,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class SavedModel:
     """A checkpoint or an export. command: the line that goes on from it, or draws with it."""
 
     name: str
@@ -163,11 +163,11 @@ def going_on(path: Path) -> str:
     return shlex.join(["mezzotint", "train", str(path / "recipe.yaml")])
 
 
-def checkpoints(path: Path) -> list[Stored]:
+def checkpoints(path: Path) -> list[SavedModel]:
     """The checkpoints of a run, newest first. Those that are not whole have no manifest."""
     line = going_on(path)
     return [
-        Stored(
+        SavedModel(
             folder.name,
             int(match[1]),
             size_of(folder),
@@ -178,11 +178,11 @@ def checkpoints(path: Path) -> list[Stored]:
     ]
 
 
-def exports(path: Path) -> list[Stored]:
+def exports(path: Path) -> list[SavedModel]:
     """The exported models, newest first."""
     entries = _listed(path / "exports")
     return [
-        Stored(
+        SavedModel(
             entry.name,
             int(match[1]) if (match := re.search(r"(\d{6,})", entry.name)) else 0,
             size_of(entry),

@@ -28,8 +28,7 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.files.tags import prefixed, templated
-from mezzotint.data.files.wildcards import first_of_each
+from mezzotint.data.files.tags import first_of_each, prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
@@ -202,7 +201,7 @@ def make(
     gathered.notes += _masking.notes(sources)
     pictures.sync()
     texts.write()
-    looked = _probing.Looked.at(gathered.path.texts(), near)
+    looked = _probing.KnownFiles.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNALS["start" if verified == "start" else "use"]
     look_at = decoding.probe if verified == "start" else decoding.glance
@@ -296,7 +295,7 @@ class _Gathered:
 
 
 def _assembled(
-    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings, workers: int
+    gathered: _Gathered, looked: _probing.KnownFiles, settings: DataSettings, workers: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the samples that can be used, and what the report says of all."""
     keys = gathered.key.texts()

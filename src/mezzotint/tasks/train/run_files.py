@@ -22,10 +22,10 @@ from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks import held_out
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.proof import commit
+from mezzotint.tasks.train import held_out
 
 _WRITTEN = "# written by mezzotint"
 FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file goes on with the run beside it\n"

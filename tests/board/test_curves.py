@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.board.reading.thinning import shown, thinned
+from mezzotint.board.curves import shown, thinned
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400)
 

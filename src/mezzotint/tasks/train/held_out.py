@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import draws, durable
-from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.data.loading.loader import held_out
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import Batch
 from mezzotint.tasks.assemble import Caches, Dataset
@@ -45,16 +43,6 @@ def is_measured(recipe: Recipe, dataset: Dataset) -> bool:
     if recipe.run.validation.every is None:
         return False
     return bool(len(dataset.held) or dataset.sets or recipe.run.validation.training_share)
-
-
-def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArray[np.int32], DataSettings]]:
-    """Every catalogue with the rows of it that the run sees, trained or measured: what a cache has to hold."""
-    rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
-    own = [(dataset.catalogue, rows, recipe.data)]
-    for catalogue, of_set, settings in own + [(one.catalogue, one.rows, one.settings) for one in dataset.sets.values()]:
-        yield catalogue, of_set, settings
-        if catalogue.stills is not None:
-            yield catalogue.stills, np.arange(len(catalogue.stills), dtype=np.int32), stills_settings(settings)
 
 
 def write_list(folder: RunFolder, dataset: Dataset) -> None:

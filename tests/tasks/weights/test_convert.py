@@ -12,7 +12,7 @@ import pytest
 import torch
 from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
-from model_export import counted_portions
+from model_export import counted_portions, is_sealed
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -23,7 +23,6 @@ from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
-from mezzotint.weights.single_file import modelspec
 
 FOLDER = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 Words = Callable[[Path], tuple[object, ...]]
@@ -41,9 +40,9 @@ def second_version(folder: Path) -> Path:
     """A small SD2 folder."""
     shutil.copytree(FOLDER, folder)
     networks: dict[str, components.Network] = {"unet": "unet", "text_encoder": "clip_text"}
-    for name, told in {"unet": {"use_linear_projection": True}, "text_encoder": {"hidden_act": "gelu"}}.items():
+    for name, changes in {"unet": {"use_linear_projection": True}, "text_encoder": {"hidden_act": "gelu"}}.items():
         path = folder / name / "config.json"
-        config = json.loads(path.read_text()) | told
+        config = json.loads(path.read_text()) | changes
         module = components.draw(networks[name], config, 5, name, where=path)
         components.write(networks[name], module.state_dict(), config, folder / name, "fp32")
     return folder
@@ -88,10 +87,10 @@ def test_single_to_folder_to_single_is_the_identity_on_every_tensor(model: tuple
     assert convert(source, tmp_path / "folder", f"--config={folder}", "--ema=keep") == 0
     assert convert(tmp_path / "folder", tmp_path / "back.safetensors", "--ema=keep") == 0
     assert equal(load_file(source), load_file(tmp_path / "back.safetensors"))
-    told = read_metadata(tmp_path / "back.safetensors")
-    assert told["modelspec.author"] == "someone"
-    assert told["ss_steps"] == "7"
-    assert modelspec.is_sealed(tmp_path / "back.safetensors")
+    metadata = read_metadata(tmp_path / "back.safetensors")
+    assert metadata["modelspec.author"] == "someone"
+    assert metadata["ss_steps"] == "7"
+    assert is_sealed(tmp_path / "back.safetensors")
 
 
 @FIRST_OF_TWO
@@ -102,8 +101,8 @@ def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_pa
     assert "left out: 684 averaged tensors" in printed
     assert "not known: 1 tensor (mystery)" in printed
     assert convert(tmp_path / "folder", tmp_path / "back.safetensors") == 0
-    wanted = {name: t for name, t in load_file(source).items() if not name.startswith("model_ema.diffusion")}
-    assert equal(wanted, load_file(tmp_path / "back.safetensors"))
+    expected = {name: t for name, t in load_file(source).items() if not name.startswith("model_ema.diffusion")}
+    assert equal(expected, load_file(tmp_path / "back.safetensors"))
 
 
 @FIRST_OF_TWO
@@ -123,9 +122,9 @@ def test_folder_to_single_to_folder_is_the_identity_on_every_file(model: tuple[P
     assert convert(folder, tmp_path / "x.safetensors") == 0
     assert convert(tmp_path / "x.safetensors", tmp_path / "back", f"--config={folder}") == 0
     for path in folder.rglob("*.safetensors"):
-        found = load_file(tmp_path / "back" / path.relative_to(folder))
-        wanted = {n: t for n, t in load_file(path).items() if not n.endswith("position_ids")}
-        assert equal(found, wanted)
+        tensors = load_file(tmp_path / "back" / path.relative_to(folder))
+        expected = {n: t for n, t in load_file(path).items() if not n.endswith("position_ids")}
+        assert equal(tensors, expected)
     for path in (folder / "tokenizer").iterdir():
         assert (tmp_path / "back" / "tokenizer" / path.name).read_bytes() == path.read_bytes()
 
@@ -145,14 +144,14 @@ def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path,
 def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     name = "model.diffusion_model.out.2.bias"
-    wanted = load_file(source)[LAYOUT.average(name)]
+    average = load_file(source)[LAYOUT.average(name)]
     assert convert(source, tmp_path / "x.safetensors", f"--config={folder}", "--ema=use") == 0
-    found = load_file(tmp_path / "x.safetensors")
-    assert torch.equal(found[name], wanted)
-    assert not any(n.startswith("model_ema.diffusion") for n in found)
+    tensors = load_file(tmp_path / "x.safetensors")
+    assert torch.equal(tensors[name], average)
+    assert not any(n.startswith("model_ema.diffusion") for n in tensors)
     assert convert(source, tmp_path / "folder", f"--config={folder}", "--ema=use") == 0
     unet = load_file(tmp_path / "folder" / "unet" / "diffusion_pytorch_model.safetensors")
-    assert torch.equal(unet["conv_out.bias"], wanted)
+    assert torch.equal(unet["conv_out.bias"], average)
 
 
 @FIRST_OF_TWO
@@ -164,11 +163,11 @@ def test_the_type_is_that_asked_for_and_schedules_keep_theirs(
 ) -> None:
     folder, source = model
     assert convert(source, tmp_path / "x.safetensors", f"--config={folder}", f"--dtype={word}") == 0
-    found = load_file(tmp_path / "x.safetensors")
+    tensors = load_file(tmp_path / "x.safetensors")
     starts = ("model.diffusion_model.", "cond_stage_model.", "first_stage_model.encoder.")
-    networks = {t.dtype for n, t in found.items() if n.startswith(starts) and t.is_floating_point()}
+    networks = {t.dtype for n, t in tensors.items() if n.startswith(starts) and t.is_floating_point()}
     assert networks == {dtype}
-    assert found["betas"].dtype == torch.float32
+    assert tensors["betas"].dtype == torch.float32
     assert convert(folder, tmp_path / "folder", f"--dtype={word}") == 0
     unet = load_file(tmp_path / "folder" / "unet" / "diffusion_pytorch_model.safetensors")
     assert {t.dtype for t in unet.values()} == {dtype}
@@ -194,8 +193,8 @@ def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> 
     assert (
         convert(tmp_path / "large.safetensors", tmp_path / "y.safetensors", f"--config={FOLDER}", "--dtype=fp16") == 2
     )
-    assert "E1416" in (told := capsys.readouterr().err)
-    assert "out.2.bias has a value of size 1e+06, too large for fp16" in told
+    assert "E1416" in (errors := capsys.readouterr().err)
+    assert "out.2.bias has a value of size 1e+06, too large for fp16" in errors
     assert not (tmp_path / "y.safetensors").exists()
 
 
@@ -283,7 +282,7 @@ def _taken_folder(root: Path) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (_taken_file, "E1410"),
         (_taken_folder, "E1410"),
@@ -303,12 +302,12 @@ def _taken_folder(root: Path) -> tuple[object, ...]:
     ],
 )
 def test_wishes_that_cannot_be_met_are_named_and_leave_nothing(
-    tmp_path: Path, words: Words, told: str, capsys: Any
+    tmp_path: Path, words: Words, message: str, capsys: Any
 ) -> None:
-    given = words(tmp_path)
+    line = words(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
-    assert convert(*given) == 2
-    assert told in capsys.readouterr().err
+    assert convert(*line) == 2
+    assert message in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     assert not (tmp_path / "x.safetensors").exists() or (tmp_path / "x.safetensors").read_text() == "mine"
 
@@ -367,7 +366,7 @@ def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path
         after = read_metadata(file)
         kept = {key: value for key, value in words.items() if "hash" not in key}
         assert {key: after.get(key) for key in kept} == kept
-        assert modelspec.is_sealed(file)
+        assert is_sealed(file)
         assert after["sshs_model_hash"] == after["modelspec.hash_sha256"].removeprefix("0x")
         assert "sshs_legacy_hash" not in after
         assert ("lora_adapter_metadata" in after) == (name == "a")

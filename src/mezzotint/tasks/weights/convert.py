@@ -17,9 +17,8 @@ from torch import Tensor
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError, WeightsError, visible
-from mezzotint.tasks.convert import _straight
-from mezzotint.tasks.convert.args import ConvertArgs, parse, place_of, require_free, store_beside
-from mezzotint.tasks.weights import adapter_files
+from mezzotint.tasks.weights import _straight, adapter_files
+from mezzotint.tasks.weights.args import ConvertArgs, parse, place_of, require_free, store_beside
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.files.tensor_files import SIZES, TYPES, TensorInfo

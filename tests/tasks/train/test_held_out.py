@@ -25,7 +25,7 @@ from mezzotint.tasks.check.check import check
 from mezzotint.tasks.check.memory import Activations, Outline
 from mezzotint.tasks.reading.arguments import parse
 
-HERE = Path(__file__).parents[1] / "journeys" / "data" / "run_by_chance"
+HERE = Path(__file__).parents[2] / "journeys" / "data" / "run_by_chance"
 HELD_OUT_BEFORE = ["00.png", "02.png", "04.png", "05.png", "07.png"]
 """logs/held_out.txt of that run: half of ten pictures, with a share of 0.25."""
 

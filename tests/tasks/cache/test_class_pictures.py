@@ -14,9 +14,9 @@ from mezzotint import outside
 from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.sampling import pictures
+from mezzotint.tasks.cache import class_pictures
 from mezzotint.tasks.check.check import check
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.subjects import class_pictures
 
 
 def words_of(world: Any, name: str, folder: Path, **settings: Any) -> dict[str, Any]:
@@ -77,9 +77,9 @@ def test_pictures_of_another_prompt_are_told(shared_world: Any, tmp_path: Path) 
             (folder / f"class-0000{number}.png").write_bytes(pictures.png(np.asarray(image), {"prompt": prompt}))
         image.save(folder / "mine.png")
         image.save(folder / "class-00009.png")
-    told = class_pictures.of_other_prompts(recipe_of(shared_world, folder))
-    assert "has drawn 2 class pictures there, such as 'a fox'" in told
-    assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == told
+    sentence = class_pictures.of_other_prompts(recipe_of(shared_world, folder))
+    assert "has drawn 2 class pictures there, such as 'a fox'" in sentence
+    assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
     assert not class_pictures.of_other_prompts(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 
 

@@ -22,6 +22,7 @@ from mezzotint.data.media import decoding
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared.new_words import add_to
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
@@ -31,7 +32,6 @@ from mezzotint.sampling import pictures
 from mezzotint.sampling.sample import Request, Sampling, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit
-from mezzotint.tasks.subjects.new_words import add_to
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 
@@ -134,7 +134,7 @@ def _drawn(recipe: Recipe, device: torch.device, blocks: Sequence[int]) -> Itera
     """The numbers of some blocks with their PNG files."""
     files = open_files(recipe)
     family = family_class(recipe).load(files)
-    add_to(recipe, files, family)
+    add_to(family, recipe.model)
     refuse_unfit(recipe, family.grid)
     precision, settings = Precision.of(recipe.run), recipe.sample
     for part, module in family.parts().items():

@@ -12,7 +12,7 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.tasks.convert.args import ConvertArgs
+from mezzotint.tasks.weights.args import ConvertArgs
 from mezzotint.weights import kinds
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.files.tensor_files import TYPES, Stored, TensorInfo
