@@ -24,7 +24,7 @@ from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components
 from mezzotint.weights.layouts import base
 from mezzotint.weights.single_file import original
-from mezzotint.weights.single_file.original import FilePart, Rows
+from mezzotint.weights.single_file.original import FilePart, TensorRows
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
@@ -250,7 +250,7 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_rows_remember_where_they_come_from() -> None:
-    a, b = Rows((6, 4), (("a", 0, 6),)), Rows((2, 4), (("b", 0, 2),))
+    a, b = TensorRows((6, 4), (("a", 0, 6),)), TensorRows((2, 4), (("b", 0, 2),))
     q, k, v = torch.chunk(a, 3, dim=0)  # type: ignore[call-overload]
     assert (q.shape, k.pieces) == ((2, 4), (("a", 2, 4),))
     assert torch.cat([q, k]).pieces == (("a", 0, 4),)  # type: ignore[list-item]
@@ -259,7 +259,7 @@ def test_rows_remember_where_they_come_from() -> None:
     first, rest = torch.split(both, [3, 3], dim=0)  # type: ignore[arg-type, misc]
     assert first.pieces == (("a", 4, 6), ("b", 0, 1))
     assert rest.pieces == (("b", 1, 2), ("a", 0, 2))
-    assert Rows((6, 4, 1, 1), a.pieces)[:, :, 0, 0].shape == (6, 4)
+    assert TensorRows((6, 4, 1, 1), a.pieces)[:, :, 0, 0].shape == (6, 4)
     with pytest.raises(ValueError, match="6 rows"):
         a.split([2, 2])
 

@@ -26,7 +26,7 @@ from mezzotint.weights.single_file import writing
 Renames = Sequence[tuple[str, str]]
 """Patterns in our names with what takes their place in the makers' file, each in its turn."""
 Piece = tuple[str, int, int]
-"""Rows of one tensor of a file: its name, the first row and the one behind the last."""
+"""TensorRows of one tensor of a file: its name, the first row and the one behind the last."""
 
 DENOISER = "model.diffusion_model."
 """What names of the denoiser begin with where a file has more than it."""
@@ -46,7 +46,7 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class TensorRows:
     """A tensor without values: which rows of which tensors it is made of. What conversions do to tensors it can do."""
 
     shape: Shape
@@ -65,34 +65,34 @@ class Rows:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def chunk(self, count: int, dim: int = 0) -> tuple[Rows, ...]:
+    def chunk(self, count: int, dim: int = 0) -> tuple[TensorRows, ...]:
         return self.split([self.shape[0] // count] * count, dim)
 
-    def split(self, sizes: Sequence[int], dim: int = 0) -> tuple[Rows, ...]:
+    def split(self, sizes: Sequence[int], dim: int = 0) -> tuple[TensorRows, ...]:
         if dim != 0 or sum(sizes) != self.shape[0]:
             raise ValueError(f"{self.pieces[0][0]} has {self.shape[0]} rows, and {sum(sizes)} are expected")
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
         return tuple(self._between(end - size, end) for size, end in zip(sizes, ends, strict=True))
 
-    def __getitem__(self, places: tuple[Any, ...]) -> Rows:
+    def __getitem__(self, places: tuple[Any, ...]) -> TensorRows:
         """A convolution of one pixel as a linear layer: `[:, :, 0, 0]`."""
         kept = len([place for place in places if place == slice(None)])
         if any(side != 1 for side in self.shape[kept:]):
             raise ValueError(f"{self.pieces[0][0]} is no convolution of one pixel")
-        return Rows(self.shape[:kept], self.pieces)
+        return TensorRows(self.shape[:kept], self.pieces)
 
-    def _between(self, start: int, end: int) -> Rows:
+    def _between(self, start: int, end: int) -> TensorRows:
         pieces, at = [], 0
         for name, first, last in self.pieces:
             low, high = max(start, at), min(end, at + last - first)
             if low < high:
                 pieces.append((name, first + low - at, first + high - at))
             at += last - first
-        return Rows((end - start, *self.shape[1:]), tuple(pieces))
+        return TensorRows((end - start, *self.shape[1:]), tuple(pieces))
 
 
-def joined(rows: Sequence[Rows], dim: int = 0) -> Rows:
-    """As `torch.cat` joins them. Rows that follow each other in one tensor are one piece."""
+def joined(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
+    """As `torch.cat` joins them. TensorRows that follow each other in one tensor are one piece."""
     if dim != 0 or len({one.shape[1:] for one in rows}) > 1:
         raise ValueError("rows of different lengths")
     pieces: list[Piece] = []
@@ -100,19 +100,19 @@ def joined(rows: Sequence[Rows], dim: int = 0) -> Rows:
         if pieces and pieces[-1][0] == piece[0] and pieces[-1][2] == piece[1]:
             piece = (piece[0], pieces.pop()[1], piece[2])
         pieces.append(piece)
-    return Rows((sum(one.shape[0] for one in rows), *rows[0].shape[1:]), tuple(pieces))
+    return TensorRows((sum(one.shape[0] for one in rows), *rows[0].shape[1:]), tuple(pieces))
 
 
 def places_of(
     network: Network, config: Mapping[str, Any], shapes: Mapping[str, Shape], part: FilePart, own: Set[str]
-) -> dict[str, Rows]:
+) -> dict[str, TensorRows]:
     """By a network's own names, where its tensors lie among those of a file with these shapes, as diffusers' conversion
     has it. own: the names that the network has. Raises ValueError, KeyError and the like for a file of something
     else."""
     mine = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
     mine = mine or ({} if part.start != DENOISER else dict(shapes))
     cut = "" if part.keeps_start or not any(name.startswith(part.start) for name in mine) else part.start
-    rows = {n.removeprefix(cut): Rows(s, ((n, 0, s[0] if s else 1),)) for n, s in mine.items()}
+    rows = {n.removeprefix(cut): TensorRows(s, ((n, 0, s[0] if s else 1),)) for n, s in mine.items()}
     if own <= rows.keys():
         return {name: rows[name] for name in own}
     if not part.converted:
@@ -122,7 +122,7 @@ def places_of(
     return dict(convert(checkpoint=rows, config=config))
 
 
-def _conversion(network: Network) -> Callable[..., Mapping[str, Rows]] | None:
+def _conversion(network: Network) -> Callable[..., Mapping[str, TensorRows]] | None:
     from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES  # seconds, and few need it
 
     known: Mapping[str, Any] = SINGLE_FILE_LOADABLE_CLASSES.get(_CLASSES.get(network, network.rpartition(".")[2]), {})
@@ -136,7 +136,7 @@ class Original:
 
     place: Path
     all_: Mapping[str, TensorInfo]
-    parts: Mapping[str, Mapping[str, Rows]]
+    parts: Mapping[str, Mapping[str, TensorRows]]
 
     def stored(self, part: str) -> OriginalPart:
         """The tensors of a part."""
@@ -164,7 +164,7 @@ def opened(
     header = tensor_files.read_header(path)
     _refuse_scaled(path, header)
     shapes = {name: info.shape for name, info in header.items()}
-    places: dict[str, Mapping[str, Rows]] = {}
+    places: dict[str, Mapping[str, TensorRows]] = {}
     for part, (where, network, config, own) in parts.items():
         if places and not any(name.startswith(where.start) for name in header):
             continue
@@ -197,7 +197,7 @@ class OriginalPart:
 
     place: Path
     all_: Mapping[str, TensorInfo]
-    places: Mapping[str, Rows]
+    places: Mapping[str, TensorRows]
 
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
@@ -210,7 +210,7 @@ class OriginalPart:
         return {name: _gathered(rows, tensors) for name, rows in chosen.items()}
 
 
-def _gathered(rows: Rows, tensors: Mapping[str, Tensor]) -> Tensor:
+def _gathered(rows: TensorRows, tensors: Mapping[str, Tensor]) -> Tensor:
     first = tensors[rows.pieces[0][0]]
     if len(rows.pieces) == 1 and rows.pieces[0][1:] == (0, first.shape[0] if first.ndim else 1):
         return first.reshape(rows.shape)
@@ -245,7 +245,7 @@ def plan(
     return Written(shapes, _turned(places, shapes))
 
 
-def _turned(places: Mapping[str, Rows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
+def _turned(places: Mapping[str, TensorRows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
     """By the file's names, the rows of ours in their order. Raises ValueError where rows are read twice or never."""
     spans: dict[str, list[tuple[int, Piece]]] = {name: [] for name in shapes}
     for ours, rows in places.items():
@@ -286,7 +286,7 @@ def write(target: Path, written: Written, stored: Stored, dtype: DTypeName | Non
         for name, info in header.items():
             sources = written.sources[name]
             tensors = stored.read({piece[0] for piece in sources})
-            rows = Rows(info.shape, sources)
+            rows = TensorRows(info.shape, sources)
             whole = {name: _gathered(rows, tensors)}
             yield name, whole[name] if dtype is None else writing.cast_component(target, whole, dtype)[name]
 
