@@ -89,14 +89,14 @@ def inline(text: str) -> Iterator[str]:
 
 def lines_with(text: str, first: str) -> list[str]:
     """First cells of the table rows whose first column is headed so, without backticks."""
-    cells_of_lines: list[str] = []
+    first_cells: list[str] = []
     inside = False
     for line in text.splitlines():
         cells = [cell.strip().replace("`", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         inside = bool(cells) and (inside or cells[0] == first)
         if inside and cells[0] != first and not set(cells[0]) <= set("-"):
-            cells_of_lines.append(cells[0])
-    return cells_of_lines
+            first_cells.append(cells[0])
+    return first_cells
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def figures_of(name: str, place: Path, pictures: tuple[Path, Path]) -> dict[str,
     asked_new, asked_old = lesson.questions(ASKED, ASKED)
     prompts = [(text.replace("wug", WORD), scene) for text, scene in asked_new]
     settings = argparse.Namespace(seed=lesson.EXAM_SEED, steps=20, guidance=3.0, solver="ddim", batch=50)
-    new, old = (list(measure.pictures(family, prompts_of, settings)) for prompts_of in (prompts, asked_old))
+    new, old = (list(measure.pictures(family, questions, settings)) for questions in (prompts, asked_old))
     np.savez_compressed(place / f"{name}.npz", new=np.stack([new[n] for n in SHOWN]), old=old[5])
     whole = export / "unet" / "diffusion_pytorch_model.safetensors"
     file = whole if whole.exists() else adapter_file(export)

@@ -134,10 +134,10 @@ def sheet(examples: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pix
         left = _BETWEEN + number * (width - 2 * _BETWEEN - world.PIXELS) // max(1, len(examples) - 1)
         image.paste(picture, (left, _BETWEEN + _LINE))
     y = top - 2 * _LINE + 4
-    questions_of = (
+    heading = (
         "asked in colours and at places that none of them shows, and at last for what it knew; left before, right after"
     )
-    pen.text((_BETWEEN, y), questions_of, _INK, font)
+    pen.text((_BETWEEN, y), heading, _INK, font)
     for number, (prompt, before, after) in enumerate(rows):
         left = _BETWEEN + number % _ACROSS * (pair + _BETWEEN)
         y = top + number // _ACROSS * (_TILE + 2 * _LINE)
