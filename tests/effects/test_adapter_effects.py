@@ -180,12 +180,13 @@ def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) 
 @pytest.mark.parametrize(
     "settings",
     [
-        {"run__compile": True}, {"run__precision": "bf16"}, {"run__precision": "fp16"}, {"run__recompute__enabled": True},
-        {"optim__accumulation": 2, "run__micro_batch": 1}, {"optim__ema__rule": "ramp"}, {"optim__in_backward": True, "optim__clip__norm": None},
-        {"objective__loss": "huber", "objective__huber_delta": 0.1}, {"objective__min_snr_gamma": 5.0},
-        {"objective__noise_offset": 0.1}, {"objective__input_perturbation": 0.1}, {"objective__pyramid_discount": 0.5},
-        {"model__prediction": "v"}, {"objective__loss": "l1"},
-        {"data__cache__latents": False, "data__cache__text": False}, {"optim__optimizer__kind": "adafactor"},
+        {"run__compile": True}, {"run__precision": "bf16"}, {"run__precision": "fp16"},
+        {"run__recompute__enabled": True}, {"optim__accumulation": 2, "run__micro_batch": 1},
+        {"optim__ema__rule": "ramp"}, {"optim__in_backward": True, "optim__clip__norm": None},
+        {"objective__loss": "huber", "objective__huber_delta": 0.1}, {"objective__loss": "l1"},
+        {"objective__min_snr_gamma": 5.0}, {"objective__noise_offset": 0.1}, {"objective__input_perturbation": 0.1},
+        {"objective__pyramid_discount": 0.5}, {"model__prediction": "v"}, {"optim__optimizer__kind": "adafactor"},
+        {"data__cache__latents": False, "data__cache__text": False},
     ],
     ids=lambda settings: ",".join(map(str, settings.items())),
 )  # fmt: skip
