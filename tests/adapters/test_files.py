@@ -88,6 +88,23 @@ def test_loha_and_lokr_stay_in_their_own_names(name: str, bases: dict[str, Any],
     assert not (tmp_path / "b.safetensors").exists()
 
 
+def test_what_readers_drop_or_misread_is_told_when_a_file_is_written(bases: dict[str, Any], tmp_path: Path) -> None:
+    names = bases["sd"].names
+    dora = files.read(RECORDS / "files" / "sd_dora_r4_a8.lycoris.safetensors", names)
+    plain = files.read(RECORDS / "files" / "sd_lora_r4_a8.kohya.safetensors", names)
+
+    def told(adapter: Adapter, layout: Layout) -> str:
+        return "\n".join(files.write(adapter, tmp_path / "a.safetensors", names, layout))
+
+    assert "diffusers drops the lengths of a DoRA in kohya's layout" in told(dora, "kohya")
+    assert "diffusers takes the commonest alpha of kohya's layout" in told(mixed(names), "kohya")
+    assert told(plain, "kohya") == "", "which all of them read"
+    for adapter in (dora, plain, mixed(names)):
+        assert told(adapter, "diffusers") == (
+            "ComfyUI and A1111 do not read diffusers' names of a denoiser; for them write kohya's layout"
+        )
+
+
 def mixed(names: LayerNames) -> Adapter:
     """Ranks and alphas that differ from layer to layer, in both parts."""
     draw = torch.Generator().manual_seed(4)

@@ -216,9 +216,9 @@ def test_a_web_socket_is_opened_by_nobody(board: Board) -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("path", ["/", "/run?run=0/first", "/recipe?base=mini"])
+@pytest.mark.parametrize("path", ["/", "/run?run=0/first", "/recipe?base=mini", "/draw", "/data"])
 def test_first_contents_come_within_three_tenths_of_a_second(board: Board, path: str) -> None:
     board.ask("/static/page.css")
     begun = time.perf_counter()
     assert board.ask(path)[0] == 200
-    assert time.perf_counter() - begun < (0.3 if "recipe" not in path else 1.0)
+    assert time.perf_counter() - begun < 0.3

@@ -28,6 +28,9 @@ def test_pictures_are_framed_filtered_and_compared(
         box, picture = page.locator(".crop").first.bounding_box(), page.locator(".whole img").first.bounding_box()
         assert box["width"] < picture["width"] or box["height"] < picture["height"]
         assert axe(page) == []
+        lengths = "document.getElementById('histograms').textContent"
+        wait(page, f"{lengths}.includes('tokens of the first caption')", seconds=120)  # by a process of its own
+        assert "over 77, cut" in page.locator("#histograms").inner_text()
         shots(page, "data")
         page.click("#look")
         page.wait_for_selector("#near .pair img")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,21 +17,18 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
     with opened(tmp_path) as board:
         look = looking(board)
         page = look.go("/draw")
-        wait(page, "document.getElementById('ready').textContent === 'ready'", seconds=60)
+        wait(page, "document.getElementById('ready').textContent === 'ready'", seconds=120)
         page.fill("input[name=guidance]", "3,5")
-        begun = time.perf_counter()
         page.click("#go")
-        wait(page, "document.querySelector('#drawn a img')?.naturalWidth > 0", seconds=30)
-        took = time.perf_counter() - begun
+        wait(page, "document.querySelector('#drawn a img')?.naturalWidth > 0", seconds=120)
         line = "mezzotint sample mezzotint-mini '--prompt=a small red star in the top left' --steps=20 --guidance=3.5"
         assert page.locator("#drawn code").first.inner_text().startswith(line)
         page.fill("input[name=b]", "mezzotint-mini")
         page.click("#go")
-        wait(page, "document.querySelectorAll('#drawn a img').length === 3", seconds=30)
+        wait(page, "document.querySelectorAll('#drawn a img').length === 3", seconds=120)
         assert axe(page) == []
         shots(page, "draw")
         page.fill("input[name=a]", "nothing-there")
         page.click("#go")
         page.wait_for_selector("#said:has-text('There is nothing here')")
         look.trouble[:] = [one for one in look.trouble if "404" not in one]
-    assert took < 15  # of five that a quiet machine takes; tests marked timing judge

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from board_runs import SCRIPT, add_lines, opened, wait, waiting, write_picture, write_run
+from board_runs import SCRIPT, add_lines, opened, wait, waiting, write_picture, write_pictures, write_run
 
 
 @pytest.mark.slow
@@ -208,3 +208,46 @@ def test_first_contents_come_at_once(looking: Callable[..., Any]) -> None:
     assert status == 200
     assert "finished" in text
     assert took < 3.0  # a busy machine; tests marked timing judge the 300 ms
+
+
+@pytest.mark.timing
+def test_first_contents_stand_on_the_screen_within_three_tenths_of_a_second(looking: Callable[..., Any]) -> None:
+    look = looking()
+    paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
+    for path in ("/", "/run?run=0/finished", "/data", "/draw", "/recipe?base=mini"):
+        page = look.go(path)
+        wait(page, f"{paint} > 0")
+        took = page.evaluate(paint)
+        print(f"{path}: {took:.0f} ms")
+        assert took < 300, path
+
+
+@pytest.mark.slow
+def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
+    looking: Callable[..., Any], tmp_path: Path, axe: Any
+) -> None:
+    write_pictures(tmp_path / "pictures")
+    (tmp_path / "nothing").mkdir()
+    with opened(tmp_path) as board:
+        look = looking(board, width=360)
+        for path, words in (
+            ("/", "Start one, and it appears here"), ("/data", "Start one, or look at a folder of pictures below"),
+            ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "put them there"),
+            ("/data?folder=0/pictures&text=zebra", "No sample is left by these filters"),
+            ("/draw", "drawn"), ("/recipe?base=tiny_cpu", "The command"),
+        ):  # fmt: skip
+            page = look.go(path)
+            page.wait_for_selector(f"main:has-text('{words}')")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+            assert axe(page) == [], path
+        look.trouble[:] = [one for one in look.trouble if "409" not in one]
+
+
+@pytest.mark.slow
+def test_a_clip_plays_on_the_page(looking: Callable[..., Any], training: Path, write_clip: Callable[..., Path]) -> None:
+    write_clip(training / "samples" / "step-00000060" / "00-raw.mp4", 10)
+    page = looking().go("/run?run=0/training")
+    clip = "document.querySelector('#previews video')"
+    wait(page, f"{clip}?.readyState >= 2 && {clip}.videoWidth > 0")
+    page.evaluate(f"{clip}.play()")
+    wait(page, f"{clip}.currentTime > 0.1")

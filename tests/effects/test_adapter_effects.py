@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,37 @@ def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) 
     assert max(lengths[1]) <= 0.0501
     for before, after in zip(*lengths, strict=True):
         assert after == pytest.approx(min(before, 0.05), rel=1e-3)
+
+
+# breaks if a setting reached the model's own weights beside the adapter, or the adapter no more
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"run__compile": True}, {"run__precision": "bf16"}, {"run__precision": "fp16"},
+        {"run__recompute__enabled": True}, {"optim__accumulation": 2, "run__micro_batch": 1},
+        {"optim__ema__rule": "ramp"}, {"optim__in_backward": True, "optim__clip__norm": None},
+        {"objective__loss": "huber", "objective__huber_delta": 0.1}, {"objective__loss": "l1"},
+        {"objective__min_snr_gamma": 5.0}, {"objective__noise_offset": 0.1}, {"objective__input_perturbation": 0.1},
+        {"objective__pyramid_discount": 0.5}, {"model__prediction": "v"}, {"optim__optimizer__kind": "adafactor"},
+        {"data__cache__latents": False, "data__cache__text": False},
+    ],
+    ids=lambda settings: ",".join(map(str, settings.items())),
+)  # fmt: skip
+def test_an_adapter_goes_together_with(
+    settings: dict[str, Any], prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "run__compile" in settings:
+        monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
+    ready = prepare(**LORA | {"model__adapter__kind": "dora"} | settings)
+    network = ready.family.parts()["denoiser"]
+    base = {n: p.detach().clone() for n, p in network.named_parameters() if not p.requires_grad}
+    before = {name: weight.detach().clone() for name, weight in begun(ready).items()}
+    assert 0 < ready.trainer.step(ready.next_batches()).resolve(0).loss < 1e4
+    assert any(not torch.equal(weight, before[name]) for name, weight in begun(ready).items())
+    after = dict(network.named_parameters())
+    assert all(torch.equal(after[name], weight) for name, weight in base.items())
+    assert all("lora_" in name or name.endswith("dora_scale") for name in before)
 
 
 # breaks if the file were not read, or took other ranks and alphas than its own

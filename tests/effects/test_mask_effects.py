@@ -221,8 +221,8 @@ def as_shard(folder: Path) -> dict[str, Any]:
     for path in folder.iterdir():
         path.unlink()
     shard(
-        folder / "a.tar", ("000.png", pictures[0]), ("000.txt", "one"), ("000.mask.png", mask), ("001.png", pictures[1]),
-        ("001.txt", "two"),
+        folder / "a.tar", ("000.png", pictures[0]), ("000.txt", "one"), ("000.mask.png", mask),
+        ("001.png", pictures[1]), ("001.txt", "two"),
     )  # fmt: skip
     return {"format": "webdataset"}
 
@@ -248,7 +248,7 @@ def test_masks_come_with_every_format_of_pictures(kind: Any, feed: Make, noisy: 
     fed = feed(folder, **settings | kind(folder))
     seen = set()
     for batch in fed.batches():
-        for pixels, mask, channel in zip(batch.pixels, batch.mask, red(batch), strict=True):
+        for mask, channel in zip(batch.mask, red(batch), strict=True):
             has = not bool((mask == 255).all())
             assert torch.equal(mask, channel) if has else True
             seen.add(has)

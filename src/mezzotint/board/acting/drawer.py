@@ -7,8 +7,11 @@ from __future__ import annotations
 import base64
 import io
 import json
+import os
 import sys
 from typing import Any, TextIO
+
+from mezzotint import startup
 
 FIRST = "mezzotint-mini"
 """The model that is open before anybody asks: the form's first."""
@@ -55,6 +58,7 @@ def main(lines: TextIO, out: TextIO) -> None:
 
 
 if __name__ == "__main__":
+    startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
     own = sys.stdout
     sys.stdout = sys.stderr
     main(sys.stdin, own)

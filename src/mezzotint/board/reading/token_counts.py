@@ -4,11 +4,12 @@ torch, which the page does not."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from mezzotint import outside
+from mezzotint import outside, startup
 from mezzotint.board.reading.tails import shown
 from mezzotint.errors import MezzotintError
 
@@ -47,5 +48,6 @@ def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
 
 
 if __name__ == "__main__":
+    startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
     lengths = count(sys.argv[1])
     print(json.dumps({"why": lengths} if isinstance(lengths, str) else {"counts": lengths[0], "limit": lengths[1]}))

@@ -232,7 +232,7 @@ def _rows(source: Source, name: str, kind: RowKind) -> Iterator[TableRow]:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in csv_rows(path, kind.fixed))
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
-    mask = "mask" if source.settings.mask.source == "files" else ""
+    mask = "mask" if source.settings.mask.source == "files" and image != "mask" else ""
     names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption, mask=mask)
     if not is_manifest(name):
         names = ColumnNames((image,), columns.caption, mask=mask)
