@@ -33,6 +33,7 @@ from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.tasks.train import train
 from mezzotint.training.checkpoints import state
+from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.weights.low_bit import LowBitLinear
 
 Prepare = Callable[..., Any]
@@ -488,6 +489,23 @@ def test_asynchronous_writes_while_training_goes_on(
     host.end_save()
     kept = state.read(checkpoints / "step-00000000").tensors
     assert all(torch.equal(tensor, kept[name]) for name, tensor in before.items())
+
+
+# breaks if one process wrote what several hold all the same, or all did where they should not
+@pytest.mark.effect("run.save.parts")
+def test_parts_are_written_by_all_who_see_the_folder(tmp_path: Path) -> None:
+    class Two(base.Runtime):
+        world_size = 2
+
+        def agree(self, flags: int) -> int:
+            return flags | blind
+
+    for parts, blind, is_of_all in ((True, 0, True), (True, 1, False), (False, 0, False)):
+        said: list[str] = []
+        run = settings_of(save={"parts": parts})
+        runtime = Two(torch.device("cpu"), Launch(), run)
+        assert Saves(tmp_path / "checkpoints", runtime, run, said.append).is_of_all == is_of_all
+        assert bool(said) == bool(blind)
 
 
 # --- going on -------------------------------------------------------------------------------------------------------

@@ -66,6 +66,8 @@ def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, al
 
     for child in world.fork_group("then-one", 2, **SETTINGS | {"run__steps": 3}):
         assert world.wait(child) == 0, world.out("then-one")
+    parts = {path.name for path in state.newest(world.root / "then-one" / "checkpoints").path.glob("*.safetensors")}
+    assert parts >= {"weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"}
     assert world.wait(world.fork("then-one", **SETTINGS)) == 0, world.out("then-one")
     assert logged(world.root / "then-one") == pytest.approx(logged(alone), rel=2e-5)
     resumed = [e for e in outside.read_lines(world.root / "then-one" / "history.jsonl") if e["event"] == "resumed"]
@@ -77,7 +79,7 @@ def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, al
 @pytest.mark.faults
 def test_sigterm_to_one_of_two_saves_the_same_step_and_both_leave(shared_world: Any, two: Path) -> None:
     world = shared_world
-    children = world.fork_group("term", 2, faults={1: "step.backward@3:term"}, **SETTINGS)
+    children = world.fork_group("term", 2, faults={1: "step.begin@3:term"}, **SETTINGS)
     assert [world.wait(child) for child in children] == [143, 143], world.out("term")
     assert state.newest(world.root / "term" / "checkpoints").path.name == "step-00000003"
     for child in world.fork_group("term", 2, **SETTINGS):
@@ -95,6 +97,31 @@ def test_a_killed_process_ends_the_other_soon_and_by_name(shared_world: Any) -> 
     assert world.wait(children[0]) == 6, world.out("lost")
     assert time.monotonic() - began < 300, "it waited for the other until gloo's own patience was over"
     assert "lost another process of this run" in world.out("lost")
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("point", ["checkpoint.begin@2", "checkpoint.file@2", "checkpoint.manifest@2"])
+def test_a_kill_while_each_writes_its_part_leaves_the_checkpoint_before(
+    shared_world: Any, alone: Path, rank: int, point: str
+) -> None:
+    if (rank, point) == (1, "checkpoint.manifest@2"):
+        pytest.skip("the first alone writes it")
+    world, name = shared_world, f"part-{rank}-{point.partition('@')[0]}"
+    settings = SETTINGS | {"run__save__every": 2, "run__save__asynchronous": False}
+    file = point.replace("file@2", "file@4")  # three files each
+    children = world.fork_group(name, 2, faults={rank: f"{file}:kill"}, **settings)
+    assert world.wait(children[rank]) == 128 + signal.SIGKILL, world.out(name)
+    assert world.wait(children[1 - rank]) == 6, world.out(name)
+    checkpoints = world.root / name / "checkpoints"
+    assert [path.name for path in state.listed(checkpoints)] == ["step-00000002"]
+    assert state.damage(checkpoints / "step-00000002") is None
+    for child in world.fork_group(name, 2, **settings):
+        assert world.wait(child) == 0, world.out(name)
+    assert logged(world.root / name) == pytest.approx(logged(alone), rel=2e-5)
+    assert not list(checkpoints.glob(".*")), "nothing half is left"
 
 
 @pytest.mark.distributed

@@ -119,6 +119,9 @@ CODES: dict[str, str] = {
     "forbidden. What was made lies in ~/.cache/mezzotint/carried and is carried by the next start.",
     "E1845": "A row of a cache on object storage is not as it was written. The message names the shard: delete it and "
     "its index there, and the index on this machine; the next filling makes its rows again.",
+    "E1846": "Each process writes its part of a checkpoint (`run.save.parts`), and the first does not see what another "
+    "has written: the run folder is on a disk of one machine alone. Put it on storage that all machines see, or let "
+    "the first write everything: `run.save.parts=false`.",
     "E1860": "`mezzotint bench tiny_cpu --against=stock` measures the loop of diffusers' train_text_to_image.py beside "
     "a recipe, and the recipe asks for what that script does not do.",
     "E1861": "`mezzotint bench --gpu` looks at a GPU, and torch sees none. `--dry-run` tries all of it on a CPU, at "

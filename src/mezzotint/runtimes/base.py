@@ -58,6 +58,7 @@ class Runtime:
     """Whether a step in which memory ran out can be given up and made again, on all processes."""
     is_writer: bool = True
     """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
+    _carried: Tensor
 
     def __init__(self, device: torch.device, launch: Launch, settings: RunSettings) -> None:
         self.device = device
@@ -112,6 +113,15 @@ class Runtime:
         """Tensors by parameter name, each the whole of what the processes share; all call it together, and only the
         first gets an answer that is not empty, on the CPU. Where nothing is shared: as they are."""
         return tensors
+
+    def carry(self, values: Tensor) -> None:
+        """Small numbers, (n,) float32 on the device, that go along with a step's gradients, to be summed over all
+        processes: said in its last micro-batch, after the backward pass, or before `abandon`."""
+        self._carried = values
+
+    def carried(self) -> Tensor:
+        """The sums of what all have given to `carry`, on the device, without waiting for it on the host."""
+        return self._carried
 
     def total(self, values: Tensor) -> Tensor:
         """The elementwise sum over all processes, on the device, without waiting for it on the host."""

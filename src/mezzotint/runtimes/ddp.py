@@ -29,6 +29,7 @@ class Runtime(Processes):
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
         super().__init__(device, launch, settings)
         self._exchange: _Exchange | None = None
+        self._carried = torch.zeros(0)
 
     def prepare(
         self,
@@ -50,11 +51,16 @@ class Runtime(Processes):
         self._exchange.begin(last)
         yield
         if last:
-            self._exchange.finish()
+            self._exchange.finish(self._carried)
 
     def abandon(self, smallest: Callable[[], object]) -> None:
         assert self._exchange is not None, "prepare() comes first"
-        self._exchange.finish()
+        self._exchange.finish(self._carried)
+
+    def carried(self) -> Tensor:
+        assert self._exchange is not None, "prepare() comes first"
+        summed = self._exchange.extra
+        return super().carried() if summed is None else summed
 
     def begin_again(self) -> None:
         assert self._exchange is not None, "prepare() comes first"
@@ -68,11 +74,13 @@ class Runtime(Processes):
 
 @dataclass(slots=True)
 class _Bucket:
-    """Neighbours in the order of readiness. views: of `flat`, a parameter's gradient each."""
+    """Neighbours in the order of readiness. views: of `flat`, a parameter's gradient each. extra: what lies behind
+    them."""
 
     parameters: list[nn.Parameter]
     flat: Tensor
     views: list[Tensor]
+    extra: Tensor
     waiting: int = 0
     work: dist.Work | None = None
 
@@ -83,6 +91,9 @@ class _Exchange:
     Which parameters have a gradient at all, and in which order the first process finishes them, is agreed at the first
     step and stays: those without one are left without, as in one process. From then on gradients grow in the buckets
     themselves, of which they are views.
+
+    The last bucket has room for a few numbers more, and travels when the micro-batch is through, so that nothing that
+    happens in it comes after them.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -93,6 +104,8 @@ class _Exchange:
         self._where: dict[int, _Bucket] = {}
         self._step_is_open = self._is_last = self._is_new = False
         self._next = 0
+        self.extra: Tensor | None = None
+        """What has come with the last bucket; None where it takes other numbers, or there is none."""
         for parameter in self._parameters:
             parameter.register_post_accumulate_grad_hook(self._ready)
 
@@ -107,11 +120,17 @@ class _Exchange:
                 for parameter, view in zip(bucket.parameters, bucket.views, strict=True):
                     parameter.grad = view
 
-    def finish(self) -> None:
-        """Sends what has not been sent, waits, and leaves the sums in the parameters' gradients."""
+    def finish(self, extra: Tensor) -> None:
+        """Sends what has not been sent, waits, and leaves the sums in the parameters' gradients. extra: (n,) float32,
+        as many in every step, whose sums are then in `extra`."""
         if self._buckets is None:
-            self._buckets = self._arrange()
+            self._buckets = self._arrange(len(extra))
             self._is_new = True
+        place = self._buckets[-1].extra if self._buckets else extra[:0]
+        fits = len(extra) == len(place) and place.dtype == extra.dtype
+        if fits:
+            place.copy_(extra)
+        self.extra = place if fits else None
         while self._next < len(self._buckets):
             self._send()
         self._next = 0
@@ -132,7 +151,7 @@ class _Exchange:
             bucket = self._where.get(id(parameter))
             assert bucket is not None, "a parameter has its first gradient after the first step"
             bucket.waiting -= 1
-            while self._next < len(self._buckets) and self._buckets[self._next].waiting == 0:
+            while self._next < len(self._buckets) - 1 and self._buckets[self._next].waiting == 0:
                 self._send()
 
     def _send(self) -> None:
@@ -141,8 +160,9 @@ class _Exchange:
         bucket.work = dist.all_reduce(bucket.flat, async_op=True)
         self._next += 1
 
-    def _arrange(self) -> list[_Bucket]:
-        """Buckets of parameters that have a gradient on any process, with the gradients of this step in them."""
+    def _arrange(self, extra: int) -> list[_Bucket]:
+        """Buckets of parameters that have a gradient on any process, with the gradients of this step in them. extra:
+        numbers that the last one has room for besides."""
         count = len(self._parameters)
         mask = torch.tensor([p.grad is not None for p in self._parameters], dtype=torch.int32)
         dist.all_reduce(mask, op=dist.ReduceOp.MAX)
@@ -150,7 +170,8 @@ class _Exchange:
         order = torch.tensor([*self._order, *rest], dtype=torch.int64)
         dist.broadcast(order, src=0)
         live = [self._parameters[number] for number in order.tolist() if mask[number]]
-        buckets = [_bucket(group) for group in _in_groups(live)]
+        groups = _in_groups(live)
+        buckets = [_bucket(group, extra if group is groups[-1] else 0) for group in groups]
         self._where = {id(p): bucket for bucket in buckets for p in bucket.parameters}
         return buckets
 
@@ -178,10 +199,10 @@ def _type(parameter: nn.Parameter) -> torch.dtype:
     return parameter.grad_dtype or parameter.dtype
 
 
-def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
-    """With the gradients that are there, which become views of it."""
+def _bucket(parameters: list[nn.Parameter], extra: int) -> _Bucket:
+    """With the gradients that are there, which become views of it, and room for `extra` numbers behind them."""
     sizes = [p.numel() for p in parameters]
-    flat = torch.zeros(sum(sizes), dtype=_type(parameters[0]), device=parameters[0].device)
+    flat = torch.zeros(sum(sizes) + extra, dtype=_type(parameters[0]), device=parameters[0].device)
     # in the order in which the parameters lie in memory themselves
     views = [
         flat.as_strided(p.size(), p.stride(), end - p.numel())
@@ -191,4 +212,4 @@ def _bucket(parameters: list[nn.Parameter]) -> _Bucket:
         if parameter.grad is not None:
             view.copy_(parameter.grad)
         parameter.grad = view
-    return _Bucket(parameters, flat, views)
+    return _Bucket(parameters, flat, views, flat[sum(sizes) :])

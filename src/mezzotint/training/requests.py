@@ -1,4 +1,6 @@
-"""Requests by files: `requests/draw`, `requests/save` and `requests/stop` in a run's folder, whatever is in them, ask
+"""What a run's owner does for it, and what others ask of it while it goes.
+
+Requests by files: `requests/draw`, `requests/save` and `requests/stop` in a run's folder, whatever is in them, ask
 for previews, a checkpoint, or the end after a save. The first process looks at a step's end, takes each away and acts
 on it once; whoever may write into the folder may ask, from any machine that sees it.
 
@@ -9,17 +11,71 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mezzotint import outside
+from mezzotint.stages import StepReport
 from mezzotint.training.interrupts import DRAW, SAVE, STOP
+
+if TYPE_CHECKING:
+    from mezzotint.training.trainer import Trainer
 
 FLAGS = {"draw": DRAW, "save": SAVE, "stop": STOP}
 """What can be asked for, by the file's name."""
 
 _MOST = 4096
 """Bytes of a request."""
+
+
+class RunHost:
+    """Saves, exports, passes signals on and tells the user. Here each of them does nothing, which is all that a dry run
+    and a benchmark need; `train` has its own."""
+
+    def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
+        """Writes a checkpoint of the trainer's `tensors()` and `state()`, or begins to: with at_once it is complete on
+        return."""
+
+    def saves_together(self) -> bool:
+        """Whether every process writes its part of a checkpoint."""
+        return False
+
+    def is_saving(self) -> bool:
+        """Whether this process still writes its part of a checkpoint that was begun."""
+        return False
+
+    def hold_save(self) -> None:
+        """Called before a step moves weights: what is being saved stays what it was."""
+
+    def end_save(self) -> None:
+        """Waits for the checkpoint that was begun and completes it; raises what it met."""
+
+    def give_up_save(self) -> None:
+        """Called when the run fails while a checkpoint is under way. Raises nothing."""
+
+    def export(self, trainer: Trainer) -> None:
+        """Writes the model as the trainer has it now."""
+
+    def requests(self) -> int:
+        """Flags that signals and files of requests have set since the last call (`training.interrupts`)."""
+        return 0
+
+    def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
+        """Called before an epoch's first step."""
+
+    def bad_step(self, report: StepReport) -> None:
+        """Called for a step that was not finite."""
+
+    def broken(self, samples: Sequence[str], so_far: int) -> None:
+        """Called on every process for samples whose files have proved damaged. so_far: how many there are."""
+
+    def warn(self, text: str) -> None:
+        """Something failed and the training goes on."""
+
+    def loss_of_folder(self) -> str:
+        """Why nothing can be written any more, "" while it can."""
+        return ""
 
 
 class Requests:

@@ -54,6 +54,31 @@ class Pending:
         )
 
 
+class Heard:
+    """What the processes have said with a step's gradients, on its way to the host: numbers that are above 0 where any
+    process has raised a flag. They set out when the step's sums are there, so that the host waits for the exchange and
+    not for the update behind it."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers, self._arrived = numbers, None
+        if numbers.device.type == "cuda":
+            self._numbers = numbers.to("cpu", non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def flags(self) -> int:
+        """The flags of all processes."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return sum(1 << place for place, number in enumerate(self._numbers.tolist()) if number)
+
+
+def as_numbers(flags: int, num: int, device: torch.device) -> Tensor:
+    """`num` flags as numbers that can be summed, (num,) float32."""
+    bits = torch.tensor([float(flags >> place & 1) for place in range(num)])
+    return bits.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else bits
+
+
 @dataclass(slots=True)
 class StepSums:
     """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; groups:

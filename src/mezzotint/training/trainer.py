@@ -25,56 +25,12 @@ from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.attention import attending
 from mezzotint.training.progress import Progress
-from mezzotint.training.step_numbers import Pending, StepSums, not_made
+from mezzotint.training.requests import RunHost as RunHost
+from mezzotint.training.step_numbers import Heard, Pending, StepSums, as_numbers, not_made
 from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.whole_batches import filled
 
 _SAVE, _STOP, _WRITING, _SHORT, _DRAW, _BROKEN, _LOST, _FIRST_CLOCK = 1, 2, 4, 8, 16, 32, 64, 128
-
-
-class RunHost:
-    """Saves, exports, passes signals on and tells the user. Here each of them does nothing, which is all that a dry run
-    and a benchmark need; `train` has its own."""
-
-    def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
-        """Writes a checkpoint of the trainer's `tensors()` and `state()`, or begins to: with at_once it is complete on
-        return."""
-
-    def is_saving(self) -> bool:
-        """Whether this process still writes its part of a checkpoint that was begun."""
-        return False
-
-    def hold_save(self) -> None:
-        """Called before a step moves weights: what is being saved stays what it was."""
-
-    def end_save(self) -> None:
-        """Waits for the checkpoint that was begun and completes it; raises what it met."""
-
-    def give_up_save(self) -> None:
-        """Called when the run fails while a checkpoint is under way. Raises nothing."""
-
-    def export(self, trainer: Trainer) -> None:
-        """Writes the model as the trainer has it now."""
-
-    def requests(self) -> int:
-        """Flags that signals and files of requests have set since the last call (`training.interrupts`)."""
-        return 0
-
-    def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
-        """Called before an epoch's first step."""
-
-    def bad_step(self, report: StepReport) -> None:
-        """Called for a step that was not finite."""
-
-    def broken(self, samples: Sequence[str], so_far: int) -> None:
-        """Called on every process for samples whose files have proved damaged. so_far: how many there are."""
-
-    def warn(self, text: str) -> None:
-        """Something failed and the training goes on."""
-
-    def loss_of_folder(self) -> str:
-        """Why nothing can be written any more, "" while it can."""
-        return ""
 
 
 @dataclass(slots=True)
@@ -108,6 +64,9 @@ class Trainer:
     _ended: bool = False
     _failed_save: str = ""
     _asked: int = 0
+    _own: int = 0
+    _lost: str = ""
+    _heard: Heard | None = None
 
     def run(self) -> None:
         """Trains from where progress stands to its last step. Raises Diverged, StorageError (of the final save),
@@ -174,6 +133,7 @@ class Trainer:
     def _give_up(self, batches: StepBatches) -> None:
         """After memory ran out here: takes part in what the other processes do in this step, so that it moves nothing
         there."""
+        self._carry(not_made(batches, self.runtime.device), batches, _SHORT)
         self.runtime.abandon(lambda: self._passes(batches, at_most=1))
         for parameter in self.model.trained.values():
             parameter.grad = None
@@ -181,7 +141,7 @@ class Trainer:
             torch.cuda.empty_cache()
         if self.update_check is not None and batches.step == self.progress.first_step:
             self.runtime.agree(0)
-        self.runtime.total(not_made(batches, self.runtime.device))
+        self._take_carried()
         self.runtime.grad_norms(self.model.trained, self.model.optim.clip.scope)
 
     def _halve(self, batches: StepBatches, shortage: str) -> None:
@@ -217,6 +177,8 @@ class Trainer:
                 part = batch if count == 1 else batch.rows(start, start + most)
                 with self.runtime.micro_batch(last=not left):
                     self._pass(part if at_most is None else part.rows(0, at_most), batches, sums, size - start)
+                    if not left and at_most is None:
+                        self._carry(torch.cat([sums.total, sums.groups]), batches)
             del batch, part  # before the next one is moved to the device
         fault_injection.reach("step.backward")
         return sums
@@ -254,8 +216,28 @@ class Trainer:
         is_first = batches.step == self.progress.first_step
         if self.update_check is not None and is_first and not self.model.update.in_backward:
             self.update_check.check_gradients(self.model.trained, self.runtime.agree)
-        loss, *groups = self.runtime.total(torch.cat([sums.total, sums.groups])).split(1)
+        loss, *groups = self._take_carried().split(1)
         return self._apply(batches, loss[0] / batches.count, sums, groups)
+
+    def _carry(self, sums: Tensor, batches: StepBatches, flags: int = 0) -> None:
+        """Gives the step's sums, and what this process has to say, to the exchange of its gradients."""
+        self._own |= flags
+        if self.runtime.world_size > 1:
+            self._own |= self._flags(batches.broken)
+            sums = torch.cat([sums, as_numbers(self._own, self._num_flags, sums.device)])
+        self.runtime.carry(sums)
+
+    def _take_carried(self) -> Tensor:
+        """The sums over all processes; what they have said sets out for the host, before the update is queued."""
+        summed = self.runtime.carried()
+        if self.runtime.world_size == 1:
+            return summed
+        self._heard = Heard(summed[-self._num_flags :])
+        return summed[: -self._num_flags]
+
+    @property
+    def _num_flags(self) -> int:
+        return (_FIRST_CLOCK << len(self.callbacks)).bit_length() - 1
 
     def _loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         return self.model.loss(batch, self.resolved.seed, step, self.runtime.device)
@@ -339,12 +321,12 @@ class Trainer:
         if self._pending is not None:
             self._read(self._pending)
         self._pending = pending
-        mine = self.host.requests() | self._clock_flags() | (_SHORT if pending is None else 0)
-        mine |= _BROKEN if set(broken).difference(self.progress.broken) else 0
-        lost = self.host.loss_of_folder()
-        agreed = self.runtime.agree(mine | (_WRITING if self.host.is_saving() else 0) | (_LOST if lost else 0))
+        if self.runtime.world_size == 1:  # nobody has to be told, so that it is never too late
+            self._own |= self._flags(broken)
+        agreed = self._own | (self._heard.flags() if self._heard is not None else 0)
+        self._own, self._heard = 0, None
         if agreed & _LOST:  # nothing is waited for: there is no place for it
-            raise StorageError(lost or "the first process has lost the run folder", code="E1520")
+            raise StorageError(self._lost or "the first process has lost the run folder", code="E1520")
         if not agreed & _WRITING:
             self._end_save()
         self._asked |= agreed & ~(_WRITING | _BROKEN)
@@ -384,6 +366,13 @@ class Trainer:
         new = {key for keys in self.runtime.gather(json.dumps(mine)) for key in json.loads(keys)} - known
         self.progress.broken = sorted(known | new)
         self.host.broken(sorted(new), len(self.progress.broken))
+
+    def _flags(self, broken: Sequence[str]) -> int:
+        """What this process has to say. broken: see `StepBatches`."""
+        flags = self.host.requests() | self._clock_flags()
+        flags |= _BROKEN if set(broken).difference(self.progress.broken) else 0
+        self._lost = self.host.loss_of_folder()
+        return flags | (_WRITING if self.host.is_saving() else 0) | (_LOST if self._lost else 0)
 
     def _clock_flags(self) -> int:
         """Intervals in minutes that have passed, by the first process's clock."""
@@ -474,7 +463,7 @@ class Trainer:
 
     def _at(self, step: int, error: Diverged) -> Diverged:
         """Spoilt weights that a checkpoint of a step would have held; of several processes the first alone may know."""
-        is_known = self.runtime.world_size == 1 or bool(self.runtime.shares)
+        is_known = self.runtime.world_size == 1 or self.host.saves_together()
         return Diverged(error.message, code=error.code, step=step if is_known else None)
 
     def _save(self, *, final: bool) -> None:

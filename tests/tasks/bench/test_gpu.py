@@ -38,11 +38,11 @@ def test_what_fails_is_written_down_and_the_rest_goes_on(
     def breaks(card: _gpu.Card) -> dict[str, Any]:
         raise RuntimeError("no kernel image")
 
-    chosen = {"broken": breaks, "parity with the CPU": _gpu._parity, "fused update": _gpu._fused}
+    chosen = {"broken": breaks, "fused update": _gpu._fused}  # the others are looked at in the slow test
     monkeypatch.setattr(_gpu, "PARTS", chosen)
     assert main(["bench", "--gpu", "--dry-run", f"--out={tmp_path / 'out'}"]) == 1
     parts = parts_of(tmp_path / "out")
-    assert [parts[name]["ok"] for name in chosen] == [False, True, True]
+    assert [parts[name]["ok"] for name in chosen] == [False, True]
     assert "no kernel image" in parts["broken"]["error"]
     assert "broken: NOT right (RuntimeError: no kernel image)" in capsys.readouterr().out
 

@@ -61,3 +61,13 @@ def test_shares_are_known_by_the_parameter_whatever_the_state() -> None:
     assert sharding.share_of("opt.applied", shares) is None
     assert sharding.whole_shape("w/a/x", SHARES[1].of(WHOLE), shares) == (5, 3)
     assert torch.equal(sharding.cut({"a/x": WHOLE, "b": WHOLE}, shares)["a/x"], WHOLE[2:])
+
+
+def test_parts_are_about_as_many_bytes_and_everything_once() -> None:
+    sizes = {f"w/{n}": n * n for n in range(40)}
+    parts = sharding.parts(sizes, 3)
+    assert sorted(name for part in parts for name in part) == sorted(sizes)
+    loads = [sum(sizes[name] for name in part) for part in parts]
+    assert max(loads) - min(loads) <= max(sizes.values()) // 10
+    assert sharding.parts(dict(reversed(sizes.items())), 3) == parts, "whatever the order in which they are told"
+    assert sharding.parts({"a": 1}, 3) == [{"a"}, set(), set()]

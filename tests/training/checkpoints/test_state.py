@@ -3,13 +3,17 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 
 from mezzotint import fault_injection
 from mezzotint.errors import CheckpointError, Diverged, StorageError
+from mezzotint.runtimes.base import Runtime
 from mezzotint.training.checkpoints import state
+from mezzotint.training.checkpoints.sharding import Share
 
 
 def tensors(step: int = 1) -> dict[str, torch.Tensor]:
@@ -124,3 +128,59 @@ def test_a_checkpoint_of_another_model_is_refused_with_counts(tmp_path: Path) ->
     back = state.read(write(tmp_path, 1))
     with pytest.raises(CheckpointError, match=r"1 missing \(w/denoiser/z\).*1 of another shape"):
         state.fits(back, {"w/denoiser/z": torch.zeros(1), "w/denoiser/a": torch.zeros(2)})
+
+
+class OneOf(Runtime):
+    """A process of several that all hold everything; what each has said, `said` knows of all."""
+
+    def __init__(self, rank: int, world_size: int, said: dict[str, Any]) -> None:
+        self.rank, self.world_size, self.said = rank, world_size, said
+
+    def share(self, text: str) -> str:
+        return str(self.said.setdefault("first", []).append(text) or text) if not self.rank else self.said["first"][-1]
+
+    def gather(self, text: str) -> tuple[str, ...]:
+        return tuple(self.said["outcomes"])
+
+
+def written_by(
+    folder: Path, tensors: dict[str, torch.Tensor], count: int, lost: str = ""
+) -> list[state.Transaction]:  # fmt: skip
+    """Each of several processes has written its part; what one of them has is lost on another machine's disk."""
+    said: dict[str, Any] = {}
+    all_ = [
+        state.Transaction(
+            folder, step=3, tensors=tensors, values={"a": 1}, recipe_digest="r", runtime=OneOf(rank, count, said)
+        )
+        for rank in range(count)
+    ]
+    said["outcomes"] = [one.write(lambda name: state.pieces_of(tensors[name])) for one in all_]
+    for path in folder.glob(f".*/{lost}") if lost else ():
+        path.unlink()
+    return all_
+
+
+def test_each_process_writes_its_part_and_anyone_reads_the_whole(tmp_path: Path) -> None:
+    tensors = {f"{kind}/denoiser/{n}": torch.randn(n + 1, 4) for kind in ("w", "ema", "opt.mean") for n in range(6)}
+    tensors |= {"opt.count/denoiser/0": torch.tensor(7.0), "scaler/none": torch.zeros(0)}
+    for one in written_by(tmp_path, tensors, 3):
+        path = one.complete("")
+    assert state.damage(path) is None
+    sizes = {p.name: p.stat().st_size for p in path.glob("*.safetensors")}
+    assert {name.split("-")[1] for name in sizes} == {"00001", "00002", "00003"}
+    read = state.read(path)
+    assert read.values == {"a": 1}
+    assert read.tensors.keys() == tensors.keys()
+    assert all(torch.equal(read.tensors[name], tensor) for name, tensor in tensors.items())
+    rows = state.tensors_of(path, {"denoiser/5": Share((6, 4), 2, 5)})
+    assert torch.equal(rows["w/denoiser/5"], tensors["w/denoiser/5"][2:5]), "also who holds a part of it"
+    (path / next(iter(sizes))).write_bytes(b"")
+    assert state.damage(path) is not None
+
+
+def test_a_part_that_the_first_process_does_not_see_takes_the_name_from_all(tmp_path: Path) -> None:
+    tensors = {f"w/denoiser/{n}": torch.randn(5) for n in range(4)}
+    for one in written_by(tmp_path, tensors, 2, lost="weights-00002-of-00002.safetensors"):
+        with refused("E1846", r"weights-00002-of-00002.*run\.save\.parts=false"):
+            one.complete("")
+    assert list(tmp_path.iterdir()) == []

@@ -54,6 +54,9 @@ class Processes(base.Runtime):
                 store=_store_of_attempt(launch.attempt, timeout) if launch.attempt else None,
             )
 
+    def carried(self) -> Tensor:
+        return self.total(self._carried)
+
     def total(self, values: Tensor) -> Tensor:
         summed = values.detach().clone()
         dist.all_reduce(summed)

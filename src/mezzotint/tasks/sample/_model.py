@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -192,13 +193,18 @@ def _overlay(
             merging.merge_into(family.parts()[part], component, [(adapter, 1.0)])
     else:
         _copy(family, chosen, checkpoint)
-    manifest = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)
-    file = "shadow.safetensors" if which == "ema" else "weights.safetensors"
     return {
         "weights": "shadow" if which == "ema" else which,
         "training_step": str(restored.step),
-        "sha256": manifest["files"][file]["sha256"],
+        "sha256": _digest(checkpoint, "shadow" if which == "ema" else "weights"),
     }
+
+
+def _digest(checkpoint: Path, kind: str) -> str:
+    """The SHA-256 of a checkpoint's file of a kind; of several, by several processes, that of theirs in turn."""
+    files = outside.read_json(checkpoint / "manifest.json", limit=outside.LISTED)["files"]
+    digests = [files[name]["sha256"] for name in sorted(files) if name.startswith((f"{kind}-", f"{kind}."))]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
 
 
 def _copy(family: ModelFamily, chosen: Mapping[str, Tensor], checkpoint: Path) -> None:

@@ -75,7 +75,8 @@ class TrainHost(RunHost):
         return self.folder.loss() if self.runtime.is_first else ""
 
     def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
-        if not (self.runtime.is_first or self.runtime.shares):
+        is_of_all = self.saves.is_of_all  # which all processes ask together
+        if not (self.runtime.is_first or is_of_all):
             return
         values = trainer.state() | {"recipe": effective(self.recipe), "identity": self.identity.values()}
         values["resolved"] = dict(self.recorded)
@@ -96,6 +97,9 @@ class TrainHost(RunHost):
     def choose_best(self, trainer: Trainer) -> None:
         """Gives the best of the checkpoints that are there its second name, where `run.save.best` says so."""
         self.saves.choose_best(self._losses(trainer))
+
+    def saves_together(self) -> bool:
+        return self.saves.is_of_all
 
     def is_saving(self) -> bool:
         return self.saves.is_writing

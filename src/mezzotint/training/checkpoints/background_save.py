@@ -10,6 +10,7 @@ import errno
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -202,7 +203,7 @@ def named_best(folder: Path) -> Path | None:
 class Saves:
     """The checkpoints of a run's folder as this process writes them.
 
-    warn: says what failed and ends nothing. Processes that share the weights call `begin` and `end` together; of others
+    warn: says what failed and ends nothing. Where `is_of_all`, all processes call `begin` and `end` together; otherwise
     the first alone.
     """
 
@@ -210,6 +211,7 @@ class Saves:
         self.verified = Verified()
         self._folder, self._runtime, self._warn = folder, runtime, warn
         self._is_behind, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
+        self._parts = settings.save.parts and runtime.world_size > 1
         self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()
         self._said: list[str] = []
@@ -218,6 +220,20 @@ class Saves:
         self._snapshot: Snapshot | None = None
         self._work: Future[str] | None = None
 
+    @cached_property
+    def is_of_all(self) -> bool:
+        """Whether every process writes its part: of weights that they share, or, with `run.save.parts`, of what all
+        hold, where all see the run folder. All ask together, the first time."""
+        if self._runtime.shares or not self._parts:
+            return bool(self._runtime.shares)
+        is_seen = not self._runtime.agree(not self._folder.parent.is_dir())
+        if not is_seen:
+            self._warn(
+                f"other processes do not see {self._folder.parent}: the first writes checkpoints alone, as with "
+                "run.save.parts=false; to go on from them, all have to see it"
+            )
+        return is_seen
+
     def reserve(self, update: Update) -> None:
         """Makes ready for copies of what the update keeps on a GPU."""
         if not self._is_behind or self._runtime.device.type != "cuda":
@@ -225,7 +241,9 @@ class Saves:
         ema = update.ema
         on_host = sum(t.nbytes for t in ema.weights.values()) if ema is not None and ema.device.type == "cpu" else 0
         size = update.checkpoint_bytes() - on_host
-        if (self._runtime.is_first or self._runtime.shares) and self._has_room(size):
+        if self.is_of_all and not self._runtime.shares:
+            size //= self._runtime.world_size
+        if (self._runtime.is_first or self.is_of_all) and self._has_room(size):
             self._pinned.reserve(size)
 
     @property
@@ -242,7 +260,7 @@ class Saves:
         `Transaction.complete`, also of the one that was under way."""
         self.end()
         self._losses = dict(losses)
-        shared = self._runtime if self._runtime.shares else None
+        shared = self._runtime if self.is_of_all else None
         transaction = Transaction(
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
@@ -266,7 +284,7 @@ class Saves:
         work, self._work = self._work, None
         transaction, self._transaction, self._snapshot = self._transaction, None, None
         outcome = work.result()
-        if self._runtime.shares:
+        if self.is_of_all:
             assert transaction is not None
             self._complete(transaction, outcome)
         self._say()
@@ -280,9 +298,9 @@ class Saves:
                 self._warn(f"the checkpoint that was being written is not complete: {failure}")
 
     def _write(self, transaction: Transaction, snapshot: Snapshot) -> str:
-        """The thread's work. What processes share they complete together, between two steps."""
+        """The thread's work. What all processes write they complete together, between two steps."""
         outcome = transaction.write(snapshot.pieces)
-        if not self._runtime.shares:
+        if not self.is_of_all:
             self._complete(transaction, outcome)
         return outcome
 
@@ -322,7 +340,7 @@ class Saves:
         )
         if not self._has_room(needed):
             reason = f"{free_memory() or 0:,} bytes of memory are free and a copy for the checkpoint takes {needed:,}"
-        is_short = bool(self._runtime.agree(bool(reason)) if self._runtime.shares else reason)
+        is_short = bool(self._runtime.agree(bool(reason)) if self.is_of_all else reason)
         if is_short and not self._told_of_room:
             self._told_of_room = True
             self._warn(
@@ -334,4 +352,4 @@ class Saves:
     def _has_room(self, nbytes: int) -> bool:
         """Whether so much is free, of each process on this machine that writes a part."""
         free = free_memory()
-        return free is None or free >= ROOM * nbytes * (self._runtime.local_size if self._runtime.shares else 1)
+        return free is None or free >= ROOM * nbytes * (self._runtime.local_size if self.is_of_all else 1)

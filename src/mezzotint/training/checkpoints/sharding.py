@@ -1,4 +1,5 @@
-"""Rows of tensors that several processes share: who holds which, and how a checkpoint of them fits together.
+"""What each of several processes writes of a checkpoint: the rows of tensors that they share, or its part of tensors
+that all hold; and how it fits together.
 
 In a manifest of schema 2 a tensor has its whole `shape` and `rows`, the files it lies in:
 `[{"file": "weights-00001-of-00002.safetensors", "start": 0, "stop": 160}, …]`, of the first dimension, in order and
@@ -7,12 +8,14 @@ without gaps. A tensor that is not shared has one entry.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mezzotint.runtimes.base import Runtime
 from mezzotint.runtimes.base import Share as Share
 
 OTHER_TENSORS = "manifest.json tells of other tensors than its files hold"
@@ -57,6 +60,29 @@ def table_entry(tensor: Tensor, file: str, share: Share | None) -> dict[str, Any
     start, stop = (0, shape[0] if shape else 1) if share is None else (share.start, share.stop)
     dtype = str(tensor.dtype).removeprefix("torch.")
     return {"shape": shape, "dtype": dtype, "rows": [{"file": file, "start": start, "stop": stop}]}
+
+
+def written_by(runtime: Runtime, tensors: Mapping[str, Tensor]) -> set[str]:
+    """The names of what this process writes of the tensors that it holds. What is shared, the process that has rows of
+    it, where no other writes the same, and the rest the first; where all hold everything, each its part by bytes."""
+    if not runtime.shares:
+        return parts({name: tensor.nbytes for name, tensor in tensors.items()}, runtime.world_size)[runtime.rank]
+    shares = {name: share_of(name, runtime.shares) for name in tensors}
+    rows = {name: share.stop - share.start for name, share in shares.items() if share and 0 not in share.shape}
+    mine = {name for name, count in rows.items() if count and runtime.is_writer}
+    return mine | ({name for name in tensors if name not in rows} if runtime.is_first else set())
+
+
+def parts(sizes: Mapping[str, int], count: int) -> list[set[str]]:
+    """Tensors divided among processes so that each has about as many bytes: from the largest on, each to the one that
+    has least. sizes: bytes by name; every process works out the same."""
+    divided: list[set[str]] = [set() for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
+        load, number = heapq.heappop(loads)
+        divided[number].add(name)
+        heapq.heappush(loads, (load + sizes[name], number))
+    return divided
 
 
 def joined(tables: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,8 +9,9 @@ complete one loads.
         manifest.json           written last: schema, step, recipe digest, size and SHA-256 of each file, shape and
         type of each tensor
 
-Where processes share the weights, each writes its rows into files of its own (weights-00001-of-00004.safetensors), and
-the manifest says which rows of a tensor lie where (schema 2). It is one transaction all the same: the first process
+Where several processes write it, each has files of its own (weights-00001-of-00004.safetensors) with the rows that it
+holds, or, where all hold everything, with its part of the tensors; the manifest says which rows of a tensor lie where
+(schema 2). It is one transaction all the same: the first process
 names the place aside, hears what each has written, and adds state and manifest; when one of them fails, nothing gets a
 name and all hear why. Any number of processes reads either.
 
@@ -105,9 +106,9 @@ class Transaction:
     """A checkpoint that is being written into `folder`: begun, written, completed. Either it is complete under its name
     in the end, or nothing of that name is there.
 
-    runtime: of processes that share the weights, which all begin and complete this together, each with the tensors that
-    it holds; None for one that holds everything. values: written as they are now. `write` speaks to no other process,
-    so that a thread may do it.
+    runtime: of processes that write it together, which all begin and complete this, each with the tensors that it
+    holds; None for one that holds and writes everything. values: written as they are now. `write` speaks to no other
+    process, so that a thread may do it.
     """
 
     def __init__(
@@ -129,7 +130,8 @@ class Transaction:
         self._manifest = {"schema": SCHEMA_OF_ROWS if runtime else SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
-        self._tensors = {n: t.detach() for n, t in tensors.items() if _is_written_here(self._shares[n], runtime)}
+        written = sharding.written_by(runtime, tensors) if runtime else tensors.keys()
+        self._tensors = {name: tensor.detach() for name, tensor in tensors.items() if name in written}
         ending = f"-{runtime.rank + 1:05d}-of-{runtime.world_size:05d}" if runtime else ""
         self._headers: dict[str, dict[str, tensor_files.TensorInfo]] = {}
         by_file: dict[str, dict[str, Tensor]] = {}
@@ -226,6 +228,7 @@ class Transaction:
             durable.write_file(self._aside / "state.json", self._state)
             content = self._state.encode()
             files = {name: file for answer in answers for name, file in answer["files"].items()}
+            self._require_all(files)
             files["state.json"] = {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
             tensors = sharding.joined([answer["tensors"] for answer in answers])
             durable.write_json(self._aside / "manifest.json", self._manifest | {"files": files, "tensors": tensors})
@@ -234,6 +237,17 @@ class Transaction:
             fault_injection.reach("checkpoint.renamed")
         return {}
 
+    def _require_all(self, files: Mapping[str, Mapping[str, Any]]) -> None:
+        """Raises StorageError E1846 where another process has written where this one does not look."""
+        for name, file in files.items():
+            path = self._aside / name
+            if not path.is_file() or path.stat().st_size != file["bytes"]:
+                raise StorageError(
+                    f"{self.path}: {name} was written by another process, and is not here: the run folder is not on "
+                    "storage that all machines see; put it there, or write run.save.parts=false",
+                    code="E1846",
+                )
+
 
 def _attempt(work: Callable[[], dict[str, Any]]) -> str:
     """What the work gives, or what it met, as JSON that other processes hear."""
@@ -241,13 +255,6 @@ def _attempt(work: Callable[[], dict[str, Any]]) -> str:
         return json.dumps(work())
     except MezzotintError as error:
         return json.dumps({"error": error.message, "code": error.code, "kind": type(error).__name__})
-
-
-def _is_written_here(share: sharding.Share | None, runtime: Runtime | None) -> bool:
-    """Of what is shared by the process that has rows, where no other writes the same; the rest by the first."""
-    if runtime is None or share is None or 0 in share.shape:
-        return runtime is None or runtime.is_first
-    return runtime.is_writer and share.start < share.stop
 
 
 def pieces_of(tensor: Tensor) -> Iterator[Tensor]:
