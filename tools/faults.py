@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import csv
 import platform
+import re
 import subprocess
 import sys
 import tempfile
@@ -100,44 +101,58 @@ def cells(*words: str) -> str:
     return "| " + " | ".join(word.replace("|", "\\|").replace("\n", " ") for word in words) + " |"
 
 
-def page(faults: Sequence[Fault], cases: Sequence[Case], *, machine: str) -> str:
-    """docs/faults.md. machine: what it was run on, in a few words."""
-    by_test: dict[str, list[Case]] = {}
+def page(faults: Sequence[Fault], cases: Sequence[Case], *, machine: str, before: str = "") -> str:
+    """docs/faults.md. machine: what it was run on, in a few words. before: the page as it was: what it says of faults
+    and files that were not run now stays."""
+    known, by_test = _known(before), dict[str, list[Case]]()
     for case in cases:
         by_test.setdefault(case.test, []).append(case)
-    lines, letter = [], ""
+    lines, letter, failed = [], "", 0
     for fault in faults:
         if fault.id[0] != letter:
             letter = fault.id[0]
             lines += ["", f"## {letter}. {GROUPS[letter]}", ""]
             lines += [cells("fault", "what is done", "expected", "seen", "seconds"), "|---|---|---|---|---:|"]
-        own = by_test.get(fault.test, [])
-        outcome = "no test yet" if fault.test == OWED else seen(own)
-        seconds = f"{sum(case.seconds for case in own):.1f}" if own else ""
-        lines.append(cells(fault.id, fault.fault, fault.expected, outcome, seconds))
+        outcome = _outcome(fault, by_test.get(fault.test, []), known)
+        failed += outcome[0].startswith("**")
+        lines.append(cells(fault.id, fault.fault, fault.expected, *outcome))
+    owed = sum(fault.test == OWED for fault in faults)
+    summary = f"{len(faults)} faults: {owed} without a test yet, {failed} unlike what is expected. Run on {machine}."
     named = {fault.test for fault in faults}
-    others = {test: those for test, those in by_test.items() if test not in named}
-    summary = (
-        f"{len(faults)} faults, of which {sum(fault.test == OWED for fault in faults)} without a test; {len(cases):,} "
-        f"cases run, {sum(bool(case.problem) for case in cases)} unlike what is expected; "
-        f"{sum(case.seconds for case in cases):.0f} seconds of tests on {machine}."
-    )
-    return HEAD + "\n".join([summary, *lines, *_other_tests(others)]) + "\n"
+    others = [case for test, own in by_test.items() if test not in named for case in own]
+    return HEAD + "\n".join([summary, *lines, *_other_tests(others, known)]) + "\n"
 
 
-def _other_tests(others: Mapping[str, Sequence[Case]]) -> list[str]:
+def _outcome(fault: Fault, cases: Sequence[Case], known: Mapping[str, list[str]]) -> tuple[str, str]:
+    """What was seen of a fault, and the seconds it took."""
+    if fault.test == OWED:
+        return "no test yet", ""
+    if not cases and fault.id in known and known[fault.id][-2] != "no test yet":
+        return known[fault.id][-2], known[fault.id][-1]
+    return seen(cases), f"{sum(case.seconds for case in cases):.1f}" if cases else ""
+
+
+def _known(page_before: str) -> dict[str, list[str]]:
+    """The rows of the page as it was, by their first cell."""
+    rows = [line[2:-2] for line in page_before.splitlines() if line.startswith("| ")]
+    split = [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)] for row in rows]
+    return {row[0]: row for row in split if len(row) > 3}
+
+
+def _other_tests(cases: Sequence[Case], known: Mapping[str, list[str]]) -> list[str]:
     """The second table: tests marked `faults` that no row names, by file."""
-    if not others:
+    by_file: dict[str, list[Case]] = {}
+    for case in cases:
+        by_file.setdefault(f"`{case.test.partition('::')[0]}`", []).append(case)
+    rows = {file: row for file, row in known.items() if file.startswith("`tests/")}
+    for file, own in by_file.items():
+        number, seconds = len({case.test for case in own}), sum(case.seconds for case in own)
+        rows[file] = [file, str(number), seen(own), f"{seconds:.1f}"]
+    if not rows:
         return []
     lines = ["", "## Others", "", "Tests marked `faults` that stand beside the rows.", ""]
     lines += [cells("file", "tests", "seen", "seconds"), "|---|---:|---|---:|"]
-    by_file: dict[str, list[Case]] = {}
-    for test, cases in sorted(others.items()):
-        by_file.setdefault(test.partition("::")[0], []).extend(cases)
-    for file, cases in by_file.items():
-        number = len({case.test for case in cases})
-        lines.append(cells(f"`{file}`", str(number), seen(cases), f"{sum(case.seconds for case in cases):.1f}"))
-    return lines
+    return lines + [cells(*rows[file]) for file in sorted(rows)]
 
 
 def run(arguments: Sequence[str], report: Path, *, workers: int) -> tuple[int, list[Case]]:
@@ -163,22 +178,23 @@ def run_all(faults: Sequence[Fault], folder: Path, *, workers: int) -> tuple[int
 def main(words: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a test failed, or nothing was run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="ID", default=[], help="the tests of these rows, and no page")
+    parser.add_argument(
+        "--only", nargs="+", metavar="ID", default=[], help="the tests of these rows; the page stays for others"
+    )
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest; 2")
     args = parser.parse_args(words)
     faults = read_faults()
     machine = f"{platform.machine()}, {platform.system()}, Python {platform.python_version()}"
     with tempfile.TemporaryDirectory() as folder:
         if args.only:
-            faults = [fault for fault in faults if fault.id in args.only]
-            tests = sorted({fault.test for fault in faults} - {OWED})
-            report = Path(folder) / "only.xml"
+            tests = sorted({fault.test for fault in faults if fault.id in args.only} - {OWED})
+            report, before = Path(folder) / "only.xml", PAGE.read_text("utf-8")
             status, cases = run(["-m", "not gpu", *tests], report, workers=args.workers) if tests else (1, [])
-            print(page(faults, cases, machine=machine).removeprefix(HEAD))
         else:
+            before = ""
             status, cases = run_all(faults, Path(folder), workers=args.workers)
-            PAGE.write_text(page(faults, cases, machine=machine), "utf-8")
-            print(f"{PAGE.relative_to(ROOT)} is written")
+    PAGE.write_text(page(faults, cases, machine=machine, before=before), "utf-8")
+    print(f"{PAGE.relative_to(ROOT)} is written")
     return 1 if status or not cases else 0
 
 

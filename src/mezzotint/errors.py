@@ -13,11 +13,16 @@ from typing import ClassVar
 
 from mezzotint.codes import CODES as CODES
 
+_LONGEST = 200
+"""A name of more letters is like no other, and looking for one would take long."""
+
 
 def most_alike(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
     """The known name that is most like another, if any is. cutoff: how alike they must be, from 0 to 1 (equal)."""
     import difflib  # a name that is right needs none
 
+    if len(name) > _LONGEST:
+        return None
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return near[0] if near else None
 
@@ -92,11 +97,12 @@ class RecipeError(MezzotintError):
         many = f"{len(self.problems)} problem{'s' if len(self.problems) > 1 else ''}"
         lines = [f"{self.message} has {many}"]
         place = max((len(_line(p)) for p in self.problems), default=0)
-        width = max(len(p.where) for p in self.problems)
+        width = max(min(len(p.where), _LONGEST) for p in self.problems)
         for p in self.problems:
             remedy = f"; {p.remedy}" if p.remedy else ""
-            lines.append(f"  {_line(p):<{place}}  {p.where:<{width}}  {p.code} {p.what}{remedy}")
-        return "\n".join([*lines, *([f"  {self.closing}"] if self.closing else [])])
+            lines.append(f"  {_line(p):<{place}}  {p.where[:_LONGEST]:<{width}}  {p.code} {p.what}{remedy}")
+        text = "\n".join([*lines, *([f"  {self.closing}"] if self.closing else [])])
+        return "\n".join(map(visible, text.split("\n")))
 
 
 def _line(problem: Problem) -> str:

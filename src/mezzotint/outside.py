@@ -69,7 +69,9 @@ def open_plain(path: Path, *, limit: int | None = None) -> BinaryIO:
 def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
     """The content of a plain file of at most `limit` bytes. Raises as `open_plain`."""
     with open_plain(path, limit=limit) as file:
-        content = file.read(limit + 1)
+        content = file.read(os.fstat(file.fileno()).st_size + 1)  # as many bytes are set aside as are asked for
+        while len(content) <= limit and (more := file.read(1 << 20)):
+            content += more
     if len(content) > limit:  # it has grown since, or the system told no size
         raise NoPlainFile(path, f"it is larger than {limit:,} bytes")
     return content

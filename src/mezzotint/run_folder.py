@@ -183,7 +183,7 @@ def _make(folder: Path) -> None:
 
 def _holder(text: str) -> str:
     try:
-        who = json.loads(text)
+        who = outside.parse_json(text)
         return f"process {who['pid']} on {who['host']} (since {who['since']})"
     except (ValueError, KeyError, TypeError):
         return "another run"

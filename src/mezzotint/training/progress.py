@@ -27,6 +27,8 @@ def damage_of(values: Any) -> str | None:
     for name, table, kind in checks:
         if not _is(table.get(name), kind):
             return f"state.json is whole and wrong: {name} is not there or of another kind"
+        if table is progress and kind is int and table[name] < 0:
+            return f"state.json is whole and wrong: {name} is {table[name]}"
     states, rates = values[callbacks].values(), _table(progress, "rate_peak").values()
     if not all(_is(one, int) for one in progress.get("bad_steps", [])) or not all(_is(one, float) for one in rates):
         return "state.json is whole and wrong: bad_steps or rate_peak has something else than numbers"
@@ -41,8 +43,8 @@ def _table(values: Any, name: str) -> dict[str, Any]:
 
 
 def _is(value: Any, kind: type) -> bool:
-    if kind in (int, float):
-        return not isinstance(value, bool) and isinstance(value, (int, kind))
+    if kind in (int, float):  # NaN is below nothing
+        return not isinstance(value, bool) and isinstance(value, (int, kind)) and abs(value) < 1 << 63
     return isinstance(value, kind)
 
 

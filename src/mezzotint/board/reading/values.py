@@ -9,12 +9,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mezzotint import outside
 from mezzotint.board.reading.tails import shown
 from mezzotint.errors import RecipeError
 from mezzotint.recipe import reference
+from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading.paths import by_path
 
 
@@ -49,10 +48,9 @@ def effective(path: Path) -> list[SettingValue]:
 def tree(file: Path) -> dict[str, Any]:
     """The mapping of a YAML file; empty where there is none that can be read."""
     try:
-        content = yaml.safe_load(outside.read_text(file))
-    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return yaml_rules.load(outside.read_text(file, limit=yaml_rules.MAX_BYTES), file.name).tree
+    except (OSError, ValueError, RecipeError):
         return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _origins(path: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,8 +203,10 @@ class RemoteShard(Shard):
 
 def shard_at(folder: Path, name: str, row_bytes: int) -> Shard:
     """The reader of a shard, here or on object storage."""
-    is_here = (folder / f"{name}.rows").is_file() or not (folder / f"{name}{ORIGIN}").is_file()
-    return Shard(folder, name, row_bytes) if is_here else RemoteShard(folder, name, row_bytes)
+    if not (folder / f"{name}.rows").is_file() and (folder / f"{name}{ORIGIN}").is_file():
+        with suppress(OSError, ValueError, KeyError, TypeError):  # one that says nothing stands for no rows
+            return RemoteShard(folder, name, row_bytes)
+    return Shard(folder, name, row_bytes)
 
 
 class ShardWriter:

@@ -50,6 +50,8 @@ of their addresses. Raise it when the shape changes that an encoder is shown."""
 OF_FILES = "files"
 """The identity of text that is encoded by nobody here."""
 
+_MOST_OF_A_SIDE = 1 << 20
+
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
@@ -110,7 +112,14 @@ class _Entries(ABC, Generic[Layout]):
         names = {field.name for field in fields(self._layout_type)}
         needed = {field.name for field in fields(self._layout_type) if field.default is MISSING}
         is_known = isinstance(layout, dict) and needed <= layout.keys() <= names
-        return self._layout_type(**layout) if is_known and all(isinstance(v, int) for v in layout.values()) else None
+        is_sound = is_known and all(_is_side(name, size) for name, size in layout.items())
+        return self._layout_type(**layout) if is_sound else None
+
+
+def _is_side(name: str, size: object) -> bool:
+    """Whether a layout may say this of its entries."""
+    least = 1 if name in ("channels", "pixels", "length", "width") else 0
+    return isinstance(size, int) and isinstance(size, bool) == (name == "mask") and least <= size <= _MOST_OF_A_SIDE
 
 
 class LatentCache(_Entries[LatentLayout]):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import tokenize
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -154,7 +155,9 @@ def _array(path: Path, dims: int) -> _Floats:
         mapped: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
     except OSError as error:
         raise _refused(path, error.strerror or str(error)) from error
-    except (ValueError, EOFError, SyntaxError, OverflowError, TypeError) as error:
+    except (
+        ValueError, EOFError, SyntaxError, OverflowError, TypeError, RecursionError, tokenize.TokenError
+    ) as error:  # fmt: skip
         raise _refused(path, f"is no array of numbers ({' '.join(str(error).split())[:100]})") from error
     if mapped.dtype.kind != "f" or mapped.ndim != dims + 1 or mapped.shape[0] != 1 or not mapped.size:
         shape_text = "(1, C, h, w)" if dims == 3 else "(1, L, D)" if dims == 2 else "(1, V)"

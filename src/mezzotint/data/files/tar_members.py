@@ -37,7 +37,7 @@ class Member:
     def opened(self) -> BufferedReader:
         """Its bytes, as a file. Raises Unusable when the archive ends before, OSError."""
         if self.size > MAX_BYTES:
-            raise Unusable(f"{self.size:,} bytes are more than a picture may have ({MAX_BYTES:,})")
+            raise Unusable(too_large(self.size))
         handle = os.open(self.archive, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             data = os.pread(handle, self.size, self.offset)
@@ -46,6 +46,11 @@ class Member:
         if len(data) < self.size:
             raise Unusable("the archive ends before it does")
         return BufferedReader(io.BytesIO(data))
+
+
+def too_large(size: int) -> str:
+    """Why a picture of so many bytes is not read."""
+    return f"{size:,} bytes are more than a picture may have ({MAX_BYTES:,})"
 
 
 def named(path: Path) -> Member | None:

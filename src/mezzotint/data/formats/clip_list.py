@@ -64,7 +64,7 @@ class Annotated:
         """Its file, or the larger one beside it."""
         path = folder / self.path
         larger = path.with_name(path.name.replace(".mp4", _LARGER))
-        return larger if self.path.endswith(".mp4") and larger.is_file() else path
+        return larger if self.path.endswith(".mp4") and os.path.isfile(larger) else path
 
     def mask_in(self, folder: Path) -> Path | None:
         """The file of its mask, as its key `mask` says. Raises Unusable for one that leads out of the media folder."""
@@ -115,9 +115,10 @@ def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> t
     return tuple(lines_read)
 
 
-def read_annotation(path: Path) -> tuple[Annotated, ...]:
-    """The entries of an annotation file, in order. Raises DatasetError E1232 with every entry that is malformed: no
-    object, no `path` or `cap`, a path that leads out of its folder, another `frame_idx` than `start:end`."""
+def read_annotation(path: Path, *, has_texts: bool = False) -> tuple[Annotated, ...]:
+    """The entries of an annotation file, in order. has_texts: each names a file of an embedding. Raises DatasetError
+    E1232 with every entry that is malformed: no object, no `path` or `cap`, a path that leads out of its folder or a
+    name of its embedding that does, another `frame_idx` than `start:end`."""
     try:
         values = outside.parse_json(_text(path, MAX_ANNOTATION_BYTES, "E1232", "an annotation"))
     except ValueError as error:
@@ -128,6 +129,8 @@ def read_annotation(path: Path) -> tuple[Annotated, ...]:
     for number, value in enumerate(values, start=1):
         try:
             entries.append(_entry(number, value))
+            if has_texts and ".." in text_cache_npz.name_of(entries[-1].path, entries[-1].others).split("/"):
+                raise ValueError("the name of its embedding, made of its other keys, leads out of their folder")
         except ValueError as error:
             faults.append(f"entry {number}: {error}")
     if faults:
@@ -208,7 +211,7 @@ def named_files(path: Path, clips: ClipsSettings, *, masks: bool = False) -> Ite
     there or not. Raises DatasetError E1231 and E1232."""
     for line in read_list(path, has_texts=clips.texts):
         yield line.annotation
-        for entry in read_annotation(line.annotation):
+        for entry in read_annotation(line.annotation, has_texts=clips.texts):
             yield entry.media_in(line.media)
             texts = entry.texts_in(line.texts)
             if texts is not None:
@@ -222,10 +225,10 @@ def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
     """Of every entry of a list with embeddings whose clip or picture is there: the file of its embedding, there or not,
     and its caption as it is written. Raises DatasetError E1231 and E1232."""
     for line in read_list(path, has_texts=True, may_lack_texts=True):
-        for entry in read_annotation(line.annotation):
+        for entry in read_annotation(line.annotation, has_texts=True):
             texts = entry.texts_in(line.texts)
             assert texts is not None
-            if entry.media_in(line.media).is_file():
+            if os.path.isfile(entry.media_in(line.media)):
                 yield texts, entry.caption
 
 
@@ -247,7 +250,7 @@ def samples(
 
 def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float, masks: bool) -> Iterator[Item]:
     seen: dict[str, dict[str, int]] = {}
-    for entry in read_annotation(line.annotation):
+    for entry in read_annotation(line.annotation, has_texts=line.texts is not None):
         where = f"{prefix}{entry.path}"
         reason = out_of_limits(entry.resolution, clips) if entry.resolution else None
         if reason is not None:
@@ -255,7 +258,7 @@ def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float,
             continue
         media, texts = entry.media_in(line.media), entry.texts_in(line.texts)
         is_wanted = clips.missing == "skip"
-        absent = next((place for place in (media, texts) if place is not None and not place.is_file()), None)
+        absent = next((place for place in (media, texts) if place is not None and not os.path.isfile(place)), None)
         if absent is not None and (is_wanted or absent == texts):
             yield Skipped(where, f"{absent} is not there", is_wanted=is_wanted)
             continue
@@ -289,7 +292,8 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     annotation that cannot be read as one."""
     real = path.expanduser().resolve()
     places = (real, *named_files(real, settings.clips, masks=settings.mask.source == "files"))
-    names = (os.fspath(place).removeprefix(os.fspath(real.parent) + os.sep) for place in places if place.exists())
+    there = (os.fspath(place) for place in places if os.path.exists(place))
+    names = (place.removeprefix(os.fspath(real.parent) + os.sep) for place in there)
     return Listing.of_files(real.parent, list(dict.fromkeys(names)))
 
 

@@ -139,6 +139,8 @@ def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
         ) as archive:  # fmt: skip
             for info in archive:
                 last = info.name
+                if info.size < 0 or archive.offset <= info.offset:  # the next header would be this one, or one before
+                    raise tarfile.ReadError("a size below 0")
                 if not info.isdir():
                     is_plain = info.isreg() and not info.issparse()
                     yield last, Member(path, last, info.offset_data, info.size) if is_plain else None

@@ -73,7 +73,9 @@ def probe(path: Path, *, max_pixels: int) -> Probe:
     regular file, empty, no known format, a playlist, sound alone, more than `max_pixels` in a frame, damaged or cut
     off, frames of different sizes. A broadcast stream (.ts) does not say how long it should be; cut between two frames
     it is a shorter clip. Damage that a decoder covers up without a word is not seen."""
-    with decoding.readable_file(path, code="E1230") as file:
+    with decoding.readable_file(path, code="E1230", most=None) as file:
+        kind_of(file)  # before a large file is read to its end
+        file.seek(0)
         digest = hashlib.file_digest(file, "sha256").digest()
         with opened(file) as (container, stream):
             clip = _DecodedClip(max_pixels)
@@ -95,7 +97,7 @@ def frames(
     """
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
     instants = [Fraction(float(times[i])) for i in order.tolist()]
-    with decoding.readable_file(path, code="E1230") as file:
+    with decoding.readable_file(path, code="E1230", most=None) as file:
         shown = _from_key_frame(file, instants, each or (lambda picture: picture.transpose(2, 0, 1)))
     stacked = np.stack(shown)
     in_order = np.empty_like(stacked)

@@ -231,12 +231,14 @@ def stats_of(path: str) -> tuple[int, int, int]:
 
 
 @contextmanager
-def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
-    """A regular file, or a member of a tar archive (`tar_members.py`), open for reading; whatever goes wrong with it,
-    while it is opened or by whoever reads it, becomes a DatasetError with this code."""
+def readable_file(
+    path: Path, code: str = "E1206", *, most: int | None = tar_members.MAX_BYTES
+) -> Iterator[BufferedReader]:
+    """A regular file of at most so many bytes, or a member of a tar archive (`tar_members.py`), open for reading;
+    whatever goes wrong with it, while it is opened or by whoever reads it, becomes a DatasetError with this code."""
     try:
         member = tar_members.member_at(path)
-        with member.opened() if member is not None else _regular(path) as file:
+        with member.opened() if member is not None else _regular(path, most) as file:
             yield file
     except DatasetError:
         raise
@@ -248,13 +250,16 @@ def readable_file(path: Path, code: str = "E1206") -> Iterator[BufferedReader]:
         raise DatasetError(f"{path}: damaged: {_one_line(error)}", code=code) from error
 
 
-def _regular(path: Path) -> BufferedReader:
+def _regular(path: Path, most: int | None) -> BufferedReader:
     # without O_NONBLOCK, opening a named pipe would wait for ever
     file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise Unusable("not a regular file")
-    return file
+    facts = os.fstat(file.fileno())
+    if stat.S_ISREG(facts.st_mode) and (most is None or facts.st_size <= most):
+        return file
+    file.close()
+    if stat.S_ISREG(facts.st_mode):
+        raise Unusable(tar_members.too_large(facts.st_size))
+    raise Unusable("not a regular file")
 
 
 def _one_line(error: Exception) -> str:
@@ -299,7 +304,14 @@ def _loaded(
         flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
     box = _drafted(image, target) if target is not None and isinstance(image, JpegImagePlugin.JpegImageFile) else None
     image.load()
+    if isinstance(image, PngImagePlugin.PngImageFile) and _ends_black(image) and headers.lacks_rows(file):
+        raise Unusable("truncated")  # Pillow makes zeros of rows that are not there
     return image, flags, box
+
+
+def _ends_black(image: ImageFile) -> bool:
+    """Whether the last row of a picture is nothing but zeros."""
+    return image.crop((0, image.height - 1, *image.size)).getbbox(alpha_only=False) is None
 
 
 def _drafted(image: JpegImagePlugin.JpegImageFile, target: Size) -> _Box | None:

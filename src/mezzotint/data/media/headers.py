@@ -7,7 +7,9 @@ else, and of anything odd, nothing is said: then the picture is decoded.
 from __future__ import annotations
 
 import struct
+import zlib
 from dataclasses import dataclass
+from typing import BinaryIO
 
 _MOST_PARTS = 10_000
 """Of a file of more segments or chunks nothing is said."""
@@ -165,3 +167,35 @@ def _orientation(exif: bytes) -> int:
 def _require(is_plain: bool) -> None:
     if not is_plain:
         raise _NotPlain
+
+
+_PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
+"""First column and row of each part of an interlaced PNG, and how far apart its columns and rows are."""
+_CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
+
+
+def lacks_rows(file: BinaryIO) -> bool:
+    """Whether the pixels of a PNG, which can be unpacked without an error, are fewer than its header says."""
+    file.seek(len(_PNG))
+    expected, there, inflater = 0, 0, zlib.decompressobj()
+    while len(head := file.read(8)) == 8 and head[4:] != b"IEND":
+        left = int.from_bytes(head[:4], "big")
+        if head[4:] == b"IHDR":
+            expected = _unpacked_bytes(file.read(13))
+            left -= 13
+        while head[4:] == b"IDAT" and left and (data := file.read(min(left, 1 << 20))):
+            left -= len(data)
+            while data:
+                there += len(inflater.decompress(data, 1 << 20))
+                data = inflater.unconsumed_tail
+        file.seek(left + 4, 1)
+    return there < expected
+
+
+def _unpacked_bytes(header: bytes) -> int:
+    """Bytes of a PNG's rows, each with its filter's, by the content of its chunk IHDR."""
+    width, height, depth, kind, _, _, is_interlaced = struct.unpack(">IIBBBBB", header)
+    bits = depth * _CHANNELS.get(kind, 0)
+    passes = _PASSES if is_interlaced else ((0, 0, 1, 1),)
+    sides = [(-(-(width - x) // dx), -(-(height - y) // dy)) for x, y, dx, dy in passes]
+    return sum(rows * (1 + (columns * bits + 7) // 8) for columns, rows in sides if columns > 0)

@@ -29,10 +29,13 @@ _SAME = {
 
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
 _ENOUGH = 0.8
+_LONGEST = 200  # letters of a path that is looked for
 
 
 def nearest(path: str) -> str | None:
     """The known path that an unknown one most likely means, or None. A key deep in the wrong section is found, too."""
+    if len(path) > _LONGEST:
+        return None
     paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
     if path.replace("-", "_").lower() in paths:
         return path.replace("-", "_").lower()

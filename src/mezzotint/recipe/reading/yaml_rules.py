@@ -3,12 +3,13 @@
 PyYAML only cuts the text into events; no YAML loader builds a value here. Scalars follow the core schema of YAML 1.2:
 `1e-6` is a number, `010` is ten, and `no`, `on`, `1:30` and dates are texts. Refused, each with line and column: keys
 given twice, tags, merge keys, more than 100 nodes through aliases, depth beyond 32, files over 1 MB, other encodings
-than UTF-8, control characters, a second document.
+than UTF-8, control characters, a second document, more than 1,000 keys in one mapping.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,6 +24,10 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_ALIAS_NODES = 100
 MAX_DIGITS = 300
+MAX_KEYS = 1000
+"""Of one mapping."""
+MAX_PROBLEMS = 50
+"""Of a file; with more the rest is not read."""
 
 Place = tuple[str | int, ...]
 """Where a value lies in a document: ("data", "path", 0)."""
@@ -80,6 +85,8 @@ class _Builder:
             return self.expanded(event, place)
         before = self.nodes
         self.nodes += 1
+        if len(self.problems) > MAX_PROBLEMS:
+            raise RecipeError(self.name, problems=self.problems[:MAX_PROBLEMS])
         self.refuse_tag(event, place, "value")
         if isinstance(event, yaml.ScalarEvent):
             # `implicit[0]`: written plain, without quotes or block marks
@@ -105,6 +112,8 @@ class _Builder:
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise self.error(event, place, "a key is a plain word, not a list, a mapping or an alias", "E1004")
+            if len(values) >= MAX_KEYS:
+                raise self.error(event, place, f"has more than {MAX_KEYS:,} keys; this is no file of settings")
             inside = (*place, event.value)
             self.refuse_tag(event, inside, "key")
             is_merged, is_repeated = event.value == "<<" and event.implicit[0], event.value in values
@@ -208,18 +217,23 @@ def value(text: str, name: str) -> Any:
 
 
 def scalar(text: str) -> str | int | float | bool | None:
-    """A plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2). Whole numbers beyond 300 digits stay
-    texts."""
+    """A plain scalar by the core schema of YAML 1.2 (YAML 1.2.2, 10.3.2). Whole numbers of more than 64 bits become
+    floats, those beyond 300 digits stay texts."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.fullmatch(text) and len(text) <= MAX_DIGITS:
-        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        number = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+        return number if abs(number) < 1 << 63 else _as_float(number)
     if _FLOAT.fullmatch(text):
         return float(text)
     special = _SPECIAL.fullmatch(text)
     if special:
         return float(f"{special[1] or ''}{'inf' if special[2] else 'nan'}")
     return text
+
+
+def _as_float(number: int) -> float:
+    return float(number) if abs(number) < 1 << 1023 else math.copysign(math.inf, number)
 
 
 def _build(text: str, name: str, *, flow: bool = False) -> _Builder:
@@ -337,9 +351,11 @@ def _kind(value: Any) -> str:
 
 def line_of(text: str, place: Place) -> int | None:
     """The line on which a place of a JSON text begins, counted from 1: YAML, of which JSON is a part, keeps lines. None
-    for the few texts that only JSON allows, such as those indented with tabs."""
+    for the few texts that only JSON allows, such as those indented with tabs, and for long ones."""
+    if len(text) > MAX_BYTES:
+        return None
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=_LOADER)
     except (yaml.YAMLError, RecursionError):
         return None
     line: int | None = None

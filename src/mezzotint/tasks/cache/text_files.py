@@ -32,7 +32,7 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
     if not recipe.data.clips.texts:
         return
     places = list(_places(recipe))
-    if not places or any(place.is_file() for place in places):
+    if not places or any(os.path.isfile(place) for place in places):
         return
     words = list(words)
     if recipe.model.text_encoder is None:
@@ -51,7 +51,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
     process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
     if not recipe.data.clips.texts or recipe.model.text_encoder is None:
         return 0
-    absent = [(place, caption) for place, caption in _places(recipe).items() if not place.is_file()]
+    absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
     runtime.barrier()  # before anybody writes, so that all have seen the same
     if not absent:
         return 0

@@ -410,7 +410,7 @@ def _read_file(path: Path, file: str, expected: Mapping[str, Any] | None) -> dic
         return tensor_files.read(path / file)
     try:
         tensors, digest = tensor_files.read_hashed(path / file)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, WeightsError) as error:
         raise DamagedCheckpoint(path, f"{file} cannot be read ({error})") from error
     if digest != expected["sha256"]:
         raise DamagedCheckpoint(path, _other_hash(file))

@@ -55,5 +55,5 @@ def of_values(values: Mapping[str, Any]) -> str:
 @lru_cache(maxsize=256)
 def _hash_file(path: Path, identity: tuple[int, int, int, int]) -> str:
     """`identity` is part of the cache's key: a changed file is hashed again."""
-    with path.open("rb") as file:
+    with outside.open_plain(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

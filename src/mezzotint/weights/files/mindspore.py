@@ -18,7 +18,7 @@ from typing import BinaryIO, NoReturn
 import torch
 from torch import Tensor
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import _mindspore_wire as wire
 from mezzotint.weights.files._mindspore_wire import Value
@@ -58,7 +58,7 @@ class Kept:
 def is_mindspore(path: Path) -> bool:
     """Whether a file begins as a MindSpore checkpoint does, whatever its ending. False for what cannot be opened."""
     try:
-        with path.open("rb") as file:
+        with outside.open_plain(path) as file:
             start = file.read(wire.NAME_LIMIT + 32)
     except OSError:
         return False
@@ -142,7 +142,7 @@ def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor
 
 def _opened(path: Path) -> BinaryIO:
     try:
-        return path.open("rb")
+        return outside.open_plain(path)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
 

@@ -39,7 +39,7 @@ def is_pickled(path: Path) -> bool:
     """Whether a file's first bytes are those of a pickle or of torch's archives. A safetensors file under the ending
     .ckpt is none."""
     try:
-        with path.open("rb") as file:
+        with outside.open_plain(path) as file:
             return file.read(8).startswith(PICKLES)
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error

@@ -28,6 +28,7 @@ from mezzotint.weights.files import mindspore
 from mezzotint.weights.files.mindspore import Kept
 
 _HEADER_LIMIT = 100_000_000  # the format's own bound
+_MOST_SIDES = 64  # as many as torch's tensors have
 TYPES: Mapping[str, torch.dtype] = {
     "U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "U32": torch.uint32,
     "I32": torch.int32, "BF16": torch.bfloat16, "F16": torch.float16, "U16": torch.uint16, "I16": torch.int16,
@@ -144,7 +145,10 @@ def read_metadata(path: Path) -> dict[str, str]:
     """The free text entries of a file's header."""
     if mindspore.is_mindspore(path):
         return mindspore.texts(path)
-    return {str(k): str(v) for k, v in _header(path)[0].get("__metadata__", {}).items()}
+    texts = _header(path)[0].get("__metadata__", {})
+    if not isinstance(texts, dict):
+        _refuse(path, "the texts in its header are no table")
+    return {str(k): str(v) for k, v in texts.items()}
 
 
 def read(
@@ -181,7 +185,8 @@ def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
         for name, kept in present:
             raw = mindspore.bytes_at(file, kept.spans)
             hasher.update(raw.numpy().data)
-            assert kept.torch_dtype is not None, kept.dtype
+            if kept.torch_dtype is None:
+                _refuse(path, f"{name[:100]!r} is of the type {str(kept.dtype)[:20]!r}, which is not known here")
             tensors[name] = raw.view(kept.torch_dtype).reshape(kept.shape)
     return tensors, hasher.hexdigest()
 
@@ -334,9 +339,10 @@ def _tensors_of(path: Path) -> dict[str, Kept]:
     try:
         for name, entry in entries.items():
             if name != "__metadata__":
-                kind, shape, (first, last) = entry["dtype"], entry["shape"], entry["data_offsets"]
-                span = (at + int(first), int(last) - int(first))
-                tensors[name] = Kept(kind, tuple(int(side) for side in shape), (span,), TYPES.get(kind))
+                kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+                if not all(type(number) is int for number in (first, last, *shape)) or len(shape) > _MOST_SIDES:
+                    raise ValueError(name)
+                tensors[name] = Kept(kind, shape, ((at + first, last - first),), TYPES.get(kind))
     except (KeyError, TypeError, ValueError):
         _refuse(path, "its header describes no tensors")
     for start, count in sorted(span for kept in tensors.values() for span in kept.spans):
@@ -347,14 +353,17 @@ def _tensors_of(path: Path) -> dict[str, Kept]:
         _refuse(path, f"{at - size} bytes are missing at its end: the copy or download was cut short")
     if at < size:
         _refuse(path, f"it has {size - at} bytes too many at its end")
+    for name, kept in tensors.items():
+        if kept.dtype in SIZES and math.prod(kept.shape) * SIZES[kept.dtype] != kept.spans[0][1]:
+            _refuse(path, f"{name[:100]!r} has {kept.spans[0][1]:,} bytes, which its shape and type do not")
     return tensors
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
     """The entries of a header, and where the bytes of tensors begin."""
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with outside.open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
             start = file.read(512)
             length = int.from_bytes(start[:8], "little")
             if size < 8 or length > min(_HEADER_LIMIT, size - 8):
@@ -372,7 +381,7 @@ def _header(path: Path) -> tuple[dict[str, Any], int]:
 
 def refuse_known(path: Path) -> None:
     """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
-    with path.open("rb") as file:
+    with outside.open_plain(path) as file:
         start = file.read(64)
     if start.startswith((_GGUF, _LFS)) or not start:
         _refuse(path, _reason(start, path.stat().st_size))

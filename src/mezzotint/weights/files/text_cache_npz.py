@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import os
 import struct
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import CacheError
 
 _HEADER_BYTES = 4096
@@ -54,7 +55,10 @@ def read(path: Path, *, length: int | None, width: int | None) -> TextFile:
         arrays = _arrays(path, most=8 * (length or _MOST_TOKENS) * (width or _MOST_WIDTH) + _HEADER_BYTES)
     except OSError as error:
         raise _refused(path, error.strerror or str(error)) from error
-    except (ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError) as error:
+    except (
+        ValueError, EOFError, KeyError, zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError,
+        RecursionError, SyntaxError, OverflowError, TypeError, tokenize.TokenError,
+    ) as error:  # fmt: skip
         raise _refused(path, f"damaged, or no embeddings: {error}") from error
     states, mask = (_without_batch(arrays[name], dims) for name, dims in (("text_emb", 2), ("mask", 1)))
     if states.ndim != 2 or mask.ndim != 1 or len(states) != len(mask):
@@ -83,18 +87,29 @@ def write(path: Path, text: TextFile) -> None:
 
 def _arrays(path: Path, most: int) -> dict[str, NDArray[Any]]:
     """The two arrays of an archive whose members are looked at before they are unpacked."""
-    with zipfile.ZipFile(path) as archive:
-        sizes = {member.filename.removesuffix(".npy"): member.file_size for member in archive.infolist()}
-    for name in ("text_emb", "mask"):
-        if name not in sizes:
-            raise _refused(path, f"has no {name}, but {', '.join(map(repr, sorted(sizes))) or 'nothing'}")
-        if sizes[name] > most:
-            raise _refused(path, f"{name} has {sizes[name]:,} bytes, more than the model's text can need ({most:,})")
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in ("text_emb", "mask")}
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ValueError("its members are no arrays")
+    arrays: dict[str, NDArray[Any]] = {}
+    with outside.open_plain(path) as file, zipfile.ZipFile(file) as archive:
+        members = {member.filename.removesuffix(".npy"): member for member in archive.infolist()}
+        for name in ("text_emb", "mask"):
+            if name not in members:
+                raise _refused(path, f"has no {name}, but {', '.join(map(ascii, sorted(members)[:10])) or 'nothing'}")
+            size = members[name].file_size
+            if size > most:
+                raise _refused(path, f"{name} has {size:,} bytes, more than the model's text can need ({most:,})")
+            arrays[name] = _array(archive.read(members[name]))
     return arrays
+
+
+def _array(data: bytes) -> NDArray[Any]:
+    """The array of a .npy file. It is looked at where its bytes lie: no header can ask for more than there are."""
+    content = io.BytesIO(data)
+    version = np.lib.format.read_magic(content)
+    read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read_header(content)
+    if dtype.hasobject:
+        raise ValueError("it holds objects, whose numbers are a pickle")
+    flat = np.frombuffer(data, dtype, offset=content.tell())
+    return flat.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _without_batch(array: NDArray[Any], dims: int) -> NDArray[Any]:

@@ -31,6 +31,7 @@ _DECODER = ("decoder.", "lm_head.")
 _ALIAS, _WORDS = "encoder.embed_tokens.weight", "shared.weight"
 _SPIECE_LIMIT = 1 << 24  # bytes; T5's own has 792 thousand
 _SENTINELS = 100
+_MOST_SENTINELS = 10_000
 _CALLED = {"t5": "T5 v1.1", "umt5": "UMT5"}
 
 
@@ -156,7 +157,7 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
             outside.read_json(folder / "tokenizer.json", limit=outside.LISTED)  # the library says less of a damaged one
             tokenizer = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
         elif (folder / "spiece.model").is_file():
-            tokenizer = _of_pieces(folder / "spiece.model", int(config.get("extra_ids", _SENTINELS)))
+            tokenizer = _of_pieces(folder / "spiece.model", _sentinels(config))
         else:
             raise ValueError("it has neither tokenizer.json nor spiece.model")
     except Exception as error:  # the tokenizers library raises nothing narrower
@@ -169,6 +170,14 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
             code="E1463",
         )
     return tokenizer
+
+
+def _sentinels(config: Mapping[str, Any]) -> int:
+    """How many words a tokenizer's settings add. Raises ValueError for a number that no tokenizer has."""
+    number = config.get("extra_ids", _SENTINELS)
+    if type(number) is not int or not 0 <= number <= _MOST_SENTINELS:
+        raise ValueError(f"extra_ids is {number!r:.40}")
+    return number
 
 
 def _of_pieces(path: Path, sentinels: int) -> Any:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -124,9 +123,12 @@ def checked(key: str, value: float) -> Layer:
     return Layer(**{key: _READ[key](value, ())})
 
 
+_LARGEST = 1e9
+
+
 def _finite(value: Any, at: Place) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise Malformed(f"must be a number, got {value!r}", at)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
+        raise Malformed(f"must be a number of at most {_LARGEST:.0e}, got {value!r:.40}", at)
     return float(value)
 
 

@@ -13,6 +13,7 @@ from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, require_
 from mezzotint.errors import DatasetError
 
 _ROWS = 64  # at a time, since each may hold a picture
+_LARGE, _PACKED = 64 << 20, 200  # bytes of a column, and how many times fewer they may be where they are packed
 
 
 def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
@@ -30,16 +31,28 @@ def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
             for picture, caption, mask in values:
                 yield TableRow(number, picture, caption, mask=mask)
                 number += 1
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        words = " ".join(str(error).split())[:200]
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+        words = " ".join(str(error).split())[:200] or "it needs more memory than there is"
         raise DatasetError(f"{path}: cannot be read as {path.suffix[1:]}: {words}", code="E1211") from error
 
 
 def _parquet(path: Path, columns: ColumnNames) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
         names = _checked(path, file.schema_arrow, columns)
+        _require_room(path, file.metadata)
         for batch in file.iter_batches(_ROWS, columns=names):
             yield batch.select(names)
+
+
+def _require_room(path: Path, metadata: Any) -> None:
+    """Raises DatasetError E1211 for a file of few bytes that unpack to many."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        for column in (group.column(i) for i in range(group.num_columns)):
+            packed, size = column.total_compressed_size, column.total_uncompressed_size
+            if size > _LARGE and size > _PACKED * packed:
+                what = f"{column.path_in_schema} has {packed:,} bytes, which unpack to {size:,}"
+                raise DatasetError(f"{path}: {what}; no pictures do, take another copy", code="E1211")
 
 
 def _arrow(path: Path, columns: ColumnNames) -> Iterator[Any]:

@@ -20,7 +20,7 @@ from mezzotint.errors import DatasetError
 from mezzotint.recipe.counting import counted, listed
 
 MAX_LINE = 16 << 20
-"""Characters of the longest line of metadata.jsonl."""
+"""Characters of the longest line of metadata.jsonl or metadata.csv."""
 
 _SHOWN_COLUMNS = 30
 
@@ -54,11 +54,7 @@ def jsonl(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     E1212, after the last line, when no line has a column that is wanted."""
     seen: set[str] = set()
     with _text(path) as file:
-        number = 0
-        while line := file.readline(MAX_LINE + 1):
-            number += 1
-            if len(line) > MAX_LINE:
-                raise DatasetError(f"{path}: line {number} has more than {MAX_LINE:,} characters", code="E1211")
+        for number, line in enumerate(_lines(path, file), start=1):
             if line.strip():
                 if not seen and line.lstrip().startswith("["):
                     raise DatasetError(f"{path}: is a JSON array; write one object a line", code="E1211")
@@ -72,11 +68,12 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     header with the picture's column; quotes doubled inside quotes; line ends inside quotes. An empty field is None.
     Raises DatasetError E1211 for what is no such file, E1212 for a column that is missing or stands twice."""
     with _text(path) as file:
-        first = file.readline()
-        lines = chain((first,), file) if first else iter(())
-        reader = csv.reader(lines, delimiter=_delimiter(first, columns), strict=True, skipinitialspace=True)
+        lines = _lines(path, file)
         begin = 1
         try:
+            first = next(lines, "")
+            whole = chain((first,), lines) if first else iter(())
+            reader = csv.reader(whole, delimiter=_delimiter(first, columns), strict=True, skipinitialspace=True)
             header = [name.strip() for name in next(reader, [])]
             picture, caption = require_columns(path, columns, header)
             mask = header.index(columns.mask) if columns.mask in header else -1
@@ -133,6 +130,16 @@ def _text(path: Path) -> Iterator[TextIO]:
         path, encoding="utf-8-sig", errors="surrogateescape", newline="\n" if path.suffix == ".jsonl" else ""
     ) as f:
         yield f
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """The lines of a table. Raises DatasetError E1211 for one without end."""
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        if len(line) > MAX_LINE:
+            raise DatasetError(f"{path}: line {number} has more than {MAX_LINE:,} characters", code="E1211")
+        yield line
 
 
 def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> TableRow:

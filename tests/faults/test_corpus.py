@@ -1,0 +1,152 @@
+"""Every hostile file is of the class that its manifest says: read, skipped by name, or refused in a sentence; in
+bounded time and memory, and nothing else is touched. `hostile/` makes the files; a row of faults.tsv is a test here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hostile import judge
+from hostile.corpus import ENTRIES
+from hostile.entry import Entry, file, write
+from hostile.trial import problems
+
+from mezzotint.codes import CODES
+
+CLASSES = {"ok", "S", "E2"}
+
+
+def of(*rows: str) -> pytest.MarkDecorator:
+    """The entries of some rows of faults.tsv; those that are not quick under `make faults` alone."""
+    chosen = [entry for entry in ENTRIES if entry.row in rows]
+    assert chosen
+    return pytest.mark.parametrize(
+        "entry", [pytest.param(one, id=one.id, marks=() if one.is_quick else pytest.mark.slow) for one in chosen]
+    )
+
+
+@pytest.fixture
+def tried(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[Entry], None]:
+    """Tries an entry."""
+
+    def run(entry: Entry) -> None:
+        if entry.reader == "pickle" and entry.is_quick:
+            request.getfixturevalue("pickles_read_here")  # the slow ones are read by a process of its own
+        assert problems(entry, tmp_path) == [], f"{entry.fault}: {entry.expected}"
+
+    return run
+
+
+@pytest.mark.faults
+@of("F7", "F10")
+def test_pictures_and_clips_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("F8")
+def test_captions_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("F9")
+def test_names_of_files_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("H1")
+def test_recipes_and_lists_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("I1")
+def test_weights_checkpoints_and_caches_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("I2")
+def test_archives_are_of_their_class(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("E7")
+def test_programs_in_the_place_of_a_state_never_run(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+@pytest.mark.faults
+@of("I7")
+def test_programs_in_the_folder_of_a_model_never_run(entry: Entry, tried: Callable[[Entry], None]) -> None:
+    tried(entry)
+
+
+def test_the_manifest_is_whole() -> None:
+    assert len(ENTRIES) > 500
+    assert [id_ for id_, count in Counter(entry.id for entry in ENTRIES).items() if count > 1] == []
+    for entry in ENTRIES:
+        assert re.fullmatch(r"[\w-]+(\.\w+|;\d+)?", entry.id), entry.id
+        assert entry.expected in CLASSES, entry.id
+        assert (entry.expected == "E2") == bool(entry.code), entry.id
+        assert not entry.code or any(code.startswith(entry.code) for code in CODES), entry.id
+        assert entry.expected != "S" or entry.names, entry.id
+        assert entry.fault, entry.id
+
+
+def test_a_corpus_is_the_same_each_time(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        write(tmp_path / name, [entry for entry in ENTRIES if entry.reader in ("tar", "index", "recipe", "caption")])
+    lines = (tmp_path / "first" / "manifest.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["id"] == next(e.id for e in ENTRIES if e.reader == "caption")
+    first, second = ({k.partition(n)[2]: v for k, v in judge.tree(tmp_path / n).items()} for n in ("first", "second"))
+    assert len(first) > 200
+    assert first == second
+
+
+def test_who_looks_on_sees_what_is_forbidden(tmp_path: Path) -> None:
+    """The judge is judged: each thing that no reader may do, done on purpose."""
+    (tmp_path / "inside").mkdir()
+    with judge.looking_on(tmp_path / "inside") as seen:
+        (tmp_path / "inside" / "a").write_text("")
+        assert seen == []
+        (tmp_path / "b").write_text("")
+        (tmp_path / "b").unlink()
+    assert [one.partition(" ")[0] for one in seen] == ["open", "os.remove"]
+    (tmp_path / "c").write_text("")
+    assert len(seen) == 2, "afterwards nobody looks"
+    with pytest.raises(judge.Hangs, match="computing"), judge.limited(seconds=0.05, megabytes=300):
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000)
+    with pytest.raises(MemoryError), judge.limited(seconds=5, megabytes=100):
+        bytes(300 << 20)
+    before = judge.tree(tmp_path)
+    (tmp_path / "c").write_text("other")
+    assert judge.tree(tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    ("expected", "content", "words"),
+    [
+        ("ok", b"", "skipped"),
+        ("S", b"no picture", "skipped is"),
+        ("E2", b"no picture", "it was read, and E1201 is expected"),
+    ],
+)
+def test_an_entry_of_another_class_fails(expected: str, content: bytes, words: str, tmp_path: Path) -> None:
+    entry = next(entry for entry in ENTRIES if entry.id == "picture-empty")
+    facts = {name: getattr(entry, name) for name in Entry.__slots__} | {"expected": expected, "code": "E1201"}
+
+    def make(folder: Path) -> None:
+        entry.make(folder)
+        file("x.png", content)(folder)
+
+    wrong = Entry(**facts | {"make": make, "says": "another reason" if expected == "S" else ""})
+    assert words in "".join(problems(wrong, tmp_path))

@@ -1,0 +1,228 @@
+# ruff: noqa: E501 (a reader a line)
+"""Mutated files of every reader: each is read, or refused in a sentence with a code. Never another exception, a hang,
+memory without bound, a file that is written. A few of each in `make test`, thousands in `make faults`."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from foreign_lines import ALONE
+from hostile import judge, seeds
+from hostile.data_sets import arrays
+from hostile.doors import DOORS
+from hostile.entry import SEED, file
+from hostile.mutate import mutated
+from hostile.pictures import clip
+from hostile.runs import rows
+from hostile.trial import at_home
+from safetensors.torch import save
+
+from mezzotint.codes import CODES
+from mezzotint.data.files import columns
+from mezzotint.data.formats.base import Source, format_of
+from mezzotint.data.media import decoding
+from mezzotint.data.media.clip_files import decoder
+from mezzotint.dialects.everydream2._dialect import DIALECT
+from mezzotint.errors import MezzotintError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.reports import curves
+from mezzotint.run_folder import RunFolder
+from mezzotint.weights.files import new_words
+
+FEW, MANY = 30, 1000
+LIMITS = {"seconds": 2.0, "megabytes": 600}
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """lay: puts sound files into a folder. files: those that are mutated, of which one at a time. read: reads the
+    folder. words: that such a file may hold. share: of the mutations that others get, where each takes longer."""
+
+    lay: Callable[[Path], object]
+    files: tuple[str, ...]
+    read: Callable[[Path], object]
+    words: tuple[bytes, ...] = ()
+    share: float = 1.0
+
+
+def door(name: str) -> Callable[[Path], object]:
+    return lambda folder: DOORS[name](folder, folder.parent / "work")
+
+
+def listed(format_: str, path: str = ".", **values: object) -> Callable[[Path], object]:
+    """What a format makes of a folder, without an index."""
+
+    def read(folder: Path) -> None:
+        given = {"path": [folder / path], "format": format_, "captions": {"missing": "empty"}, **values}
+        settings, chosen = DataSettings.model_validate(given), format_of(format_)
+        listing = chosen.files_at(folder / path, settings)
+        for _ in chosen.read_samples(Source(listing.root, settings, 1.0, listing, pictures=Nowhere())):
+            pass
+
+    return read
+
+
+class Nowhere:
+    """Where pictures from inside tables go."""
+
+    def put(self, data: bytes) -> Path:
+        return Path(f"{len(data)}.png")
+
+
+def both(*lays: Callable[[Path], object]) -> Callable[[Path], None]:
+    def lay(folder: Path) -> None:
+        for one in lays:
+            one(folder)
+
+    return lay
+
+
+def _t5_json(folder: Path) -> None:
+    seeds.tokenizer(folder)
+    folder.joinpath("spiece.model").write_bytes(seeds.spiece())
+    folder.joinpath("tokenizer_config.json").write_text('{"extra_ids": 3, "model_max_length": 77}')
+
+
+def _catalogue(folder: Path) -> None:
+    columns.write(folder / "index", {"a": np.arange(100), "b": np.zeros(0, np.int32)}, {"x": 1})
+
+
+def _word(folder: Path) -> None:
+    (folder / "word.safetensors").write_bytes(save({"fox": torch.ones(2, 8)}))
+
+
+def _run(folder: Path) -> None:
+    events = [{"event": "started", "time": "x"}, {"event": "exported", "step": 2}]
+    (folder / "history.jsonl").write_text("".join(json.dumps(one) + "\n" for one in events))
+    (folder / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5, "norm": 1.0}\n')
+    (folder / "bad_steps.jsonl").write_text('{"step": 1, "samples": ["a"]}\n')
+
+
+PICTURE = file("a.png", seeds.picture())
+LIST = '[{"path": "a.png", "cap": "a fox", "frame_idx": "3:9", "resolution": {"height": 8, "width": 8}}]'
+TABLE = '{"file_name": "a.png", "text": ["a fox", "red"]}\n{"file_name": "b.png", "text": "an owl"}\n'
+READERS = {
+    "tar": Reader(file("x.tar", seeds.shard()), ("x.tar",), listed("webdataset"), (b"ustar", b"17 path=/etc/a.png\n")),
+    "safetensors": Reader(file("x.safetensors", seeds.weights()), ("x.safetensors",), door("weights"), (b'"F8_E4M3"', b"[-1]")),
+    "index": Reader(both(file("a.safetensors", seeds.weights()), file("x.safetensors.index.json", '{"weight_map": {"a": "a.safetensors", "b": "a.safetensors"}}')), ("x.safetensors.index.json",), door("index")),
+    "config": Reader(seeds.model, ("unet/config.json", "vae/config.json", "text_encoder/config.json", "model_index.json", "scheduler/scheduler_config.json"), door("config"), share=0.3),
+    "recipe": Reader(file("recipe.yaml", seeds.RECIPE), ("recipe.yaml",), door("recipe"), (b"*c", b"!!map", b"? ", b"- ", b"\t", b"---\n")),
+    "override": Reader(file("word", "data.captions={dropout: 0.1, missing: empty}"), ("word",), lambda folder: read_text("schema: 1", overrides=[(folder / "word").read_text("utf-8", "replace")]), (b"=", b"+=", b"[a, b]")),
+    "mindspore": Reader(file("x.safetensors", seeds.mindspore()), ("x.safetensors",), door("mindspore"), (b"crc_num", b"Float16", b"str")),
+    "npz": Reader(file("x.npz", seeds.npz()), ("x.npz",), door("npz"), (b"'|O'", b"(3L,", b"PK\x01\x02")),
+    "npy": Reader(partial(arrays, name="x", latents=seeds.array(np.ones((1, 4, 8, 8), np.float32))), ("latent_cache/x.npy", "vector_cache/x.npy"), listed("mindone-cache"), (b"'|O'", b"(3L,")),
+    "parquet": Reader(file("t.parquet", seeds.parquet()), ("t.parquet",), listed("metadata"), share=0.5),
+    "arrow": Reader(file("t.arrow", seeds.arrow()), ("t.arrow",), listed("metadata"), share=0.5),
+    "jsonl": Reader(both(PICTURE, file("metadata.jsonl", TABLE)), ("metadata.jsonl",), listed("metadata")),
+    "csv": Reader(both(PICTURE, file("metadata.csv", 'file_name,text\na.png,"a fox, red"\n')), ("metadata.csv",), listed("metadata"), (b'"', b";", b"\r")),
+    "prompts-json": Reader(file("prompts.json", json.dumps(seeds.PROMPTS)), ("prompts.json",), door("prompts")),
+    "prompts-text": Reader(file("prompts.txt", "a red fox --w 64 --h 64 --d 3 --n snow\n# note\nan owl --s 4\n"), ("prompts.txt",), door("prompts"), (b" --l ", b" --w ")),
+    "everydream": Reader(both(PICTURE, file("global.yaml", seeds.GLOBAL), file("a.txt", "a fox, red"), file("multiply.txt", "2"), file("a.yaml", "caption: a.txt\n")), ("global.yaml", "a.txt", "multiply.txt", "a.yaml"), listed("everydream"), (b"tags: ", b"weight: ")),
+    "manifest": Reader(both(PICTURE, file("list.json", '[{"image": "a.png", "tags": ["red", {"tag": "b", "weight": 2}], "multiply": 2}]')), ("list.json",), listed("everydream", "list.json")),
+    "clip-list": Reader(both(file("media/a.png", seeds.picture()), file("clips.txt", "media,a.json\n"), file("a.json", LIST)), ("clips.txt", "a.json"), listed("clip-list", "clips.txt", clips={"frames": 1}), (b"resolution", b"frame_idx")),
+    "cache-index": Reader(rows, ("rows-4x3-fp32/0123456789abcdef.index", "rows-4x3-fp32/0123456789abcdef.rows"), door("cache")),
+    "cache-layout": Reader(file("layout.json", '{"identity": "x", "layout": {"channels": 8, "pixels": 8}}'), ("layout.json",), door("layout")),
+    "data-index": Reader(_catalogue, ("index/manifest.json", "index/a.npy"), lambda folder: columns.read(folder / "index")),
+    "checkpoint": Reader(seeds.checkpoints, ("checkpoints/step-00000002/manifest.json", "checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), door("checkpoint"), share=0.5),
+    "sealed-state": Reader(seeds.checkpoints, ("checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), lambda folder: (seeds.seal(folder / "checkpoints" / "step-00000002"), door("checkpoint")(folder)), share=0.5),
+    "clip-tokenizer": Reader(seeds.tokenizer, ("vocab.json", "merges.txt", "tokenizer_config.json"), door("clip-tokenizer"), (b"<|endoftext|>", b"auto_map"), share=0.2),
+    "t5-tokenizer": Reader(_t5_json, ("spiece.model", "tokenizer_config.json"), door("t5-tokenizer"), (b"extra_ids",), share=0.2),
+    "word": Reader(_word, ("word.safetensors",), lambda folder: new_words.read(folder / "word.safetensors", ["text_encoder"])),
+    "run": Reader(_run, ("history.jsonl", "metrics.jsonl", "bad_steps.jsonl"), lambda folder: (door("run")(folder), curves.read_metrics(RunFolder(folder)))),
+    "train-json": Reader(file("train.json", '{"resolution": 512, "lr": 1e-6, "batch_size": 4, "flip_p": 0.5, "max_epochs": 3}'), ("train.json",), lambda folder: DIALECT.translate(["--resume_ckpt=sd15", f"--config={folder / 'train.json'}"], ALONE)),
+    "png": Reader(PICTURE, ("a.png",), lambda folder: decoding.probe(folder / "a.png", 10**6)),
+    "jpeg": Reader(file("a.jpg", seeds.picture("JPEG")), ("a.jpg",), lambda folder: decoding.probe(folder / "a.jpg", 10**6)),
+    "webp": Reader(file("a.webp", seeds.picture("WEBP")), ("a.webp",), lambda folder: decoding.probe(folder / "a.webp", 10**6)),
+    "gif": Reader(file("a.gif", seeds.picture("GIF", mode="P")), ("a.gif",), lambda folder: decoding.probe(folder / "a.gif", 10**6)),
+    "tiff": Reader(file("a.tiff", seeds.picture("TIFF")), ("a.tiff",), lambda folder: decoding.probe(folder / "a.tiff", 10**6)),
+    "clip": Reader(lambda folder: file("a.mp4", clip())(folder), ("a.mp4",), lambda folder: decoder().probe(folder / "a.mp4", max_pixels=10**6), share=0.3),
+}  # fmt: skip
+
+
+def fuzz(name: str, count: int, root: Path) -> None:
+    """Reads the sound files once, then `count` times with one of them mutated."""
+    reader, rng = READERS[name], random.Random(f"{SEED} {name}")
+    sound, given, work = (root / one for one in ("sound", "given", "work"))
+    for folder in (sound, work):
+        folder.mkdir()
+    reader.lay(sound)
+    content = {one: (sound / one).read_bytes() for one in reader.files}
+    shutil.copytree(sound, given)
+    reader.read(given)
+    for number in range(count):
+        chosen = rng.choice(reader.files)
+        body = mutated(content[chosen], rng, reader.words)
+        shutil.rmtree(given)
+        shutil.copytree(sound, given, copy_function=os.link)
+        (given / chosen).unlink()
+        (given / chosen).write_bytes(body)
+        may_write = name in ("cache-index", "cache-layout", "sealed-state")
+        if may_write:
+            for one in given.rglob("*"):
+                if one.is_file():
+                    data = one.read_bytes()
+                    one.unlink()
+                    one.write_bytes(data)
+        try:
+            places = [work, root / "home", *([given] if may_write else [])]
+            with judge.looking_on(*places) as seen, judge.limited(**LIMITS):
+                try:
+                    reader.read(given)
+                except (columns.DamagedColumns, FileNotFoundError):
+                    assert name == "data-index"  # the index is made again
+                except MezzotintError as refusal:
+                    require_sentence(refusal)
+            assert seen == []
+        except (Exception, judge.Hangs) as error:
+            kept = root / f"{name}-{number}-{os.path.basename(chosen)}"
+            kept.write_bytes(body)
+            raise AssertionError(f"{name}, mutation {number} of {chosen}, kept as {kept}") from error
+
+
+def require_sentence(refusal: MezzotintError) -> None:
+    assert refusal.code in CODES
+    assert judge.is_plain(str(refusal)), ascii(str(refusal))
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    "count", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"]
+)  # fmt: skip
+def test_a_mutated_file_is_read_or_refused_in_a_sentence(name: str, count: int, tmp_path: Path) -> None:
+    share = READERS[name].share
+    with at_home(tmp_path / "home"):
+        fuzz(name, max(10, int(count * share)), tmp_path)
+
+
+def test_a_mutation_is_the_same_each_time() -> None:
+    first, second = ([mutated(seeds.weights(), random.Random(n)) for n in range(50)] for _ in range(2))
+    assert first == second
+    assert len(set(first)) > 45
+
+
+@pytest.mark.parametrize("fault", [ValueError, MemoryError, RecursionError])
+def test_a_reader_that_fails_is_noticed(
+    fault: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def read(folder: Path) -> None:
+        calls.append(folder)
+        if len(calls) == 3:  # after the sound file and one that is refused as it should be
+            raise fault(folder)
+
+    monkeypatch.setitem(READERS, "x", Reader(READERS["index"].lay, READERS["index"].files, read))
+    with pytest.raises(AssertionError, match="mutation 1 of"):
+        fuzz("x", 9, tmp_path)
