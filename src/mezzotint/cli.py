@@ -28,6 +28,9 @@ _MEANT = {
 }  # fmt: skip
 """Verbs of other programs for ours."""
 
+_WRITES = (["train"], ["cache"])
+"""Verbs whose work lies in files: it is done as well when nobody reads what they print any more."""
+
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -41,12 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
     startup.leave_out_warnings()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    status = 128 + 13
     try:
-        status = _guarded(list(sys.argv[1:] if argv is None else argv))
+        status = _guarded(arguments)
         _flush()
     except BrokenPipeError:
         _silence_output()
-        return 128 + 13
+        return status if arguments[:1] in _WRITES else 128 + 13
     return status
 
 

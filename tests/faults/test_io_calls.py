@@ -76,7 +76,7 @@ def failures(work: Work, tmp_path: Path, *, step: int) -> int:
 
 @pytest.mark.faults
 @pytest.mark.parametrize(
-    ("name", "step"), [("save", 20), ("append", 9), ("export", 160), ("export-of-one-file", 16), ("publish", 160)]
+    ("name", "step"), [("save", 30), ("append", 9), ("export", 240), ("export-of-one-file", 16), ("publish", 160)]
 )
 def test_some_calls_that_fail_lose_nothing(name: str, step: int, tmp_path: Path) -> None:
     assert failures(WORKS[name], tmp_path, step=step) >= 3

@@ -26,7 +26,7 @@ RUNS = {
     "before-trust": "in bf16; before runs had manifests, and temporary names one rule",
     "before-storm": "with held-out pictures and the best checkpoint's second name",
 }
-LATER = ("observers", "before-trust")
+LATER = ("observers", "before-trust", "before-storm")
 """Those that the slow tests go on with."""
 ROUNDING = {"before-trust": 1e-2}
 """How far losses may lie apart, relatively: in bf16 a unit of the last place is 0.4 %. In float32 it is 1e-7, of which

@@ -17,6 +17,7 @@ from forked import free_port
 from runs import logged
 
 from mezzotint import outside
+from mezzotint.run_folder import RunFolder
 from mezzotint.training.checkpoints import state
 
 SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short", "data__batch_size": 5}
@@ -199,6 +200,7 @@ def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(sh
     assert world.end("elastic") == world.end("undisturbed-two")
     resumed = [e for e in outside.read_lines(world.root / "elastic" / "history.jsonl") if e["event"] == "resumed"]
     assert [event["step"] for event in resumed] == [4], world.out("elastic")
+    assert RunFolder(world.root / "elastic").attempts() == 2, "the history shows both"
 
 
 @pytest.mark.slow

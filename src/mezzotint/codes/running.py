@@ -72,6 +72,8 @@ CODES: dict[str, str] = {
     "written beside the first, which goes only afterwards, so the run could save once and then never again.",
     "E1711": "Found by `mezzotint check`: what the cache lacks does not fit on its disk. data.cache.dtype=fp16 halves "
     "it, data.cache.content=sample halves the latents; data.cache.path takes it to another disk.",
+    "E1712": "Several processes of a run meet at a port of the first one's machine, and another program listens there: "
+    "a second run, perhaps. Give another port: `torchrun --master-port=PORT`, or the variable MASTER_PORT.",
     "E1720": "Before a run, every picture is looked at once, and what was found (size, content, caption) is kept in a "
     "folder below data.cache.path, so that the next start need not look again. That folder cannot be written: make "
     "room, change its rights, or set data.cache.path to another folder. The pictures are untouched.",

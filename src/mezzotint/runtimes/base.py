@@ -143,6 +143,13 @@ class Runtime:
         """What every process says, by rank, on every process."""
         return (text,)
 
+    def at(self, place: str) -> None:
+        """Notes where this process is, for the others, who read it when one does not answer any more."""
+
+    def whereabouts(self) -> str:
+        """Where every process was last, as far as it can still be learnt; "" where there is one."""
+        return ""
+
     def close(self) -> None:
         """Leaves the group, if there is one."""
 

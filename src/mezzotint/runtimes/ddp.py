@@ -51,6 +51,7 @@ class Runtime(Processes):
         self._exchange.begin(last)
         yield
         if last:
+            self.at("waiting for the others' gradients")
             self._exchange.finish(self._carried)
 
     def abandon(self, smallest: Callable[[], object]) -> None:

@@ -37,10 +37,6 @@ class RunHost:
         """Writes a checkpoint of the trainer's `tensors()` and `state()`, or begins to: with at_once it is complete on
         return."""
 
-    def saves_together(self) -> bool:
-        """Whether every process writes its part of a checkpoint."""
-        return False
-
     def is_saving(self) -> bool:
         """Whether this process still writes its part of a checkpoint that was begun."""
         return False

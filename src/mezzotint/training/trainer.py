@@ -162,6 +162,7 @@ class Trainer:
 
     def _passes(self, batches: StepBatches, at_most: int | None = None) -> StepSums:
         """Forward and backward of every micro-batch. at_most: samples of each, where the result does not count."""
+        self.runtime.at(f"in the passes of step {batches.step + 1}")
         fault_injection.reach("step.begin")
         if self.model.records_graphs:
             torch.compiler.cudagraph_mark_step_begin()
@@ -180,6 +181,7 @@ class Trainer:
                     if not left and at_most is None:
                         self._carry(torch.cat([sums.total, sums.groups]), batches)
             del batch, part  # before the next one is moved to the device
+        self.runtime.at(f"behind the passes of step {batches.step + 1}")
         fault_injection.reach("step.backward")
         return sums
 
@@ -378,10 +380,8 @@ class Trainer:
         """Intervals in minutes that have passed, by the first process's clock."""
         if not self.runtime.is_first:
             return 0
-        now = self.clock()
-        ages = [now - last for last in self._last_clock]
-        each = enumerate(zip(self.callbacks, ages, strict=True))
-        return sum(_FIRST_CLOCK << place for place, (callback, age) in each if age >= 60 * callback.minutes)
+        now, each = self.clock(), enumerate(zip(self.callbacks, self._last_clock, strict=True))
+        return sum(_FIRST_CLOCK << place for place, (callback, last) in each if now - last >= 60 * callback.minutes)
 
     def _runs_here(self, callback: Callback) -> bool:
         return callback.on_all_ranks or self.runtime.is_first
@@ -453,36 +453,36 @@ class Trainer:
         if self._saving_step < 0:
             return
         step, self._saving_step = self._saving_step, -1
-        try:
-            self.host.end_save()
-        except StorageError as error:
+        is_refused, words = self._tried(step, self.host.end_save)
+        if is_refused:
             self._saved_step = -1
-            self.host.warn(_not_saved(step, error))
-        except Diverged as error:
-            raise self._at(step, error) from error
-
-    def _at(self, step: int, error: Diverged) -> Diverged:
-        """Spoilt weights that a checkpoint of a step would have held; of several processes the first alone may know."""
-        is_known = self.runtime.world_size == 1 or self.host.saves_together()
-        return Diverged(error.message, code=error.code, step=step if is_known else None)
+        if words:
+            self.host.warn(words)
 
     def _save(self, *, final: bool) -> None:
         self._end_save()
-        failure, at_once = "", final or self.owes_export
+        step, at_once = self.progress.step, final or self.owes_export
+        is_refused, words = self._tried(step, lambda: self.host.save(self, at_once=at_once))
+        if not is_refused:
+            self._saved_step, self._saving_step = step, -1 if at_once else step
+        elif final:  # it ends the run, and is said once
+            self._failed_save = words or "another process could not save the final checkpoint"
+        elif words:
+            self.host.warn(words)
+
+    def _tried(self, step: int, save: Callable[[], None]) -> tuple[bool, str]:
+        """Does a part of saving. Returns whether any process was refused by its disk, and the words for it here. Raises
+        Diverged on every process where weights are spoilt, which of several the first alone may see."""
+        words, spoilt = "", None
         try:
-            self.host.save(self, at_once=at_once)
-            self._saved_step = self.progress.step
-            self._saving_step = -1 if at_once else self.progress.step
+            save()
         except StorageError as error:
-            failure = _not_saved(self.progress.step, error)
-            if not final:
-                self.host.warn(failure)
+            words = f"the checkpoint of step {step} could not be saved: {error.message}"
         except Diverged as error:
-            raise self._at(self.progress.step, error) from error
+            spoilt = error
         self.runtime.barrier()  # the first process may have written for long
-        if self.runtime.agree(bool(failure)) and final:  # it ends the run, and is said once
-            self._failed_save = failure or "another process could not save the final checkpoint"
-
-
-def _not_saved(step: int, error: StorageError) -> str:
-    return f"the checkpoint of step {step} could not be saved: {error.message}"
+        flags = self.runtime.agree(bool(words) | 2 * (spoilt is not None))
+        if flags & 2:
+            message = spoilt.message if spoilt else "the first process has found weights that are not finite"
+            raise Diverged(message, code="E1603", step=step) from spoilt
+        return bool(flags), words

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,58 @@ def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
         assert words in (state.damage(path) or "")
     (path / "manifest.json").unlink()
     assert "manifest.json is missing" in (state.damage(path) or "")
+
+
+@pytest.mark.parametrize("how", ["short", "gone"])
+def test_each_file_that_is_short_or_gone_is_named_and_the_one_before_is_taken(tmp_path: Path, how: str) -> None:
+    write(tmp_path, 1)
+    newest = write(tmp_path, 2)
+    for file in sorted(newest.iterdir()):
+        whole = file.read_bytes()
+        lengths = (0, len(whole) // 2, len(whole) - 2) if how == "short" else (None,)
+        for length in lengths:
+            file.unlink() if length is None else file.write_bytes(whole[:length])
+            for hashes in (True, False):
+                result = state.newest(tmp_path, hashes=hashes)
+                assert result.path == tmp_path / "step-00000001"
+                assert result.passed_over[0][0] == newest
+                assert file.name in result.passed_over[0][1]
+            with pytest.raises(CheckpointError, match=file.name):
+                state.read(newest)
+        file.write_bytes(whole)
+    assert state.newest(tmp_path).path == newest
+
+
+def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Manifests that somebody has changed, and a word of what is said of each."""
+    files, weights = manifest["files"], manifest["files"]["weights.safetensors"]
+    yield "step 9", manifest | {"step": 9}
+    yield (
+        "weights.safetensors is damaged",
+        manifest | {"files": files | {"weights.safetensors": weights | {"sha256": "0" * 64}}},
+    )
+    yield "more.safetensors is missing", manifest | {"files": files | {"more.safetensors": weights}}
+    yield "state.json", manifest | {"files": {name: one for name, one in files.items() if name != "state.json"}}
+    for name in ("../outside.safetensors", "../../outside.json", "/outside.json", "a/../../outside.json", "..", ""):
+        yield "which no checkpoint has", manifest | {"files": files | {name: weights}}
+    first = next(iter(manifest["tensors"]))
+    elsewhere = manifest["tensors"][first] | {"file": "../outside.safetensors"}
+    yield "other tensors", manifest | {"tensors": manifest["tensors"] | {first: elsewhere}}
+
+
+def test_a_manifest_that_somebody_edited_is_passed_over_and_nothing_outside_is_read(tmp_path: Path) -> None:
+    write(tmp_path / "run", 1)
+    newest = write(tmp_path / "run", 2)
+    for name in ("outside.json", "outside.safetensors", "run/outside.safetensors"):
+        os.mkfifo(tmp_path / name)  # who opened it would wait for ever
+    manifest = json.loads((newest / "manifest.json").read_text())
+    for words, changed in edited(manifest):
+        (newest / "manifest.json").write_text(json.dumps(changed))
+        result = state.newest(tmp_path / "run")
+        assert result.path == tmp_path / "run" / "step-00000001", changed
+        assert words in result.passed_over[0][1]
+    (newest / "manifest.json").write_text(json.dumps(manifest))
+    assert state.newest(tmp_path / "run").path == newest
 
 
 def test_pruning_keeps_the_newest_whole_ones_and_a_users_files(tmp_path: Path) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import datetime
 import gc
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -13,9 +16,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 
+_NAMED = 8
+"""So many processes are named where one does not answer."""
 _PATIENCE = datetime.timedelta(days=30)
 
 
@@ -31,7 +37,23 @@ def _store_of_attempt(attempt: int, timeout: datetime.timedelta) -> Any:
     """Where processes meet that torchrun has started again: its store outlives them, with the addresses of those that
     are gone, so that each attempt has names of its own."""
     store, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
-    return dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    return dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _taken_port() -> Iterator[None]:
+    """Raises RecipeError E1712 where the port that the first process listens on is another program's."""
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        if "EADDRINUSE" not in str(error):
+            raise
+        port = re.search(r"port: (\d+)", str(error))
+        raise RecipeError(
+            f"the processes of this run meet at {f'port {port[1]}' if port else 'a port'} of the first one's machine, "
+            "and another program listens there; give another one: torchrun --master-port=PORT, or MASTER_PORT",
+            code="E1712",
+        ) from error
 
 
 class Processes(base.Runtime):
@@ -45,14 +67,30 @@ class Processes(base.Runtime):
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
             timeout, is_placed = datetime.timedelta(seconds=settings.timeout_seconds), launch.meeting or launch.attempt
-            dist.init_process_group(
-                backend,
-                init_method=launch.meeting or None,
-                timeout=timeout,
-                rank=launch.rank if is_placed else -1,
-                world_size=launch.world_size if is_placed else -1,
-                store=_store_of_attempt(launch.attempt, timeout) if launch.attempt else None,
-            )
+            with _taken_port():
+                dist.init_process_group(
+                    backend,
+                    init_method=launch.meeting or None,
+                    timeout=timeout,
+                    rank=launch.rank if is_placed else -1,
+                    world_size=launch.world_size if is_placed else -1,
+                    store=_store_of_attempt(launch.attempt, timeout) if launch.attempt else None,
+                )
+
+        self._store = dist.distributed_c10d.PrefixStore("where", dist.distributed_c10d._get_default_store())
+
+    def at(self, place: str) -> None:
+        with suppress(RuntimeError):  # who keeps the store may be gone
+            self._store.set(str(self.rank), place)
+
+    def whereabouts(self) -> str:
+        with suppress(RuntimeError):
+            there = [rank for rank in range(self.world_size) if self._store.check([str(rank)])]
+            places = {rank: self._store.get(str(rank)).decode() for rank in there}
+            odd = [rank for rank in there if places[rank] != places.get(self.rank)]
+            named = [f"process {rank} was last {places[rank]}" for rank in (odd or there)[:_NAMED]]
+            return "; ".join([*named, f"this one {places[self.rank]}"] if self.rank in there else named)
+        return ""
 
     def carried(self) -> Tensor:
         return self.total(self._carried)

@@ -98,9 +98,6 @@ class TrainHost(RunHost):
         """Gives the best of the checkpoints that are there its second name, where `run.save.best` says so."""
         self.saves.choose_best(self._losses(trainer))
 
-    def saves_together(self) -> bool:
-        return self.saves.is_of_all
-
     def is_saving(self) -> bool:
         return self.saves.is_writing
 

@@ -301,12 +301,15 @@ def _saving_line(recipe: Recipe, runtime: Runtime, model: TrainableModel) -> str
 
 
 def start_line(
-    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, behind: int = 0, longer: str = ""
-) -> str:
+    restored: Restored | None, steps: int, changes: Sequence[str], line: str, *, behind: int = 0, longer: str = "",
+    again: bool = False,
+) -> str:  # fmt: skip
     """Whether the run starts or goes on, and what of it is not bit-exact. behind: steps that lie behind the weights of
-    a new run. longer: what would train a run further that is at its end."""
+    a new run. longer: what would train a run further that is at its end. again: it has started before, and ended before
+    its first checkpoint."""
     if restored is None:
         begin = f"going on after step {behind:,}" if behind else "starting at step 0"
+        begin = f"the start before this one ended before its first checkpoint; {begin}" if again else begin
         return f"{begin} of {steps:,}; Ctrl-C saves and stops; to go on: {line}"
     if restored.step >= steps:
         return f"{restored.path.name} is the end of this run: nothing is left to train; {longer}"

@@ -165,9 +165,10 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
                 code="E1750",
             ) from error
         if runtime.world_size > 1 and any(word in str(error) for word in _ABOUT_PEERS):
+            where = runtime.whereabouts()
             raise PeerLost(
                 f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"the newest checkpoint is whole; {going_on()}",
+                f"{where}{'; ' if where else ''}the newest checkpoint is whole; {going_on()}",
                 code="E1804",
             ) from error
         raise
@@ -468,14 +469,14 @@ def _introduced(
         manifest.write(folder, recipe, dataset.catalogue, model.files, run_files.environment(runtime, launch))
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
-    behind, steps = recipe.run.start.step, host.resolved.steps
+    behind, steps, again = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
     folder.record(
         "started", step=restored.step if restored else behind, steps=steps, recipe=host.digest,
         processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.recorded,
     )  # fmt: skip
     before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
     longer = announce.further(reading, recipe, words, launch)
-    return [*before, announce.start_line(restored, steps, changes, command, behind=behind, longer=longer)]
+    return [*before, announce.start_line(restored, steps, changes, command, behind=behind, longer=longer, again=again)]
 
 
 class _Silence(io.StringIO):

@@ -265,12 +265,31 @@ class Saves:
             self._folder, step=step, tensors=tensors, values=values, recipe_digest=recipe_digest, runtime=shared
         )  # fmt: skip
         mine = transaction.tensors
-        if at_once or not self._is_behind or self._is_short_of_memory(mine):
-            self._complete(transaction, transaction.write(lambda name: pieces_of(mine[name])))
+        waits = at_once or not self._is_behind or self._is_short_of_memory(mine)
+        snapshot = None if waits else self._snapshot_of(mine)
+        if snapshot is None:
+            outcome = transaction.write(lambda name: pieces_of(mine[name]))
+            if not waits and self._runtime.shares:  # the others complete it later
+                self._transaction, self._work = transaction, in_thread(lambda: outcome)
+                return
+            self._complete(transaction, outcome)
             self._say()
             return
-        self._transaction, self._snapshot = transaction, snapshot = transaction, Snapshot(mine, self._pinned)
+        self._transaction, self._snapshot = transaction, snapshot
         self._work = in_thread(lambda: self._write(transaction, snapshot))
+
+    def _snapshot_of(self, tensors: Mapping[str, Tensor]) -> Snapshot | None:
+        """None where the copy finds no memory after all: then it is written piece by piece, and training waits."""
+        try:
+            return Snapshot(tensors, self._pinned)
+        except (RuntimeError, MemoryError) as error:
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            self._warn(
+                f"a copy for the checkpoint found no memory ({str(error).splitlines()[0]}): it is written piece by "
+                "piece, and training waits"
+            )
+            return None
 
     def hold(self) -> None:
         """The tensors are about to change."""

@@ -1,0 +1,233 @@
+"""What goes wrong around a run of one process: the clock, the terminal, a slow disk, memory, a place that cannot be
+written; and what its first start leaves."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import UNet2DConditionModel
+from io_calls import Failure, watched
+from model_export import load_model
+from runs import tensors_of
+from trainers import short_of_memory
+
+from mezzotint import outside
+from mezzotint.cli import main
+from mezzotint.families.sd import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.run_folder import RunFolder
+from mezzotint.training.checkpoints import background_save, state
+from mezzotint.training.trainer import Trainer
+
+pytestmark = pytest.mark.faults
+SHORT = {"run__steps": 4, "run__save__every": 2}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_world: Any) -> Any:
+    assert shared_world.wait(shared_world.fork("undisturbed", **SHORT)) == 0, shared_world.out("undisturbed")
+    return shared_world.end("undisturbed")
+
+
+def test_killed_before_the_first_checkpoint_it_says_that_it_begins_anew(shared_world: Any, undisturbed: Any) -> None:
+    world = shared_world
+    assert world.wait(world.fork("first", fault="step.begin@1:kill", **SHORT)) == 137, world.out("first")
+    assert "ended before its first checkpoint" not in world.out("first")
+    assert world.wait(world.fork("first", **SHORT)) == 0, world.out("first")
+    assert "the start before this one ended before its first checkpoint; starting at step 0 of 4" in world.out("first")
+    assert world.end("first") == undisturbed
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    shared_world: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day back, a year on, to 1970, with every look at it; saves go by steps and by minutes."""
+    world, plain, jumps = shared_world, time.time, [-86_400.0, 366 * 86_400.0, -time.time() + 5]
+    looks = [0]
+
+    def jumping() -> float:
+        looks[0] += 1
+        return plain() + jumps[looks[0] % 3]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "time", jumping)
+        patched.setattr(time, "time_ns", lambda: int(jumping() * 1e9))
+        timed = SHORT | {"run__save__every": ["2 steps", "60 minutes"], "run__save__keep": 9}
+        assert world.wait(world.fork("clock", fault="step.backward@3:term", **timed)) == 143, world.out("clock")
+        assert world.wait(world.fork("clock", **timed)) == 0, world.out("clock")
+    end = world.end("clock")
+    assert (end.tensors, end.metrics, end.samples) == (undisturbed.tensors, undisturbed.metrics, undisturbed.samples)
+    steps = [state.step_of(path) for path in state.listed(world.root / "clock" / "checkpoints")]
+    assert steps == [4, 3, 2], "of the interval in steps and the signal, none of the minutes"
+
+
+def test_without_terminal_and_reader_the_run_and_its_log_are_whole(shared_world: Any, undisturbed: Any) -> None:
+    """The terminal is closed (SIGHUP) while nobody reads what is printed any more."""
+    world, folder = shared_world, shared_world.root / "closed"
+    words = world.words("closed", **SHORT)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 70
+        try:
+            os.close(reader)
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+            os.environ["MEZZOTINT_FAULT"] = "step.begin@2:sleep=0.5"
+            torch.set_num_threads(1)
+            status = main(["train", *words])
+        finally:
+            os._exit(status)
+    os.close(writer)
+    os.close(reader)
+    deadline = time.monotonic() + 120
+    while not outside.read_lines(folder / "history.jsonl") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(child, signal.SIGHUP)
+    assert world.wait(child) == 0, (folder / "run.log").read_text()
+    assert (world.end("closed").tensors, world.end("closed").metrics) == (undisturbed.tensors, undisturbed.metrics)
+    log = (folder / "run.log").read_text()
+    assert "step 4/4" in log
+    assert "checkpoints  " in log, "to its last line"
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_for_ten_seconds_goes_on(shared_world: Any, undisturbed: Any) -> None:
+    world, folder = shared_world, shared_world.root / "stopped"
+    child = world.fork("stopped", fault="step.begin@3:sleep=1", **SHORT)
+    while not outside.read_lines(folder / "metrics.jsonl"):
+        time.sleep(0.02)
+    os.kill(child, signal.SIGSTOP)
+    time.sleep(10)
+    os.kill(child, signal.SIGCONT)
+    assert world.wait(child) == 0, world.out("stopped")
+    assert world.end("stopped") == undisturbed
+    lines = outside.read_lines(folder / "metrics.jsonl")
+    assert sum(line["seconds_since"] for line in lines) > 10, "the time that it stood still is not left out"
+    assert all(0 < line["images_per_s"] < 10_000 for line in lines)
+    assert min(line["images_per_s"] for line in lines) < 4 / 9, "nor is the speed of that step made up"
+
+
+@pytest.mark.parametrize(("kind", "code"), [("file", "E1703"), ("below-a-file", "E1703"), ("read-only", "E1702")])
+def test_a_place_that_cannot_be_written_is_refused_at_once(
+    world: Any, kind: str, code: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Family, "load", lambda *given: pytest.fail("a model was loaded"))
+    place = world.root / "place"
+    if kind != "read-only":
+        place.write_text("mine")
+    folder = place / "run" if kind == "below-a-file" else place
+    began = time.process_time()
+    read_only = Failure(30, at=0, lasts=True)  # EROFS: who is root may write where the rights forbid it
+    with watched(place, read_only if kind == "read-only" else None):
+        assert world.train("run", run__folder=folder) in (2, 4)
+    assert time.process_time() - began < 10, "nothing was computed"
+    assert f"error[{code}]" in capsys.readouterr().err
+    assert kind == "read-only" or place.read_text() == "mine"
+
+
+LOOKS = ("stat", "lstat", "open", "scandir", "listdir", "access", "mkdir", "replace", "unlink", "fsync", "link")
+
+
+class Looks:
+    """Counts calls about files and folders. `about`: those whose path begins so."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+
+    def about(self, *places: Path) -> int:
+        return sum(any(path.startswith(str(place)) for place in places) for path in self.paths)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
+    counted = Looks()
+
+    def counting(plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **options: Any) -> Any:
+            place = given[0] if given else ""
+            counted.paths.append(os.fsdecode(place) if isinstance(place, (str, bytes, os.PathLike)) else "")
+            return plain(*given, **options)
+
+        return call
+
+    for name in LOOKS:
+        monkeypatch.setattr(os, name, counting(getattr(os, name)))
+    monkeypatch.setattr(io, "open", counting(io.open))
+    monkeypatch.setattr("builtins.open", counting(open))
+    return counted
+
+
+def test_a_slow_disk_is_asked_seldom(world: Any, looks: Looks) -> None:
+    """Counted, and not waited for: at 50 ms a call, a start over the pictures takes less than ten seconds, and a step
+    asks for its own pictures and a few files alone."""
+    (world.root / "more").mkdir()
+    for number in range(24):
+        shutil.copyfile(world.pictures / f"{number % 10:02d}.png", world.root / "more" / f"{number}.png")
+        (world.root / "more" / f"{number}.txt").write_text(f"number {number}")
+    world.pictures = world.root / "more"
+    given = {"data__path": world.pictures, "run__save__every": 1000, "run__log_samples": True}
+    assert world.train("short", **given, run__steps=2) == 0
+    short = looks.about(world.pictures, world.root / "short")
+    pictures = looks.about(world.pictures)
+    looks.paths.clear()
+    assert world.train("long", **given, run__steps=8) == 0
+    a_step = (looks.about(world.pictures, world.root / "long") - short) / 6
+    assert pictures * 0.05 < 10, f"{pictures} calls for 24 pictures"
+    assert a_step < 20, f"{a_step} calls a step of four pictures"
+
+
+def test_memory_that_runs_out_for_one_sample_tells_what_takes_it(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(Trainer, "_loss", short_of_memory(lambda batch: True))
+    assert world.train("run", run__steps=2) == 5
+    said = capsys.readouterr()
+    assert "error[E1751]" in said.err
+    assert "run.recompute" in said.err
+    assert "from here on at most 1" in said.out
+
+
+def test_memory_that_runs_out_for_the_copy_of_a_save_costs_nothing(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    assert world.train("plain", **SHORT) == 0
+
+    def none(*given: Any, **options: Any) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
+
+    monkeypatch.setattr(background_save, "Snapshot", none)
+    capsys.readouterr()
+    assert world.train("short", **SHORT) == 0
+    assert "found no memory (CUDA out of memory. Tried to allocate 1 GiB): it is written piece by piece" in (
+        capsys.readouterr().out
+    )
+    assert world.end("short") == world.end("plain")
+
+
+@pytest.mark.parametrize("form", ["folder", "file"])
+def test_an_export_is_the_model_that_was_trained(world: Any, form: str) -> None:
+    settings = {"run__export__single_file": True, "optim__ema__rule": "none"} if form == "file" else {}
+    assert world.train("run", run__steps=1, **settings) == 0
+    place = world.root / "run" / "exports" / ("step-00000001.safetensors" if form == "file" else "step-00000001")
+    again = load_model(Family, ModelSettings(path=place, config=world.model if form == "file" else None))
+    weights = tensors_of(world.root / "run")
+    read = {f"w/denoiser/{name}": value for name, value in again.parts()["denoiser"].state_dict().items()}
+    assert read.keys() == {name for name in weights if name.startswith("w/")}
+    assert all(torch.equal(read[name], weights[name]) for name in read)
+    if form == "folder":
+        theirs: Any = UNet2DConditionModel.from_pretrained(str(place / "unet"), local_files_only=True)
+        mine = again.parts()["denoiser"].state_dict()
+        assert all(torch.equal(tensor, mine[name]) for name, tensor in theirs.state_dict().items())
+    assert RunFolder(world.root / "run").attempts() == 1

@@ -1,0 +1,208 @@
+"""What goes wrong on one of two processes: they agree and leave together, nobody waits for ever, and who is to blame
+is named; and what of a run has to work on two as on one."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from divergence import SETTINGS as DIVERGING
+from divergence import events
+from forked import variables
+from runs import assert_alike, logged, tensors_of
+from trainers import short_of_memory
+
+from mezzotint import outside
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.training.checkpoints import state
+from mezzotint.training.trainer import Trainer
+
+pytestmark = [pytest.mark.distributed, pytest.mark.faults]
+SHORT = {"run__steps": 4, "run__save__every": 2, "run__save__asynchronous": False, "run__timeout_seconds": 120}
+
+
+def rank() -> int:
+    """Of a forked process; this is asked where a patched function is called."""
+    return Launch.read().rank
+
+
+def ended(world: Any, name: str, **settings: Any) -> list[int]:
+    """What two processes end with."""
+    return [world.wait(child) for child in world.fork_group(name, 2, **settings)]
+
+
+@pytest.fixture(scope="module")
+def two(shared_world: Any) -> Path:
+    assert ended(shared_world, "two", **SHORT) == [0, 0], shared_world.out("two")
+    return Path(shared_world.root / "two")
+
+
+def spoiling(when: Callable[[Trainer, int], bool]) -> Callable[..., Any]:
+    """In the place of `Trainer._loss`: the loss is no number when a rule says so."""
+    plain = Trainer._loss
+
+    def loss(trainer: Trainer, batch: Any, step: int) -> Any:
+        result, level = plain(trainer, batch, step)
+        if when(trainer, step):
+            result.per_sample.mul_(math.nan)
+            result.total.mul_(math.nan)
+        return result, level
+
+    return loss
+
+
+@pytest.mark.slow
+def test_an_exception_of_one_ends_both_soon_and_nothing_is_lost(shared_world: Any, two: Path) -> None:
+    world = shared_world
+    began = time.monotonic()
+    children = world.fork_group("bug", 2, faults={1: "step.backward@3:raise"}, **SHORT)
+    assert [world.wait(child) for child in children] == [6, 1], world.out("bug")
+    assert time.monotonic() - began < 100, "not only when its patience was over"
+    assert "Traceback" in world.out("bug")
+    assert ended(world, "bug", **SHORT) == [0, 0], world.out("bug")
+    assert world.end("bug") == world.end("two")
+
+
+@pytest.mark.slow
+def test_a_loss_of_one_that_is_no_number_is_skipped_by_both_and_too_many_end_both(
+    shared_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = shared_world
+    monkeypatch.setattr(Trainer, "_loss", spoiling(lambda trainer, step: step == 1 and rank() == 1))
+    assert ended(world, "skips", **SHORT) == [0, 0], world.out("skips")
+    bad = outside.read_lines(world.root / "skips" / "bad_steps.jsonl")
+    assert sorted((line["step"], line["rank"]) for line in bad) == [(2, 0), (2, 1)]
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors_of(world.root / "skips").values())
+    monkeypatch.setattr(Trainer, "_loss", spoiling(lambda trainer, step: step > 1 and rank() == 1))
+    assert ended(world, "ends", **SHORT, run__max_bad_steps=1) == [3, 3], world.out("ends")
+    assert state.newest(world.root / "ends" / "checkpoints").path.name == "step-00000002"
+
+
+@pytest.mark.slow
+def test_memory_that_runs_out_on_one_halves_on_both_and_changes_no_draw(
+    shared_world: Any, two: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, plain = shared_world, Trainer._loss
+    short = short_of_memory(lambda batch: batch.size > 1)
+    monkeypatch.setattr(Trainer, "_loss", lambda *given: (short if rank() == 1 else plain)(*given))
+    assert ended(world, "short", **SHORT) == [0, 0], world.out("short")
+    assert "from here on at most 1, on every process, with the same draws" in world.out("short")
+    short_samples, samples = (world.end(name).samples for name in ("short", "two"))
+    drawn = [[outside.parse_json(line)[key] for key in ("keys", "timesteps")] for line in short_samples]
+    assert drawn == [[outside.parse_json(line)[key] for key in ("keys", "timesteps")] for line in samples]
+    assert logged(world.root / "short") == pytest.approx(logged(two), rel=1e-5)
+    assert_alike(tensors_of(world.root / "short"), tensors_of(two))
+    none = short_of_memory(lambda batch: True)
+    monkeypatch.setattr(Trainer, "_loss", lambda *given: (none if rank() == 1 else plain)(*given))
+    assert ended(world, "none", **SHORT) == [5, 5], world.out("none")
+
+
+@pytest.mark.slow
+def test_one_that_hangs_is_named_with_its_step_when_patience_is_over(shared_world: Any) -> None:
+    world = shared_world
+    impatient = SHORT | {"run__timeout_seconds": 5}
+    first, second = world.fork_group("hangs", 2, faults={1: "step.backward@3:sleep=90"}, **impatient)
+    began = time.monotonic()
+    status = world.wait(first)
+    waited = time.monotonic() - began
+    os.kill(second, signal.SIGKILL)
+    world.wait(second)
+    assert status == 6, world.out("hangs")
+    assert waited < 80
+    assert "process 1 was last behind the passes of step 3" in world.out("hangs")
+    assert state.newest(world.root / "hangs" / "checkpoints").path.name == "step-00000002"
+
+
+@pytest.mark.slow
+def test_the_first_killed_while_it_saves_ends_the_other_and_the_one_before_is_whole(
+    shared_world: Any, two: Path
+) -> None:
+    world = shared_world
+    children = world.fork_group("saving", 2, faults={0: "checkpoint.file@5:kill"}, **SHORT)
+    assert [world.wait(child) for child in children] == [137, 6], world.out("saving")
+    assert "process 1 lost another process of this run" in world.out("saving")
+    newest = state.newest(world.root / "saving" / "checkpoints")
+    assert newest.path.name == "step-00000002"
+    assert not newest.passed_over
+    assert ended(world, "saving", **SHORT) == [0, 0], world.out("saving")
+    assert world.end("saving") == world.end("two")
+
+
+def test_a_port_that_is_taken_is_named(shared_world: Any) -> None:
+    world = shared_world
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert world.wait(world.fork("port", env=variables(0, port), **SHORT)) == 2, world.out("port")
+    assert "error[E1712]" in world.out("port")
+    assert f"port {port}" in world.out("port")
+    assert not RunFolder(world.root / "port").history.exists()
+
+
+@pytest.mark.slow
+def test_two_go_back_when_training_diverges_and_a_kill_changes_nothing(
+    shared_world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second process alone meets the loss that is no number."""
+    world = shared_world
+    monkeypatch.setattr(Trainer, "_loss", spoiling(lambda trainer, step: step in (5, 6) and rank() == 1))
+    assert ended(world, "back", **DIVERGING) == [0, 0], world.out("back")
+    (event,) = events(world.root / "back")
+    assert (event["to"], event["at"], event["number"]) == (4, 7, 1)
+    children = world.fork_group("killed", 2, faults={0: "roll-back.recorded@1:kill"}, **DIVERGING)
+    assert [world.wait(child) for child in children] == [137, 6], world.out("killed")
+    assert ended(world, "killed", **DIVERGING) == [0, 0], world.out("killed")
+    assert world.end("killed") == world.end("back")
+    assert len(events(world.root / "killed")) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("behind", [False, True], ids=["waits", "behind"])
+def test_a_weight_that_only_the_save_finds_spoilt_takes_both_back(
+    shared_world: Any, monkeypatch: pytest.MonkeyPatch, behind: bool
+) -> None:
+    world, plain, name = shared_world, Trainer.tensors, f"spoilt-{behind}"
+
+    def tensors(trainer: Trainer) -> dict[str, torch.Tensor]:
+        kept = plain(trainer)
+        if trainer.progress.step == 4 and not trainer.progress.rolled_back:
+            weight = next(one for one in kept if one.startswith("w/"))
+            kept[weight] = torch.full_like(kept[weight], math.nan)
+        return kept
+
+    monkeypatch.setattr(Trainer, "tensors", tensors)
+    settings = DIVERGING | {"run__save__asynchronous": behind, "run__steps": 7}
+    assert ended(world, name, **settings) == [0, 0], world.out(name)
+    (event,) = events(world.root / name)
+    assert (event["to"], event["number"]) == (2, 1)
+    newest = state.newest(world.root / name / "checkpoints")
+    assert newest.path.name == "step-00000007"
+    assert not newest.passed_over
+
+
+@pytest.mark.slow
+def test_the_best_checkpoint_of_two_is_that_of_one(shared_world: Any) -> None:
+    world = shared_world
+    settings = SHORT | {
+        "run__save__best": True, "data__holdout__share": 0.2, "run__validation__every": 1, "run__save__keep": 1,
+        "run__validation__timesteps": 1,
+    }  # fmt: skip
+    assert ended(world, "best", **settings) == [0, 0], world.out("best")
+    assert world.wait(world.fork("best-of-one", **settings)) == 0, world.out("best-of-one")
+    names = [(world.root / name / "checkpoints" / "best").readlink().name for name in ("best", "best-of-one")]
+    assert names[0] == names[1]
+    assert state.damage(world.root / "best" / "checkpoints" / "best") is None
+    children = world.fork_group("best-killed", 2, faults={0: "checkpoint.best@2:kill"}, **settings)
+    assert [world.wait(child) for child in children] == [137, 6], world.out("best-killed")
+    assert ended(world, "best-killed", **settings) == [0, 0], world.out("best-killed")
+    assert (world.root / "best-killed" / "checkpoints" / "best").readlink().name == names[0]
