@@ -17,7 +17,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import latent_size
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.memory import Outline, at_hand
+from mezzotint.tasks.check.memory import Outline
+from mezzotint.tasks.holding import at_hand
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import DTYPES
 from mezzotint.weights.model_files import ModelFiles
