@@ -69,7 +69,10 @@ def open_plain(path: Path, *, limit: int | None = None) -> BinaryIO:
 def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
     """The content of a plain file of at most `limit` bytes. Raises as `open_plain`."""
     with open_plain(path, limit=limit) as file:
-        content = file.read(limit + 1)
+        size = os.fstat(file.fileno()).st_size
+        content = file.read(size + 1)  # memory for as much as is asked for is taken at once
+        if len(content) > size:
+            content += file.read(max(0, limit + 1 - len(content)))
     if len(content) > limit:  # it has grown since, or the system told no size
         raise NoPlainFile(path, f"it is larger than {limit:,} bytes")
     return content

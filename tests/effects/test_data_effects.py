@@ -29,6 +29,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks import holding
 from mezzotint.weights.folder import state
+from mezzotint.weights.folder.model_folder import shipped
 
 Make = Callable[..., Any]
 DRAWN = 10_000
@@ -501,7 +502,9 @@ def test_cache_encoders_says_whether_layers_are_read_in_turn(
     def cached(how: str, free: int | None = None) -> tuple[Any, int]:
         monkeypatch.setattr(holding, "at_hand", lambda device, cap: free)
         reads.clear()
-        ready = prepare(data__cache__text=True, data__cache__encoders=how, data__cache__path=tmp_path / f"{how} {free}")
+        cache = {"text": True, "encoders": how, "path": tmp_path / f"{how} {free}"}
+        settings = {f"data__cache__{name}": value for name, value in cache.items()}
+        ready = prepare(model__path=shipped("mezzotint-mini"), model__weights="files", **settings)
         [batch] = ready.next_batches().batches
         return batch.text.states, len(reads)
 

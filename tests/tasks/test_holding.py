@@ -193,7 +193,10 @@ def test_of_two_processes_each_reads_its_rows_and_none_has_the_whole(tmp_path: P
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 
 
-@pytest.mark.parametrize("name", [spec.name for spec in specs() if spec.is_straight])
+@pytest.mark.parametrize(
+    "name",
+    [s.name if s.name == "flux" else pytest.param(s.name, marks=pytest.mark.slow) for s in specs() if s.is_straight],
+)
 def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
     own = f"  {name.replace('-', '_')}: {{distilled: true}}\n" if name in ("z-image", "flux2", "flux") else ""

@@ -69,7 +69,9 @@ def size_of(network: nn.Module) -> int:
     return sum(parameter.nbytes for parameter in network.parameters() if not parameter.is_meta)
 
 
-@pytest.mark.parametrize("name", STRAIGHT)
+@pytest.mark.parametrize(
+    "name", [name if name == "sd3" else pytest.param(name, marks=pytest.mark.slow) for name in STRAIGHT]
+)
 def test_what_a_familys_encoders_say_is_the_same_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = opened(name, WeightForm(torch.float32))
     expected = encoded(whole, None)

@@ -13,7 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from mezzotint import registry
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.families.base import specs
+from mezzotint.recipe.sections.run import RecomputeSettings
+from mezzotint.runtimes.base import recompute_blocks
 from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.stages import Noised
 
 CPU = torch.device("cpu")
 
@@ -180,3 +186,44 @@ def test_a_block_that_does_not_fit_is_let_go_and_may_be_brought_again(monkeypatc
     assert offload.bytes_here() == 0
     held.home = home
     assert torch.equal(net(x, x[:, :1, :1]), expected)
+
+
+FAMILIES = [spec.name for spec in specs()]
+
+
+def gradients(name: str, at_once: int) -> tuple[dict[str, Tensor], Tensor]:
+    """Of a tiny model of a family, with recompute, and what it says without gradients afterwards."""
+    family: ModelFamily = registry.find("families", name).Family.tiny()
+    denoiser = family.parts()["denoiser"].train()
+    for part in family.parts().values():
+        part.requires_grad_(part is denoiser)
+    moving = {f"denoiser/{at}": p for at, p in denoiser.named_parameters()}
+    grid, frames = family.grid, (2,) if family.grid.frames > 1 else ()
+    x = torch.randn(2, grid.channels, *frames, 8 * grid.cell, 8 * grid.cell, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        text = family.encode_text(["a red circle", "two blue ones, and a green one"])
+    recompute_blocks(family.blocks(), RecomputeSettings(enabled=True))
+    if at_once:
+        offload = Offload(CPU, at_once)
+        offload.take({"denoiser": denoiser}, list(family.blocks()), moving, torch.float32)
+        offload.settle()
+    t = torch.tensor([300, 700])
+    noised = Noised(x_0=x, noise=x, x_t=x, model_input=x, model_t=t, level=t / 1000)
+    family.predict(noised, family.condition(text, None)).square().mean().backward()
+    assert not at_once or offload.bytes_here() <= at_once * max(unit.bytes for unit in offload._units)
+    with torch.no_grad():
+        said = family.predict(noised, family.condition(text, None))
+    return {at: p.grad for at, p in moving.items() if p.grad is not None}, said
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "qwen-image" else pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES]
+)
+def test_every_familys_blocks_may_come_and_go(name: str) -> None:
+    plain, said = gradients(name, 0)
+    assert plain
+    for at_once in (1, 2):
+        away, again = gradients(name, at_once)
+        assert away.keys() == plain.keys()
+        assert all(torch.equal(grad, plain[at]) for at, grad in away.items())
+        assert torch.equal(again, said)

@@ -246,13 +246,13 @@ def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Pa
         "none": torch.empty(0, 3),
     }
     path = tmp_path / "x.safetensors"
-    header = {
-        name: tensor_files.TensorInfo(tensor_files.kind_of(t.dtype), tuple(t.shape)) for name, t in tensors.items()
-    }
-    header = {name: header[name] for name in ("small", "w", "half", "count", "none")}  # what comes next is not aligned
+    order = ("w", "small", "half", "count", "none")  # what comes behind the second is not aligned
+    kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
+    header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
     tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
     back = dict(tensor_files.mapped(path, ["w"]))
-    assert back["w"].untyped_storage().nbytes() == path.stat().st_size, "a view of the whole file"
+    held = back["w"].untyped_storage().nbytes()
+    assert held == path.stat().st_size, "a view of the whole file"
     back |= dict(tensor_files.mapped(path, [name for name in header if name != "w"]))
     for name, tensor in tensors.items():
         assert (back[name].dtype, back[name].shape) == (tensor.dtype, tensor.shape)

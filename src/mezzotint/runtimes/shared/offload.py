@@ -152,7 +152,7 @@ class Offload:
                     "the limit of locked memory (`ulimit -l`), or leave run.offload.blocks out",
                     code="E1753",
                 )
-            weakref.finalize(self, runtime.cudaHostUnregister, flat.data_ptr())
+            weakref.finalize(self, runtime.cudaHostUnregister, flat.data_ptr()).atexit = False
         return flat
 
     def settle(self) -> None:
@@ -212,8 +212,6 @@ class Offload:
         most = min(self._at_once, len(self._units))
         first = min(number, len(self._units) - most) if forward else max(number + 1 - most, 0)
         wanted = range(first, first + most)
-        if self._stream is not None:  # of what is let go, and of what is written over, nothing is read any more
-            self._stream.wait_stream(torch.cuda.current_stream(self._device))
         for place, unit in enumerate(self._units):
             if unit.is_here and place not in wanted:
                 _let_go(unit)
@@ -234,6 +232,8 @@ class Offload:
                 torch.cuda.current_stream(self._device).wait_event(self._rest.arrived)
 
     def _bring(self, unit: Unit) -> None:
+        if self._stream is not None:  # of what was let go, and of what is written over, nothing is read any more
+            self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             try:
                 for one in unit.held:

@@ -189,9 +189,9 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
 
 def with_offload(outline: Outline, memory: Memory, recipe: Recipe) -> Memory:
     """The same with `run.offload` of a recipe: what lies on the device, and what on the host. memory: without."""
-    own = {id(p) for p in outline.trained.values()} if outline.adapter is not None else set()
+    stays = outline.adapter is not None  # what is trained of an adapter
     blocks = tuple(
-        sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if id(t) not in own)
+        sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if not (stays and t.requires_grad))
         for block in outline.family.blocks()
     )
     at_once = recipe.run.offload.blocks
