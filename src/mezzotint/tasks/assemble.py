@@ -347,12 +347,7 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
 
 def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
-    if recipe.optim.in_backward and runtime.world_size > 1:
-        raise RecipeError(
-            f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
-            "process, or leave it out",
-            code="E1830",
-        )
+    holding.refuse_in_backward(recipe, runtime)
     needed = needed_parts(recipe)
     family = family_class(recipe).load(files, needed, holding.forms_read(recipe, needed, runtime.device))
     refuse_unfit(recipe, family.grid)

@@ -109,3 +109,13 @@ def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int)
             f"run.offload.blocks takes {on_host / 1e9:.1f} GB of the host's memory, and {free / 1e9:.1f} GB are free: "
             "the run will not start here"
         )
+
+
+def refuse_in_backward(recipe: Recipe, runtime: Runtime) -> None:
+    """Raises RecipeError E1830 for several processes, whose gradients are summed, and `optim.in_backward`."""
+    if recipe.optim.in_backward and runtime.world_size > 1:
+        raise RecipeError(
+            f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
+            "process, or leave it out",
+            code="E1830",
+        )

@@ -235,15 +235,17 @@ def _advise(checked: Checked, outline: Outline | None) -> None:
 
 def _look_at_memory(checked: Checked, outline: Outline) -> None:
     batches = {row.bucket: row.largest for row in checked.buckets if row.batches}
-    kind = {"device": outline.device, "processes": checked.processes}
+    kind, processes, free = outline.device, checked.processes, checked.at_hand
     with checked.gathering():
         if checked.recipe.run.offload.blocks == "auto":
-            checked.recipe, said = fitting.settled(checked.recipe, batches, free=checked.at_hand, **kind)
+            checked.recipe, said = fitting.settled(
+                checked.recipe, batches, kind, processes=processes, free=checked.at_hand
+            )
             checked.notes.append(said)
             outline = Outline(checked.recipe, outline.device)
         checked.memory = memory_of(outline, batches, processes=checked.processes)
-        if checked.fits is False and checked.at_hand is not None:
-            checked.ways = fitting.ways(checked.recipe, batches, checked.at_hand, **kind)
+        if checked.fits is False and free is not None:
+            checked.ways = fitting.ways(checked.recipe, batches, free, device=kind, processes=processes)
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(

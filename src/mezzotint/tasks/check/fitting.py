@@ -125,8 +125,8 @@ def _tries(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
         yield from (small | base | auto for base in _BASES if offloads)
         return
     small = {path: value for path, value in small.items() if path != "run.micro_batch"}
-    if recipe.data.batch_size > 1 or recipe.optim.accumulation > 1:
-        small |= {"data.batch_size": 1, "optim.accumulation": 1}
+    small |= {"data.batch_size": 1} if recipe.data.batch_size > 1 else {}
+    small |= {"optim.accumulation": 1} if recipe.optim.accumulation > 1 else {}
     yield from (small | update for update in _UPDATES)
     yield from (small | update | auto for update in _UPDATES if offloads)
 
