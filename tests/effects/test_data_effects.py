@@ -27,6 +27,9 @@ from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import latents_of
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.shapes import Size
+from mezzotint.tasks import holding
+from mezzotint.weights.folder import state
+from mezzotint.weights.folder.model_folder import shipped
 
 Make = Callable[..., Any]
 DRAWN = 10_000
@@ -485,6 +488,31 @@ def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
         torch.testing.assert_close(
             plain.family.encode_text(encoded.captions).states, stored.text.states, rtol=1e-4, atol=1e-5
         )
+
+
+# breaks if the encoder were read whole whatever is asked, or whatever memory there is
+@pytest.mark.effect("data.cache.encoders")
+def test_cache_encoders_says_whether_layers_are_read_in_turn(
+    prepare: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[int] = []
+    fill = state.Filling.fill
+    monkeypatch.setattr(state.Filling, "fill", lambda self, names: (reads.append(1), fill(self, names))[1])
+
+    def cached(how: str, free: int | None = None) -> tuple[Any, int]:
+        monkeypatch.setattr(holding, "at_hand", lambda device, cap: free)
+        reads.clear()
+        cache = {"text": True, "encoders": how, "path": tmp_path / f"{how} {free}"}
+        settings = {f"data__cache__{name}": value for name, value in cache.items()}
+        ready = prepare(model__path=shipped("mezzotint-mini"), model__weights="files", **settings)
+        [batch] = ready.next_batches().batches
+        return batch.text.states, len(reads)
+
+    whole, once = cached("whole")
+    for how, free, is_whole in (("layers", None, False), ("auto", 1000, False), ("auto", 1 << 40, True)):
+        states, count = cached(how, free)
+        assert torch.equal(states, whole), how
+        assert (count == once) == is_whole, how
 
 
 # breaks if caches or indexes lay elsewhere

@@ -31,6 +31,7 @@ from mezzotint.recipe.resume_rules import as_begun
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
+from mezzotint.runtimes.shared.offload import Offload
 from mezzotint.tasks.train import train
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves
@@ -335,6 +336,43 @@ def saved_bytes(ready: Any) -> tuple[int, Any]:
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         step = ready.step()
     return sum(kept.values()), step
+
+
+# breaks if blocks stayed on the device, or their travels changed a bit
+@pytest.mark.effect("run.offload.blocks")
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"run__precision": "bf16", "run__weight_dtype": "same", "run__recompute__enabled": True},
+        {"optim__in_backward": True, "optim__clip__norm": None},
+        {"model__adapter__kind": "lora", "run__precision": "bf16", "run__frozen_dtype": "int8"},
+    ],
+    ids=["whole", "masters", "in-backward", "adapter"],
+)
+def test_offloaded_blocks_train_the_same_bits_with_fewer_of_them_there(
+    prepare: Prepare, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    if "model__adapter__kind" in settings:
+        pytest.importorskip("peft")
+        pytest.importorskip("torchao")
+    taken: list[Offload] = []
+    take = Offload.take
+    monkeypatch.setattr(Offload, "take", lambda self, *given: (taken.append(self), take(self, *given))[1])
+
+    def ended(**more: Any) -> dict[str, Tensor]:
+        ready = prepare(run__steps=3, **settings, **more)
+        for _, batches in zip(range(3), ready.job.trainer.batches, strict=False):
+            ready.job.trainer.step(batches)
+        return {name: tensor.clone() for name, tensor in ready.job.trainer.tensors().items()}
+
+    plain = ended()
+    assert not taken
+    away = ended(run__offload__blocks=1)
+    assert plain.keys() == away.keys()
+    assert all(torch.equal(plain[name], away[name]) for name in plain)
+    [offload] = taken
+    assert offload.bytes_here() <= max(unit.bytes for unit in offload._units) < sum(u.bytes for u in offload._units)
 
 
 # breaks if blocks kept their activations all the same, the exempt ones did not, or recomputing gave other gradients

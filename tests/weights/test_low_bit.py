@@ -15,6 +15,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import low_bit
+from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.low_bit import LowBit, LowBitLinear, WeightForm
@@ -113,7 +114,7 @@ def test_stored_weights_are_read_a_few_at_a_time_straight_into_their_form(
 ) -> None:
     files = Family.files.of(ModelSettings(path=shipped("mezzotint-mini")))
     stored = Counted(components.tensor_files.InFile(files.weights_of("denoiser").path))
-    monkeypatch.setattr(state, "AT_ONCE", 200_000)
+    monkeypatch.setattr(tensor_files, "AT_ONCE", 200_000)
     config, where, form = files.configs["denoiser"], files.where("denoiser"), WeightForm(torch.bfloat16, low)
     network = components.load("unet", config, stored, form, where=where)  # type: ignore[arg-type]
     largest = max(info.shape[0] * 4 * max(1, torch.Size(info.shape[1:]).numel()) for info in stored.header().values())
@@ -129,6 +130,25 @@ def test_stored_weights_are_read_a_few_at_a_time_straight_into_their_form(
             assert torch.equal(layers[path].weight, again[0].weight)  # type: ignore[index]
         else:
             assert torch.equal(network.get_parameter(name), parameter.bfloat16()), name
+
+
+@has_torchao
+@pytest.mark.parametrize("low", KINDS)
+def test_a_matrix_that_is_packed_in_pieces_is_the_one_that_the_package_makes_of_it(
+    low: LowBit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight = torch.randn(96, 128, generator=torch.Generator().manual_seed(3)).bfloat16()
+    monkeypatch.setattr(low_bit, "_AT_ONCE", 64 * 5)
+    torchao = low_bit._torchao()
+    if low == "int8":
+        whole = torchao.Int8Tensor.from_hp(weight.float(), granularity=torchao.PerRow())
+    else:
+        whole = torchao.to_nf4(weight.float(), 64, 64)
+    packed = low_bit._packed(weight, low)
+    assert packed.keys() == ({"qdata", "scale"} if low == "int8" else set(whole.__tensor_flatten__()[0]))
+    for name, tensor in packed.items():
+        assert tensor.dtype == getattr(whole, name).dtype, name
+        assert torch.equal(tensor, getattr(whole, name)), name
 
 
 def test_without_the_package_it_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,10 @@ CODES: dict[str, str] = {
     "run.recompute, or take a smaller data.resolution.",
     "E1751": "The device's memory is full. `run.micro_batch` lowers what it holds at once without changing the "
     "mathematics; `run.recompute.enabled` trades time for memory; `mezzotint check` shows what needs how much.",
+    "E1752": "`run.offload.blocks` without an adapter keeps gradients and the update on the host of one process, and "
+    "several were started. Start one, train an adapter, or share the weights with run.runtime=fsdp instead.",
+    "E1753": "The host did not lock the memory from where blocks are sent to the device. Containers and shells limit "
+    "it (`ulimit -l`); or so much memory is not free.",
     "E1800": "Another process of this run is gone, so that the step could not be finished. Start the same command "
     "again: it goes on from the newest checkpoint.",
     "E1801": "Several processes were started for a runtime that has one. Under torchrun or accelerate, "

@@ -21,6 +21,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.layers_in_turn import LayersInTurn
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ModelFiles, Prediction
 
@@ -91,6 +92,8 @@ class ModelFamily(ABC):
     """The scale at which guidance does nothing."""
     takes_first_frame: bool = False
     """Whether a clip's first frame can be told to the denoiser, which goes on from it."""
+    in_turn: LayersInTurn | None = None
+    """What reads the text encoders' layers when they are reached, where they are not there all the time."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
@@ -232,10 +235,16 @@ def whole_state(
     """All tensors of a part, those among `weights`, by `part/parameter`, in the place of the loaded model's."""
     trained = {name.removeprefix(f"{part}/"): t for name, t in weights.items() if name.startswith(f"{part}/")}
     base = (parts.get(part) or files.network(part)).state_dict()
-    if any(n not in trained and t.is_floating_point() and t.dtype.itemsize < 4 for n, t in base.items()):
+    if any(n not in trained and _is_not_the_files(t) for n, t in base.items()):
         base = files.network(part).state_dict()  # what is not trained keeps every bit of the file
     assert trained.keys() <= base.keys(), sorted(trained.keys() - base.keys())
     return {**base, **trained}
+
+
+def _is_not_the_files(tensor: Tensor) -> bool:
+    """Whether a tensor is rounded, or its values are not where it is, but on the host until they are needed."""
+    is_away = tensor.numel() > 0 and tensor.untyped_storage().nbytes() == 0
+    return is_away or (tensor.is_floating_point() and tensor.dtype.itemsize < 4)
 
 
 def posterior_sample(moments: Tensor, eps: Tensor) -> Tensor:

@@ -166,7 +166,7 @@ class Family(Standardized, FlowFamily):
             return TextEmbedding(self._empty(_QWEN, length, width))
         ids, mask = self._tokens(_QWEN, captions)
         with as_it_is(encoder):
-            layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+            layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=list(self._layers)).hidden_states
         return TextEmbedding(torch.cat([layers[number] for number in self._layers], dim=-1))
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:

@@ -131,7 +131,7 @@ class Family(FlowFamily):
             return TextEmbedding(
                 self._empty(first, self._text_length, self._text_width), pooled=self._empty(first, width)
             )
-        outputs = [self._part(part)(self._tokens(part, captions)[0], output_hidden_states=True) for part in _CLIPS]
+        outputs = [self._part(part)(self._tokens(part, captions)[0], output_hidden_states=[-2]) for part in _CLIPS]
         states = torch.cat([output.hidden_states[-2] for output in outputs], dim=-1)
         states = pad(states, (0, self._text_width - states.shape[-1]))
         if _T5 in self.text_parts:

@@ -87,7 +87,7 @@ class Family(FlowFamily):
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
         ids, mask = self._tokens(_QWEN, captions)
         with as_it_is(encoder):
-            states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=True).hidden_states[-2]
+            states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=[-2]).hidden_states[-2]
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask)
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:

@@ -111,6 +111,7 @@ class Recipe(Section):
             )
         yield from self._with_adapter()
         yield from self._unshared()
+        yield from self._offloaded()
         if self.optim.in_backward:
             yield from self._not_in_backward()
         for name in ("part_lr", "part_optimizer", "part_schedule"):
@@ -199,6 +200,23 @@ class Recipe(Section):
             one = optim.part_optimizer.get(part, optim.optimizer)
             if one.is_of_package:
                 yield f"{why} {one.label} moves its weights together; take adamw, adafactor, lion or adacoor"
+
+    def _offloaded(self) -> Iterator[str]:
+        """What cannot be where blocks come and go."""
+        if self.run.offload.blocks is None:
+            return
+        why = "run.offload.blocks sends the weights of blocks to and fro, and"
+        if self.run.runtime == "fsdp":
+            yield f"{why} run.runtime=fsdp shares them out and gathers them itself; leave one of them out"
+        if self.run.compile:
+            yield f"{why} run.compile takes them to be where they are; leave one of them out"
+        if self.model.has_adapter and self.model.adapter.init == "pissa":
+            yield f"{why} model.adapter.init=pissa writes into them; take another model.adapter.init"
+        if self.run.runtime == "ddp" and not self.model.has_adapter:
+            yield (
+                f"{why} without an adapter their gradients with them, which run.runtime=ddp sums on the device; take "
+                "run.runtime=fsdp and leave run.offload.blocks out, or train an adapter"
+            )
 
     def _unshared(self) -> Iterator[str]:
         """An optimizer that looks at a whole tensor, or at all of them, cannot work on rows of it."""

@@ -27,6 +27,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.shared.processes import Processes
+from mezzotint.weights.folder import state
 
 _SHARD = "shard"
 
@@ -62,7 +63,7 @@ class Runtime(Processes):
             if name not in moved:
                 part.to(self.device)
         with torch.no_grad():
-            for parameter in trained.values():
+            for parameter in (p for p in trained.values() if not p.is_meta):
                 here = parameter.detach().to(self.device)
                 dist.broadcast(here, src=0)
                 parameter.copy_(here)
@@ -79,6 +80,7 @@ class Runtime(Processes):
                 self._shard(list(block), policy)
         for name in moved:
             self._roots.append(self._shard([parts[name]], policy))
+            self._fill(parts[name])
         self._units = [unit for name in moved for unit in parts[name].modules() if isinstance(unit, FSDPModule)]
         for unit in self._units:
             unit.set_gradient_divide_factor(1.0)
@@ -91,6 +93,20 @@ class Runtime(Processes):
     def _shard(self, modules: list[nn.Module], policy: MixedPrecisionPolicy) -> FSDPModule:
         fully_shard(modules, mesh=self._mesh, reshard_after_forward=self._lets_go, mp_policy=policy)
         return cast(FSDPModule, modules[-1])
+
+    def _fill(self, part: nn.Module) -> None:
+        """Reads this process's rows of a part that was opened without values."""
+        filling = state.left_for_later(part)
+        if filling is None:
+            return
+        part._apply(lambda t: torch.empty_like(t, device=self.device) if t.is_meta else t.to(self.device))
+        place, group = int(self._mesh[_SHARD].get_local_rank()), int(self._mesh[_SHARD].size())
+        rows = {name: _tensor(parameter).to_local() for name, parameter in part.named_parameters()}
+        shapes = {name: tuple(parameter.shape) for name, parameter in part.named_parameters()}
+        shares = {name: _share(shapes[name], len(own), place, group) for name, own in rows.items() if len(own)}
+        with torch.no_grad():
+            for name, own in filling.rows({name: slice(one.start, one.stop) for name, one in shares.items()}):
+                rows[name].copy_(own)
 
     def _take_hold(self, parts: Mapping[str, nn.Module], places: Mapping[str, str]) -> None:
         """Plain parameters over the rows that the library holds, in one storage with them. places: by a trained

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,6 +43,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks
+from mezzotint.tasks import holding
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
@@ -54,7 +56,6 @@ from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights.files import fingerprint, new_words
-from mezzotint.weights.low_bit import WeightForm
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 
@@ -270,7 +271,10 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
 
     def load(what: Encodes) -> ModelFamily:
         parts = files.spec.text_parts if what == "text" else ("vae",)
-        family = family_class(recipe).load(files, parts, {part: precision.form_of(part) for part in parts})
+        in_turn = holding.encoders_in_turn(recipe, files, device) if what == "text" else None
+        forms = {part: replace(precision.form_of(part), device=device, in_turn=in_turn) for part in parts}
+        family = family_class(recipe).load(files, parts, forms)
+        family.in_turn = in_turn
         refuse_unfit(recipe, family.grid)
         for part, module in family.parts().items():
             cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
@@ -343,14 +347,9 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
 
 def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
-    if recipe.optim.in_backward and runtime.world_size > 1:
-        raise RecipeError(
-            f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
-            "process, or leave it out",
-            code="E1830",
-        )
+    holding.refuse_in_backward(recipe, runtime)
     needed = needed_parts(recipe)
-    family = family_class(recipe).load(files, needed, forms_of_frozen(recipe, needed))
+    family = family_class(recipe).load(files, needed, holding.forms_read(recipe, needed, runtime.device))
     refuse_unfit(recipe, family.grid)
     trained, adapter = what_is_trained(recipe, files, family)
     precision = Precision.of(recipe.run)
@@ -370,16 +369,23 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     if precision.has_no_masters:
         _refuse_sharded(runtime)
         _cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
+    offload, moves = holding.offload_of(recipe, runtime), holding.trains_offloaded(recipe)
+    if offload is not None:
+        offload.take(family.parts(), blocks, trained, precision.weights if moves else None)
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
     sums = None if runtime.holds_masters else precision.gradients
-    moved = {} if adapter is None else {"moved": adapter.shorten}
+    hooks: dict[str, Any] = {} if adapter is None else {"moved": adapter.shorten}
+    hooks |= {"when_arrived": offload.when_arrived} if offload is not None and moves else {}
+    written = runtime.written if offload is None else offload.written
     update = Update(
         trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums,
-        written=runtime.written, **moved,
+        written=written, **hooks,
     )  # fmt: skip
     if is_apart:  # after the masters are taken: they keep every bit of the file
         _cast_trained(recipe, family, trained, precision.weights)
+    if offload is not None:
+        offload.settle()
     if sums is not None and sums != precision.weights:
         sum_in(trained.values(), sums)
     return TrainableModel(
@@ -399,14 +405,6 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.graphs and runtime.device.type == "cuda",
     )
-
-
-def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightForm]:
-    """How weights are held of those among the parts that stay as they are. Others are read in float32, as are those
-    that `pissa` takes singular vectors out of."""
-    model, precision = recipe.model, Precision.of(recipe.run)
-    moving = () if model.has_adapter and model.adapter.init != "pissa" else model.train
-    return {part: precision.form_of(part) for part in parts if part not in moving}
 
 
 def what_is_trained(

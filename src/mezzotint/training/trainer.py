@@ -245,7 +245,7 @@ class Trainer:
         return self.model.loss(batch, self.resolved.seed, step, self.runtime.device)
 
     def _apply(self, batches: StepBatches, loss: Tensor, sums: StepSums, groups: Sequence[Tensor]) -> Pending:
-        scale = self.model.scale.scale.clone()
+        scale, loss = (one.to(self.model.update.device) for one in (self.model.scale.scale.clone(), loss))
         if self.model.update.in_backward:
             norms = self.model.update.norms_in_backward()
         else:
@@ -257,9 +257,9 @@ class Trainer:
         due = self.model.optim.ema.rule != "none" and (batches.step + 1) % self.model.optim.ema.interval == 0
         self.host.hold_save()
         self.model.update.apply(loss_scale=scale, norms=norms, found_inf=found_inf, lr=rates, update_ema=due)
-        self.model.scale.update(found_inf, batches.step)
+        self.model.scale.update(found_inf.to(self.runtime.device), batches.step)
         fault_injection.reach("step.end")
-        numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale])
+        numbers = torch.stack([loss, norm, found_inf, loss_is_finite, scale]).to(self.runtime.device)
         report = StepReport(
             batches.step,
             batches.epoch,

@@ -24,6 +24,7 @@ from mezzotint.training.ema import Ema
 from mezzotint.training.optimizers.base import OptimizerStep, StepInputs, cast, chunked
 from mezzotint.training.trainable import MAY_BE_IDLE, bare
 
+WhenArrived = Callable[[nn.Parameter, Callable[[nn.Parameter], None]], object]
 _COUNTS = ("opt.applied", "opt.shadow_updates")
 
 
@@ -43,8 +44,9 @@ class Update:
     trained: parameters by `part/parameter`, or the rows of them that this process holds. separate_masters: the
     parameters are of a smaller type, or will be cast to one; float32 masters are kept beside them, in the memory of the
     parameters where those still are float32. gradients: their type; None is the parameters' own. ema_decay: in the
-    place of `optim.ema.decay`. written: called when parameters were written in place outside of a step. moved: called
-    after each step with the masters, which it may change in place.
+    place of `optim.ema.decay`. written: called when parameters were written in place outside of a step. when_arrived:
+    has a function called whenever a parameter's gradient is whole. moved: called after each step with the masters,
+    which it may change in place.
     """
 
     def __init__(
@@ -56,6 +58,7 @@ class Update:
         gradients: torch.dtype | None = None,
         ema_decay: float | None = None,
         written: Callable[[], None] = lambda: None,
+        when_arrived: WhenArrived = nn.Parameter.register_post_accumulate_grad_hook,
         moved: Callable[[Mapping[str, Tensor]], None] = lambda masters: None,
     ) -> None:
         self._settings = settings
@@ -84,7 +87,7 @@ class Update:
         self._is_finite = torch.ones_like(self.applied)
         if self.in_backward:
             for name, parameter in self._trained.items():
-                parameter.register_post_accumulate_grad_hook(partial(self._move_at_once, name))
+                when_arrived(parameter, partial(self._move_at_once, name))
         self.ema = Ema(self._masters, settings, decay=ema_decay) if settings.ema.rule != "none" else None
 
     @property
@@ -134,7 +137,7 @@ class Update:
         """With `in_backward`, before the backward pass of a step. loss: (); where it is not finite nothing moves. lr:
         rate by group name."""
         self._hold_average()
-        self._is_finite = torch.isfinite(loss.detach()).to(torch.float32)
+        self._is_finite = torch.isfinite(loss.detach()).to(self.device, torch.float32)
         self._rates = lr
         self._norms = {}
         self.applied.add_(self._is_finite)

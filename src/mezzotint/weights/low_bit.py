@@ -11,7 +11,7 @@ import importlib.util
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -21,20 +21,37 @@ from torch.nn import functional
 
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.sections.run import LowBit
+from mezzotint.weights.layers_in_turn import LayersInTurn
 
 _BLOCK = 64
 """Numbers that share a scale in nf4, as in QLoRA."""
 _SCALES = 256
 """Most scales that share one of their own."""
+_AT_ONCE = 1 << 17
+"""Numbers of a matrix that are packed at once; each takes some 150 bytes on the way."""
+
+
+CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
     """How the weights of a network are held. dtype: of all that is floating. low_bit: of its linear layers' matrices
-    instead."""
+    instead. device: where stored ones are brought; what is drawn or converted stays where it is. in_turn: whether
+    stored layers are there for as long as they compute, and what reads them."""
 
     dtype: torch.dtype
     low_bit: LowBit | None = None
+    device: torch.device = CPU
+    in_turn: LayersInTurn | None = None
+    is_later: bool = False
+    """Whether stored parameters stay without values, for who fills rows of them: `state.left_for_later`."""
+
+    def held(self, tensor: Tensor) -> Tensor:
+        """A copy of a tensor as it is held. It travels in its own type, so that the host keeps nothing of it."""
+        if self.device.type == "cpu":
+            return tensor.to(self.dtype, copy=True)
+        return tensor.to(self.device).to(self.dtype)
 
 
 FLOAT32 = WeightForm(torch.float32)
@@ -59,10 +76,11 @@ class LowBitLinear(nn.Linear):
         self.register_parameter("bias", linear.bias)
         self.train(linear.training)
 
-    def pack(self, weight: Tensor) -> None:
-        """Takes a matrix. weight: (out, in), of any floating type; its values are looked at in float32."""
-        for name, tensor in _packed(weight.detach().float(), self.low_bit).items():
-            self.register_buffer(name, tensor, persistent=False)
+    def pack(self, weight: Tensor, device: torch.device | None = None) -> None:
+        """Takes a matrix. weight: (out, in), of any floating type; its values are looked at in float32, some at a
+        time. device: where the small form lies, if not with the matrix."""
+        for name, tensor in _packed(weight.detach(), self.low_bit).items():
+            self.register_buffer(name, tensor if device is None else tensor.to(device), persistent=False)
 
     @property
     def weight(self) -> Tensor:  # type: ignore[override]  # nn.Linear's is a parameter; readers of it want a matrix
@@ -138,15 +156,28 @@ def numbers_of(network: nn.Module) -> int:
 
 
 def _packed(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
-    """What is kept of a matrix. weight: (out, in) float32."""
+    """What is kept of a matrix. weight: (out, in). Its float32 values, and what the package makes of them on the way,
+    are there for `_AT_ONCE` numbers at a time; what comes out is that of the whole matrix, to the bit."""
     torchao = _torchao()
     match low_bit:
         case "int8":
-            small = torchao.Int8Tensor.from_hp(weight, granularity=torchao.PerRow())
-            return {name: getattr(small, name) for name in ("qdata", "scale")}
+            rows = weight.shape[0] if weight.is_meta else max(1, _AT_ONCE // weight.shape[1])
+            each = [torchao.Int8Tensor.from_hp(p.float(), granularity=torchao.PerRow()) for p in weight.split(rows)]
+            return {name: _joined([getattr(one, name) for one in each]) for name in ("qdata", "scale")}
         case "nf4":
-            small = torchao.to_nf4(weight.contiguous(), _BLOCK, math.gcd(weight.numel() // _BLOCK, _SCALES))
-            return {name: getattr(small, name) for name in small.__tensor_flatten__()[0]}
+            like = torchao.to_nf4(torch.ones(_BLOCK, device=weight.device), _BLOCK, 1)  # for its table
+            own, kind = sys.modules[torchao.to_nf4.__module__], type(like)
+            pieces = weight.reshape(-1).split(weight.numel() if weight.is_meta else _AT_ONCE)
+            largest = _joined([own.get_block_absmax(piece.float(), _BLOCK) for piece in pieces])
+            scales = kind.double_quantize_scalers(largest, 1, math.gcd(largest.numel(), _SCALES))
+            coded = kind.convert_to_norm_float_weight
+            codes = _joined([coded(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4) for p in pieces])
+            names = ("quantized_scalers", "quantization_factor", "scaler_mean", "quantized_data", "nf4")
+            return dict(zip(names, (*scales, codes, like.nf4), strict=True))
+
+
+def _joined(pieces: Sequence[Tensor]) -> Tensor:
+    return torch.cat(list(pieces)) if len(pieces) > 1 else pieces[0]
 
 
 def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) -> Tensor:

@@ -39,6 +39,8 @@ CPU = torch.device("cpu")
 class Encoder:
     """A family that encodes by a formula, frames in fours after the first, and text with a mask."""
 
+    in_turn = None
+
     calls: list[Encodes] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     grid: Grid = field(default_factory=lambda: Grid(channels=3, pixels=8, frames=4))

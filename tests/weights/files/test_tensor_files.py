@@ -234,3 +234,28 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
     index = _index(tmp_path, {"weight_map": {"a": "s-1.safetensors", "b": "s-2.safetensors"}})
     with pytest.raises(WeightsError, match="another shard"):
         tensor_files.read_header(index)
+
+
+def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tensors = {
+        "w": torch.randn(300, 1000),
+        "half": torch.randn(5, dtype=torch.float16),
+        "count": torch.tensor(7),
+        "small": torch.randn(3).to(torch.float8_e4m3fn),
+        "none": torch.empty(0, 3),
+    }
+    path = tmp_path / "x.safetensors"
+    order = ("w", "small", "half", "count", "none")  # what comes behind the second is not aligned
+    kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
+    header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
+    tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
+    back = dict(tensor_files.mapped(path, ["w"]))
+    held = back["w"].untyped_storage().nbytes()
+    assert held == path.stat().st_size, "a view of the whole file"
+    back |= dict(tensor_files.mapped(path, [name for name in header if name != "w"]))
+    for name, tensor in tensors.items():
+        assert (back[name].dtype, back[name].shape) == (tensor.dtype, tensor.shape)
+        assert torch.equal(back[name].float(), tensor.float()), name
+    with pytest.raises(WeightsError, match="lacks 1 tensor \\(v\\)"):
+        list(tensor_files.mapped(path, ["v", "half"]))

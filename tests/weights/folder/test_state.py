@@ -10,7 +10,8 @@ from safetensors.torch import load_file, save_file
 from small_text import HERE, TEXT, same, text_file
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights.folder import components
+from mezzotint.weights.folder import components, state
+from mezzotint.weights.low_bit import WeightForm
 
 
 def test_weights_that_do_not_fit_are_told_with_counts_and_names_before_they_are_read(
@@ -44,3 +45,25 @@ def test_random_weights_are_a_function_of_seed_and_part_and_leave_the_generator_
     assert not same(components.draw("clip_text", TEXT, 4, "text_encoder", where=HERE), one)
     assert not same(components.draw("clip_text", TEXT, 3, "text_encoder_2", where=HERE), one)
     assert not one.training
+
+
+def test_a_tensor_that_is_not_finite_is_named_and_rows_that_are_not_asked_for_are_not_looked_at(tmp_path: Path) -> None:
+    path, _ = text_file(tmp_path)
+    tensors = load_file(path)
+    name = "text_model.embeddings.token_embedding.weight"
+    tensors[name][30, 2] = float("nan")
+    save_file(tensors, path)
+    with pytest.raises(
+        WeightsError, match=r"token_embedding\.weight has 1 of 640 values that are not finite"
+    ) as caught:
+        components.load("clip_text", TEXT, path, where=HERE)
+    assert caught.value.code == "E1403"
+    opened = components.load("clip_text", TEXT, path, WeightForm(torch.bfloat16, is_later=True), where=HERE)
+    filling, own = state.left_for_later(opened), "embeddings.token_embedding.weight"
+    assert filling is not None
+    assert opened.get_parameter(own).is_meta
+    [(name_of, rows)] = filling.rows({own: slice(10, 30)})
+    assert name_of == own
+    assert torch.equal(rows, tensors[name][10:30].bfloat16())
+    with pytest.raises(WeightsError, match="not finite"):
+        list(filling.rows({own: slice(20, 40)}))

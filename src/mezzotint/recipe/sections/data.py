@@ -100,6 +100,11 @@ class CacheSettings(Section):
     text: Annotated[bool, ALLOW] = False
     """Encode captions once; the run then loads no text encoder. Refused when the text encoder is trained."""
 
+    encoders: Annotated[Literal["auto", "whole", "layers"], FREE] = "auto"
+    """How text encoders are read to fill the cache: `whole`; by `layers`, a group of them at a time, which all captions
+    at hand go through before the next is read, so that an encoder of any size needs about a gigabyte; `auto` does so
+    where the whole is more than the free memory. The embeddings are the same to the bit."""
+
     path: Annotated[OutputPath, FREE] = Path("~/.cache/mezzotint")
     """The folder of caches and data indexes. It may be shared by runs and processes; deleting it costs only time. An
     address of object storage (`s3://bucket/cache`; extra `object-storage`) is filled in a folder of this machine,

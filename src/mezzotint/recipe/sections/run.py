@@ -78,6 +78,15 @@ class RecomputeSettings(Section):
     is needed first in the backward pass."""
 
 
+class OffloadSettings(Section):
+    """Keep the denoiser's blocks in the host's memory, and send each to the device ahead of its use."""
+
+    blocks: Annotated[PositiveInt | Literal["auto"] | None, RECORDED] = None
+    """How many of the denoiser's blocks are on the device at once; 2 let one come while another computes. `auto` takes
+    as many as fit by the count of `check`, and all where they do. Without an adapter masters, gradients and the
+    optimizer's states are the host's as well, and the update is computed there. null keeps all on the device."""
+
+
 Factor = Annotated[float, Field(gt=1.0, le=16.0)]
 
 
@@ -283,6 +292,9 @@ class RunSettings(Section):
 
     recompute: RecomputeSettings = RecomputeSettings()
     """Less memory for more arithmetic."""
+
+    offload: OffloadSettings = OffloadSettings()
+    """Blocks whose weights wait in the host's memory."""
 
     compile: Annotated[bool, RECORDED] = False
     """Compile the model block by block with torch.compile: slower to start, faster to run; worth it on GPUs and long

@@ -37,7 +37,7 @@ def _store_of_attempt(attempt: int, timeout: datetime.timedelta) -> Any:
     """Where processes meet that torchrun has started again: its store outlives them, with the addresses of those that
     are gone, so that each attempt has names of its own."""
     store, _, _ = next(dist.rendezvous("env://", timeout=timeout))  # type: ignore[attr-defined]
-    return dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
+    return dist.distributed_c10d.PrefixStore(f"attempt {attempt}", store)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, StepBatches
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.bench._run import Feed, Measured, RowLength, Step, counts
 from mezzotint.tasks.bench._turns import Turn
@@ -57,7 +57,7 @@ def measure(recipe: Recipe, runtime: Runtime, turn: Turn, length: RowLength, say
     count = length.steps or min(length.most, assemble.length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     needed = assemble.needed_parts(recipe)
-    family = assemble.family_class(recipe).load(files, needed, assemble.forms_of_frozen(recipe, needed))
+    family = assemble.family_class(recipe).load(files, needed, holding.forms_of_frozen(recipe, needed))
     loop = _Loop(family, recipe, runtime.device)
     model = None
     resolved = assemble.resolve(recipe, count)

@@ -12,6 +12,8 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields
+from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 import torch
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from mezzotint.families.base import ModelFamily
 from mezzotint.stages import TextEmbedding
+from mezzotint.weights.layers_in_turn import LayersInTurn
 
 CAPTIONS = 8
 """In a batch. Measured on a CPU: one by one takes 1.25 times the time, and more than eight cost page faults. Two
@@ -60,24 +63,54 @@ class Encoding:
         return TextEmbedding(states, mask, pooled)
 
     def run(
-        self, encode: Callable[[Item], Result], items: Iterable[Item], *, at_once: int
+        self,
+        encode: Callable[[Item], Result],
+        items: Iterable[Item],
+        *,
+        at_once: int,
+        in_turn: LayersInTurn | None = None,
     ) -> Generator[tuple[Item, Result], None, None]:
         """Each item with what `encode` gives for it, in order. at_once: that are computed at most, as each takes memory
-        of its own."""
-        if not self._threads:
+        of its own. in_turn: reads the encoder's layers, which many items then go through together."""
+        if in_turn is not None:
+            yield from self._together(encode, items, in_turn, at_once)
+        elif not self._threads:
             for item in items:
                 result = encode(item)
                 if self._proves:
                     self._proves = False
                     self.repeats = all(map(_equal, _numbers(result), _numbers(encode(item))))
                 yield item, result
-            return
+        else:
+            try:
+                threads = min(self._threads, max(at_once, 1))
+                with ThreadPoolExecutor(threads, "encode", torch.set_num_threads, (1,)) as pool:
+                    yield from _by_threads(pool, encode, items, ahead=threads)
+            finally:
+                torch.set_num_threads(self._threads)
+
+    def _together(
+        self, encode: Callable[[Item], Result], items: Iterable[Item], in_turn: LayersInTurn, at_once: int
+    ) -> Iterator[tuple[Item, Result]]:
+        def one(item: Item) -> Result:
+            if self._threads:
+                torch.set_num_threads(1)
+            return encode(item)
+
+        rest = iter(items)
+        waves = iter(lambda: list(islice(rest, in_turn.together)), [])
         try:
-            threads = min(self._threads, max(at_once, 1))
-            with ThreadPoolExecutor(threads, "encode", torch.set_num_threads, (1,)) as pool:
-                yield from _by_threads(pool, encode, items, ahead=threads)
+            for wave in waves:
+                twice: list[Item] = wave[:1] if self._proves else []
+                self._proves = False
+                passes = [partial(one, item) for item in (*wave, *twice)]
+                results = in_turn.run(passes, min(self._threads, max(at_once, 1)))
+                if twice:
+                    self.repeats = all(map(_equal, _numbers(results[0]), _numbers(results[-1])))
+                yield from zip(wave, results, strict=False)
         finally:
-            torch.set_num_threads(self._threads)
+            if self._threads:
+                torch.set_num_threads(self._threads)
 
 
 def _by_threads(

@@ -409,6 +409,8 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
         return encoded
     progress = _Progress(worker, "captions", len(mine))
     family = worker.load("text")
+    if family.in_turn is not None:
+        worker.say("cache: the text encoder is read layer by layer, a group of them at a time")
 
     def absent() -> Iterator[NDArray[np.int64]]:
         for batch in _batches(mine, CAPTIONS if encoding.fixed else _CAPTIONS_PER_BATCH):
@@ -421,7 +423,8 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
     def encode(entries: NDArray[np.int64]) -> TextEmbedding:
         return encoding.text_of(family, [needed.captions[i] for i in entries])
 
-    with closing(encoding.run(encode, absent(), at_once=_CAPTIONS_PER_BATCH // CAPTIONS)) as of_batches:
+    at_once = _CAPTIONS_PER_BATCH // CAPTIONS
+    with closing(encoding.run(encode, absent(), at_once=at_once, in_turn=family.in_turn)) as of_batches:
         for entries, embedding in of_batches:
             _keep(text, embedding, needed, entries)
             encoded += len(entries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -16,6 +16,7 @@ from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check._dry_run import DryRun
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
+from mezzotint.tasks.check.fitting import Way
 from mezzotint.tasks.check.memory import Memory
 from mezzotint.weights.model_files import ModelFiles
 
@@ -24,7 +25,7 @@ from mezzotint.weights.model_files import ModelFiles
 class Checked:
     """What is not known is None or empty, and `problems` says why. notes: sentences about what will run and may not be
     meant. names: where pictures are batched by name, how each name fills its buckets (`batch_report.HEAD`). at_hand:
-    bytes of memory free on the device, None where nobody tells."""
+    bytes of memory free on the device, None where nobody tells. ways: in which a run that does not fit would."""
 
     reading: Reading
     recipe: Recipe
@@ -40,6 +41,7 @@ class Checked:
     disk: Disk | None = None
     dry: DryRun | None = None
     at_hand: int | None = None
+    ways: Sequence[Way] = ()
     notes: list[str] = field(default_factory=list)
     problems: list[MezzotintError] = field(default_factory=list)
     _opened: ModelFiles | None = None

@@ -28,15 +28,15 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
-from mezzotint.tasks.check import estimates, page, room, sums
+from mezzotint.tasks.check import estimates, fitting, page, room, sums
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
-from mezzotint.tasks.check.memory import at_hand as _memory_at_hand
 from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_pictures
+from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
@@ -234,8 +234,18 @@ def _advise(checked: Checked, outline: Outline | None) -> None:
 
 def _look_at_memory(checked: Checked, outline: Outline) -> None:
     batches = {row.bucket: row.largest for row in checked.buckets if row.batches}
+    kind, processes, free = outline.device, checked.processes, checked.at_hand
     with checked.gathering():
+        if checked.recipe.run.offload.blocks == "auto":
+            checked.recipe, said = fitting.settled(
+                checked.recipe, batches, kind, processes=processes, free=checked.at_hand
+            )
+            checked.notes.append(said)
+            outline = Outline(checked.recipe, outline.device)
         checked.memory = memory_of(outline, batches, processes=checked.processes)
+        if checked.fits is False and free is not None:
+            checked.ways = fitting.ways(checked.recipe, batches, free, device=kind, processes=processes)
+        checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(
                 "activations are counted as with torch's own attention: what xformers keeps cannot be counted ahead"

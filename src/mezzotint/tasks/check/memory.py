@@ -25,17 +25,16 @@ from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.runtimes.base import bytes_of as bytes_of_text
-from mezzotint.runtimes.base import free_memory, not_exempt, recompute_blocks
+from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import (
     family_class,
-    forms_of_frozen,
     needed_parts,
     only_texts_of_files,
     what_is_trained,
 )
+from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
 from mezzotint.training.checkpoints.background_save import is_behind
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
@@ -101,6 +100,12 @@ class Memory:
     text_numbers: int
     adapter: str = ""
     """What is trained in the place of the parts' weights, in words."""
+    on_host: int = 0
+    """Bytes of the host's memory that `run.offload` takes: of blocks, and of whatever is not on the device."""
+    update_is_apart: bool = False
+    """Whether masters, gradients, the optimizer's states and the update are the host's."""
+    blocks: tuple[int, ...] = ()
+    """Bytes of the denoiser's blocks, those of an adapter on them left out."""
     gradients_stand: bool = True
     """Whether all gradients lie there while a forward pass keeps its activations: with several micro-batches a step,
     and with several processes, whose buckets stay. Otherwise they come as activations go."""
@@ -113,12 +118,16 @@ class Memory:
     @property
     def steady(self) -> int:
         """What lies on the device all the time."""
+        if self.update_is_apart:
+            return self.weights
         average = 0 if self.ema_is_apart else self.ema
         return self.weights + self.masters + self.gradients + self.optimizer + average
 
     @property
     def step(self) -> int:
         """A step's peak, of its passes or of its update."""
+        if self.update_is_apart:  # a gradient is there until it is sent
+            return self.steady + self.worst + max(self.blocks)
         passes = max((a.with_gradients for a in self.activations.values()), default=0)
         if self.gradients_stand:
             passes = self.gradients + self.worst
@@ -166,14 +175,37 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         or recipe.optim.accumulation > 1
         or any(count < of_device[size] for size, count in samples.items()),
     )
-    # parts are read in the type they are kept in, or in float32 and cast; states that come with the first step are not
+    memory = with_offload(outline, memory, recipe)
+    # parts are read in the type they are kept in, or as masters and cast; states that come with the first step are not
     # there yet
     kept = forms_of_frozen(recipe, [part.name for part in parts])
-    sizes = [part.bytes if part.name in kept else 4 * part.parameters for part in parts if part.loaded]
+    width = outline.precision.form_of_trained.dtype.itemsize
+    sizes = [part.bytes if part.name in kept else width * part.parameters for part in parts if part.loaded]
     read = sum(sizes) if outline.device == "cpu" else 0
     optimizer_bytes = sum(size for kind, size in by_kind.items() if kind.startswith("opt.")) // share
-    before = memory.steady - memory.gradients - memory.optimizer + optimizer_bytes
+    before = memory.steady - (0 if memory.update_is_apart else memory.gradients + memory.optimizer - optimizer_bytes)
     return replace(memory, loading=max(read, before))
+
+
+def with_offload(outline: Outline, memory: Memory, recipe: Recipe) -> Memory:
+    """The same with `run.offload` of a recipe: what lies on the device, and what on the host. memory: without."""
+    stays = outline.adapter is not None  # what is trained of an adapter
+    blocks = tuple(
+        sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if not (stays and t.requires_grad))
+        for block in outline.family.blocks()
+    )
+    at_once = recipe.run.offload.blocks
+    if at_once is None:
+        return replace(memory, blocks=blocks)
+    here = min(sum(blocks), (2 if at_once == "auto" else at_once) * max(blocks))
+    is_apart = trains_offloaded(recipe)
+    own_states = memory.gradients + memory.optimizer + memory.ema if is_apart else 0
+    moved = sum(part.bytes for part in memory.parts if part.name in recipe.model.train) if is_apart else 0
+    on_host = (memory.masters + moved if is_apart else sum(blocks)) + own_states
+    memory = replace(
+        memory, weights=memory.weights - sum(blocks) + here, blocks=blocks, on_host=on_host, update_is_apart=is_apart
+    )
+    return replace(memory, loading=min(memory.loading, memory.steady))
 
 
 def _bytes_of_gradients(outline: Outline) -> int:
@@ -200,14 +232,6 @@ def _in_use(outline: Outline, moved: int, share: int) -> int:
         return moved
     blocks = [sum(_bytes(p) for module in block for p in module.parameters()) for block in outline.family.blocks()]
     return min(moved, moved - sum(blocks) + 2 * max(blocks))
-
-
-def at_hand(device: torch.device, cap: str | None) -> int | None:
-    """Bytes that are free; of a GPU no more than `run.device_memory`."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-        return free if cap is None else min(free, bytes_of_text(cap))
-    return free_memory()
 
 
 class Outline:

@@ -76,7 +76,10 @@ def _verdict(checked: Checked) -> list[str]:
     peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
     if checked.fits:
         return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
-    return _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
+    said = _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
+    if checked.ways:
+        said += _wrapped("", f"it fits with {'; or with '.join(map(str, checked.ways))}")
+    return said
 
 
 def _wrapped(margin: str, line: str) -> list[str]:
@@ -246,18 +249,27 @@ def _memory(checked: Checked) -> Iterator[str]:
     yield f"  {NOT_COUNTED}"
 
 
+_SURE = "of this: weights, masters, gradients, states are counted, tensor by tensor"
+
+
 def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
-    run = checked.recipe.run
-    yield "weights", memory.weights, "all loaded parts"
+    run, apart = checked.recipe.run, "in the host's memory, not in the sum"
+    there = "all loaded parts"
+    if run.offload.blocks is not None:
+        there += f"; of {len(memory.blocks)} blocks those that are there at once"
+    yield "weights", memory.weights, there
     if memory.masters:
         what = (
             "this process's rows, float32" if run.runtime == "fsdp" else f"float32, beside weights in {run.precision}"
         )
-        yield "masters", memory.masters, what
-    yield "gradients", memory.gradients, "" if memory.gradients_stand else "they come while activations go"
-    yield "optimizer", memory.optimizer, _state_words(checked.recipe)
+        yield "masters", memory.masters, apart if memory.update_is_apart else what
+    comes = "" if memory.gradients_stand else "they come while activations go"
+    yield "gradients", memory.gradients, apart if memory.update_is_apart else comes
+    yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _state_words(checked.recipe)
     if memory.ema:
-        yield "average", memory.ema, "in the host's memory, not in the sum" if memory.ema_is_apart else ""
+        yield "average", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
+    if memory.on_host:
+        yield "host", memory.on_host, "of the host's memory, for what is not on the device: run.offload"
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
@@ -268,6 +280,8 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     if memory.copy:
         yield "save", memory.copy, "of the host's memory while a checkpoint is written, not in the sum"
+    if memory.activations:
+        yield "sure", memory.steady, f"{_SURE}; activations are an estimate"
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
 
@@ -360,13 +374,16 @@ def _files_of(checked: Checked, kind: str) -> list[list[str]]:
 
 
 def _memory_document(checked: Checked, memory: Memory) -> dict[str, Any]:
-    names = ("weights", "masters", "gradients", "optimizer", "update", "checkpoint", "copy", "peak")
+    names = ("weights", "masters", "gradients", "optimizer", "update", "checkpoint", "copy", "peak", "on_host")
     return {name: getattr(memory, name) for name in names} | {
         "shadow": memory.ema,  # as documents have called the average from the first
         "shadow_is_apart": memory.ema_is_apart,
         "activations": {
             str(bucket): _plain(kept) | {"bytes": kept.bytes} for bucket, kept in memory.activations.items()
         },
+        "fits_with": [
+            dict(way.settings) | {"peak": way.memory.peak, "on_host": way.memory.on_host} for way in checked.ways
+        ],
         "not_in_peak": NOT_COUNTED,
         "at_hand": checked.at_hand,
         "processes": checked.processes,

@@ -17,7 +17,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import latent_size
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.memory import Outline, at_hand
+from mezzotint.tasks.check.memory import Outline
+from mezzotint.tasks.holding import at_hand, trains_offloaded
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import DTYPES
 from mezzotint.weights.model_files import ModelFiles
@@ -34,7 +35,10 @@ def require(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runti
     moved = [part for part in files.spec.trainable if part in recipe.model.train and part in files.parts]
     numbers = sum(math.prod(shape) for part in moved for shape in files.shapes(part).values())
     others = 0 if recipe.run.export.parts == "trained" else 16 * numbers  # more than the other parts ever are
-    disk, memory = durable.free_bytes(folder.path), at_hand(runtime.device, recipe.run.device_memory)
+    disk, device = durable.free_bytes(folder.path), runtime.device
+    if trains_offloaded(recipe):  # masters, moments and average are the host's
+        device = torch.device("cpu")
+    memory = at_hand(device, recipe.run.device_memory)
     if disk > _MOST_OF_A_NUMBER * numbers + others and (memory is None or memory > _MOST_OF_A_NUMBER * numbers):
         return
     outline = Outline(recipe, runtime.device.type)
@@ -53,7 +57,7 @@ def require(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runti
     held //= runtime.world_size if runtime.shares or recipe.run.runtime == "fsdp" else 1
     if memory is not None and held > memory:
         raise OutOfMemory(
-            f"{runtime.device} has {memory:,} bytes free, and weights, moments and average alone take {held:,}; "
+            f"{device} has {memory:,} bytes free, and weights, moments and average alone take {held:,}; "
             f"{less_memory(recipe)}",
             code="E1751",
         )

@@ -28,8 +28,9 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, class_pictures, text_files
-from mezzotint.tasks.check import room, sums
-from mezzotint.tasks.check.memory import at_hand
+from mezzotint.tasks.check import fitting, room, sums
+from mezzotint.tasks.check.estimates import bucket_rows
+from mezzotint.tasks.holding import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import stamps
@@ -288,7 +289,7 @@ def prepare(
         dataset, believed = _dataset(recipe, runtime, live, believing and start.checkpoint is None)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         assemble.refuse_empty_shares(recipe, runtime.world_size)
-        recipe = _with_sums(recipe, dataset, runtime, live.say)
+        recipe = _with_blocks(_with_sums(recipe, dataset, runtime, live.say), dataset, runtime, live.say)
         files = assemble.open_files(recipe)
         identity = _identity(recipe, dataset, files, runtime)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
@@ -382,6 +383,19 @@ def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say:
         recipe, sentence = sums.settled(recipe, dataset, runtime.device.type, processes=runtime.world_size, free=free)
     say(sentence)
     return with_values(recipe, {sums.PATH: runtime.share(recipe.run.gradient_sums)})
+
+
+def _with_blocks(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
+    """The recipe with the number of blocks that are on the device at once: the first process decides."""
+    if recipe.run.offload.blocks != "auto":
+        return recipe
+    if runtime.is_first:
+        batches = {row.bucket: row.largest for row in bucket_rows(dataset, recipe) if row.batches}
+        free, kind = at_hand(runtime.device, recipe.run.device_memory), runtime.device.type
+        recipe, said = fitting.settled(recipe, batches, kind, processes=runtime.world_size, free=free)
+        say(said)
+    count = runtime.share(str(recipe.run.offload.blocks))
+    return with_values(recipe, {fitting.OFFLOAD: None if count == "None" else int(count)})
 
 
 def _start(

@@ -236,7 +236,7 @@ class Saves:
 
     def reserve(self, update: Update) -> None:
         """Makes ready for copies of what the update keeps on a GPU."""
-        if not self._is_behind or self._runtime.device.type != "cuda":
+        if not self._is_behind or update.device.type != "cuda":
             return
         ema = update.ema
         on_host = sum(t.nbytes for t in ema.weights.values()) if ema is not None and ema.device.type == "cpu" else 0

@@ -67,6 +67,11 @@ class Precision:
         return WeightForm(self.of_frozen(part), None if part == "vae" else self.low_bit)
 
     @property
+    def form_of_trained(self) -> WeightForm:
+        """How the weights of a trained part are read: as they stay, or as the masters stay."""
+        return WeightForm(self.weights if self.has_no_masters else torch.float32)
+
+    @property
     def separate_masters(self) -> bool:
         """Whether the optimizer keeps float32 masters beside the weights of the forward pass."""
         return self.weights != torch.float32 and not self.has_no_masters

@@ -11,12 +11,14 @@ import hashlib
 import itertools
 import json
 import math
+import mmap
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -38,6 +40,8 @@ TYPES: Mapping[str, torch.dtype] = {
 """The type of a number, by its name in a header, in the order in which safetensors writes them."""
 UNCACHED = 1 << 26
 """From how many bytes on a file is large."""
+AT_ONCE = 256 << 20
+"""Bytes of tensors that are read at once of what cannot be read one by one; a tensor that is larger is read alone."""
 SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
 """Bytes of a number, by the name of its type in a header."""
 PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
@@ -85,6 +89,15 @@ class Stored(Protocol):
         """The tensors named, in the types they have there. Raises WeightsError E1402, E1403."""
 
 
+@runtime_checkable
+class InTurn(Protocol):
+    """Stored tensors that can be had one after the other, without memory for their values."""
+
+    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """Those named, in the order in which they lie, in the types they have there. A tensor is to be copied and let
+        go before the next is taken: it may lie in the file, and be spoilt. Raises WeightsError E1402."""
+
+
 @dataclass(frozen=True, slots=True)
 class InFile:
     """The tensors of a safetensors file or a sharded set, under the names they have there."""
@@ -98,6 +111,25 @@ class InFile:
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
         return read(self.place, names)
+
+    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """See InTurn."""
+        return mapped(self.place, names)
+
+
+def each(stored: Stored, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    """Stored tensors one after the other, see InTurn; of what cannot give them so, `AT_ONCE` bytes are read at once."""
+    if isinstance(stored, InTurn):
+        yield from stored.each(names)
+        return
+    header, portion, room = stored.header(), list[str](), AT_ONCE
+    for name in [*names, None]:
+        size = 0 if name is None else math.prod(header[name].shape) * SIZES[header[name].dtype]
+        if portion and (name is None or size > room):
+            yield from stored.read(portion).items()
+            portion, room = [], AT_ONCE
+        portion += [] if name is None else [name]
+        room -= size
 
 
 def shards(path: Path) -> tuple[Path, ...]:
@@ -171,6 +203,41 @@ def read(
     if missing:
         raise WeightsError(f"{path}: lacks {listed(missing)}", code="E1405")
     return tensors
+
+
+def mapped(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of a file or a sharded set, one after the other in the order in which they lie, in the types they have
+    there. They lie in the file itself, by a memory map, and take no memory of the process; whoever keeps one, or some
+    of its rows, copies that, and looks at its values: nobody has done so. Raises as `read`, but for E1403.
+    """
+    missing = set(names)
+    for shard in shards(path):
+        present = _tensors_of(shard)
+        mine = sorted((name for name in present if name in missing), key=lambda name: present[name].spans)
+        yield from _mapped(shard, present, mine)
+        missing.difference_update(mine)
+    if missing:
+        raise WeightsError(f"{path}: lacks {listed(sorted(missing))}", code="E1405")
+
+
+def _mapped(path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    if not names or mindspore.is_mindspore(path):
+        yield from mindspore.read(path, names) if names else ()
+        return
+    try:
+        with path.open("rb") as file, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that nobody may write there, as nobody does
+            whole = torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=torch.uint8)
+    except (OSError, ValueError) as error:
+        raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
+    for name in names:
+        ((start, count),), dtype = present[name].spans, present[name].torch_dtype
+        if dtype is None:
+            yield from _tensors(path, [name])
+            continue
+        raw = whole[start : start + count]
+        raw = raw if start % dtype.itemsize == 0 else raw.clone()
+        yield name, raw.view(dtype).reshape(present[name].shape)
 
 
 def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:

@@ -79,7 +79,7 @@ def load(
         length = int(config.get("max_position_embeddings", 77))
         inner = getattr(module, "text_model", module)
         inner.embeddings.position_ids = torch.arange(length).expand((1, -1))  # type: ignore[union-attr]
-    assert not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
+    assert form.is_later or not any(t.is_meta for t in (*module.parameters(), *module.buffers())), network
     return module
 
 
@@ -105,6 +105,11 @@ class StoredAs:
         """See Stored."""
         tensors = self.stored.read([self.names[name] for name in names])
         return {name: tensors[self.names[name]] for name in names}
+
+    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """See InTurn."""
+        ours = {self.names[name]: name for name in names}
+        return ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours))
 
 
 def stored_as(network: Network, stored: Stored) -> Stored:

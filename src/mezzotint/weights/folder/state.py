@@ -5,24 +5,23 @@ nothing is to be loaded.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mezzotint import draws
 from mezzotint.errors import WeightsError
 from mezzotint.weights import low_bit
-from mezzotint.weights.files.tensor_files import SIZES, Stored, TensorInfo, listed
+from mezzotint.weights.files.tensor_files import Stored, each, listed, require_finite
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 
 Module = TypeVar("Module", bound=nn.Module)
 Rename = Callable[[str], str]
-AT_ONCE = 256 << 20
-"""Bytes of a file's tensors that are read at once; a tensor that is larger is read alone."""
+_LATER = "mezzotint_filling"
 
 
 def on_meta(build: Callable[[], Module]) -> Module:
@@ -51,43 +50,92 @@ def load_into(
     ignorable: Collection[str] = (),
     kind: str = "",
 ) -> None:
-    """Fills a network on the meta device from stored weights, on the CPU, and leaves it in eval mode.
+    """Fills a network on the meta device from stored weights, and leaves it in eval mode.
 
-    form: in which weights are kept; a few tensors at a time are read and brought into it. rename: the network's name of
-    a file's tensor. ignorable: endings of names that a file may have in excess. kind: what the file seems to be, for
+    form: in which weights are kept, and where; tensor by tensor is brought into it. rename: the network's name of a
+    file's tensor. ignorable: endings of names that a file may have in excess. kind: what the file seems to be, for
     the message, when it does not fit.
     Raises WeightsError E1405 with counts and first names of missing, unexpected and misshapen tensors, before reading
     any; E1402 and E1403 as `files.read`; E1445 for a form that needs torchao.
     """
     taken = require_fit(module, stored, rename=rename, ignorable=ignorable, kind=kind)
-    layers = low_bit.prepare(module, form)
-    for names in _a_few(taken, stored.header()):
-        tensors = stored.read([taken[name] for name in names])
-        values = {}
-        for name in names:
-            tensor = tensors.pop(taken[name]).float()
-            if name in layers:
-                layers[name].pack(tensor)
-            else:
-                values[name] = tensor.to(form.dtype)
-        module.load_state_dict(values, strict=False, assign=True)  # what there must be was looked at before
+    filling = Filling(module, stored, taken, form)
+    if form.is_later:
+        filling.fill(name for name, _ in module.named_buffers() if name in taken)
+        vars(module)[_LATER] = filling
+    elif form.in_turn is None:
+        filling.fill(taken)
+    else:
+        header = stored.header()
+        sizes = {n: math.prod(header[there].shape) * form.dtype.itemsize for n, there in taken.items()}
+        form.in_turn.take(module, filling, sizes)
     module.requires_grad_(True)
     module.eval()
 
 
-def _a_few(taken: Mapping[str, str], header: Mapping[str, TensorInfo]) -> Iterator[list[str]]:
-    """Names of a network's tensors, so many at a time as may be read at once."""
-    names: list[str] = []
-    room = AT_ONCE
-    for name, source in taken.items():
-        size = math.prod(header[source].shape) * SIZES[header[source].dtype]
-        if names and size > room:
-            yield names
-            names, room = [], AT_ONCE
-        names.append(name)
-        room -= size
-    if names:
-        yield names
+class Filling:
+    """What fills a network's tensors from stored ones, each straight into the form in which it stays, so that beside
+    what stays there is memory for one tensor at most. taken: by the network's names, those of the stored ones."""
+
+    def __init__(self, module: nn.Module, stored: Stored, taken: Mapping[str, str], form: WeightForm) -> None:
+        self._module, self._stored, self._taken, self._form = module, stored, taken, form
+        self._layers = low_bit.prepare(module, form)
+
+    def fill(self, names: Iterable[str]) -> None:
+        """Gives tensors of these names their values. Raises WeightsError E1402, E1403."""
+        ours = {self._taken[name]: name for name in names}
+        for source, tensor in each(self._stored, ours):
+            name = ours[source]
+            require_finite(self._stored.place, {source: tensor})
+            if name in self._layers:
+                self._layers[name].pack(tensor, self._form.device)
+                continue
+            held, before = self._form.held(tensor), named(self._module, name)
+            # what was let go keeps the type that it was cast to since
+            put(self._module, name, held if before is None or before.is_meta else held.to(before.dtype))
+
+    def rows(self, places: Mapping[str, slice]) -> Iterator[tuple[str, Tensor]]:
+        """Some rows of tensors of these names, as they are held, one after the other; of what lies in a file as it is
+        called there, no others are read. Raises WeightsError E1402, E1403."""
+        ours = {self._taken[name]: name for name in places}
+        for source, tensor in each(self._stored, ours):
+            part = tensor[places[ours[source]]]
+            require_finite(self._stored.place, {source: part})
+            yield ours[source], self._form.held(part)
+
+    def let_go(self, names: Iterable[str]) -> None:
+        """Leaves tensors of no numbers in the place of these, of the same type and on the same device."""
+        for name in names:
+            if name in self._layers:
+                self._layers[name]._buffers.clear()
+                continue
+            before = named(self._module, name)
+            dtype = self._form.dtype if before is None or before.is_meta else before.dtype
+            put(self._module, name, torch.empty(0, dtype=dtype, device=self._form.device))
+
+
+def left_for_later(module: nn.Module) -> Filling | None:
+    """What fills a network that was opened to be filled later; None of others."""
+    filling: Filling | None = vars(module).get(_LATER)
+    return filling
+
+
+def named(module: nn.Module, name: str) -> Tensor | None:
+    """The parameter or buffer of a network's name."""
+    path, _, own = name.rpartition(".")
+    holder = module.get_submodule(path)
+    return holder._parameters.get(own, holder._buffers.get(own))
+
+
+def put(module: nn.Module, name: str, tensor: Tensor) -> None:
+    """Makes a tensor the parameter, or the buffer, of a network's name."""
+    path, _, own = name.rpartition(".")
+    holder = module.get_submodule(path)
+    if own in holder._parameters:
+        before = holder._parameters[own]
+        setattr(holder, own, nn.Parameter(tensor, requires_grad=before is None or before.requires_grad))
+    else:
+        holder._buffers[own] = tensor
 
 
 def require_fit(

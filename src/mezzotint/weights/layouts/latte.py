@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from mezzotint.weights.files import tensor_files
 from mezzotint.weights.files.tensor_files import Stored, TensorInfo, listed
 from mezzotint.weights.keymap import ComponentMap, Entry, KeyMap, Table
 
@@ -93,6 +94,13 @@ class Renamed:
         tensors = self.stored.read(tuple(stored_names.values()))
         read_tensors = {name: tensors[source] for name, source in stored_names.items()}
         return read_tensors | {name: torch.full(*self.lent[name]) for name in names if name not in read_tensors}
+
+    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """See InTurn."""
+        sources = self._sources(self.stored.header())
+        ours = {sources[name]: name for name in names if name in sources}
+        yield from ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours))
+        yield from ((name, torch.full(*self.lent[name])) for name in names if name not in sources)
 
     def dropped(self) -> str | None:
         """What of the file is left out, in words; None when nothing is."""

@@ -7,7 +7,7 @@ each layout of its kind, and in diffusers' folders, and its shapes are held agai
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,6 +62,13 @@ class ComponentInFile:
         for name, entry in chosen.items():
             tensors |= {ours: t for ours, t in entry.to_ours(stored.pop(name)).items() if ours in names}
         return tensors
+
+    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+        """See InTurn."""
+        names = set(names)
+        chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
+        for name, tensor in tensor_files.mapped(self.file, chosen):
+            yield from ((ours, own) for ours, own in chosen[name].to_ours(tensor).items() if ours in names)
 
     def require_known(self) -> None:
         """Raises WeightsError E1405 when the file has strange tensors."""

@@ -1,0 +1,121 @@
+"""How the weights of a run's parts are held: in which type, where, and whether all of them at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+
+import torch
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Runtime, bytes_of, free_memory
+from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.training.precision.policy import Precision
+from mezzotint.weights.layers_in_turn import TOGETHER, LayersInTurn
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
+from mezzotint.weights.model_files import ModelFiles
+
+_SPARE = 1.2
+"""Free bytes that are wanted for each of an encoder's: it computes besides."""
+_BATCH_BETWEEN_LAYERS = 96 << 20
+"""Bytes that a batch of captions holds between layers: states of the largest encoders, and the three that FLUX.2 keeps
+of them besides."""
+_LAYERS_AT_ONCE = 1 << 30
+"""Bytes of an encoder's layers that are there at once."""
+
+
+def forms_read(recipe: Recipe, needed: Collection[str], device: torch.device) -> dict[str, WeightForm]:
+    """How stored weights of the parts that training computes with are read: each in the type in which it stays, to
+    where it stays. What is worked out of before a run, shared by processes, or kept on the host, begins on the CPU."""
+    precision, model = Precision.of(recipe.run), recipe.model
+    forms = dict.fromkeys(needed, precision.form_of_trained) | forms_of_frozen(recipe, needed)
+    shared: Collection[str] = ("denoiser",) if recipe.run.offload.blocks is not None else ()
+    if trains_offloaded(recipe) or (recipe.run.runtime == "fsdp" and not model.has_adapter):
+        shared = model.train
+    if "denoiser" in shared and recipe.run.runtime == "fsdp" and model.weights == "files":
+        forms["denoiser"] = replace(forms["denoiser"], is_later=True)
+    if model.tokens.are_there or (model.has_adapter and model.adapter.init == "pissa"):
+        return {part: FLOAT32 if part in model.train else form for part, form in forms.items()}
+    return {part: form if part in shared else replace(form, device=device) for part, form in forms.items()}
+
+
+def offload_of(recipe: Recipe, runtime: Runtime) -> Offload | None:
+    """What keeps the denoiser's blocks on the host, where the recipe says so. `auto` that nobody has settled is two of
+    them at once. Raises RecipeError E1752 for several processes and no adapter."""
+    blocks = recipe.run.offload.blocks
+    if blocks is None:
+        return None
+    if runtime.world_size > 1 and trains_offloaded(recipe):
+        raise RecipeError(
+            f"run.offload.blocks keeps gradients and update on the host of one process, and {runtime.world_size} were "
+            "started; start one, train an adapter, or take run.runtime=fsdp in its place",
+            code="E1752",
+        )
+    return Offload(runtime.device, 2 if blocks == "auto" else blocks)
+
+
+def trains_offloaded(recipe: Recipe) -> bool:
+    """Whether the blocks that are kept on the host are themselves trained."""
+    is_kept = recipe.run.offload.blocks is not None
+    return is_kept and not recipe.model.has_adapter and "denoiser" in recipe.model.train
+
+
+def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightForm]:
+    """How weights are held of those among the parts that stay as they are. Others are read in float32, as are those
+    that `pissa` takes singular vectors out of."""
+    model, precision = recipe.model, Precision.of(recipe.run)
+    moving = () if model.has_adapter and model.adapter.init != "pissa" else model.train
+    return {part: precision.form_of(part) for part in parts if part not in moving}
+
+
+def at_hand(device: torch.device, cap: str | None) -> int | None:
+    """Bytes that are free; of a GPU no more than `run.device_memory`."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+        return free if cap is None else min(free, bytes_of(cap))
+    return free_memory()
+
+
+def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) -> LayersInTurn | None:
+    """What reads a model's text encoders layer by layer, where the recipe says so or where the whole of them is more
+    than the free memory; None where they are read whole."""
+    how, free = recipe.data.cache.encoders, at_hand(device, recipe.run.device_memory)
+    if how == "whole" or files.settings.weights == "random":
+        return None
+    if how == "auto" and (free is None or _SPARE * bytes_of_encoders(recipe, files) <= free):
+        return None
+    if free is None:
+        return LayersInTurn(_LAYERS_AT_ONCE)
+    return LayersInTurn(min(_LAYERS_AT_ONCE, free // 8), max(1, min(TOGETHER, free // 4 // _BATCH_BETWEEN_LAYERS)))
+
+
+def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
+    """Of a model's text encoders as they are held to encode, matrices in few bits counted as the rest."""
+    shapes = [files.shapes(part) for part in files.spec.text_parts if part in files.parts]
+    numbers = sum(math.prod(shape) for part in shapes for shape in part.values())
+    return numbers * Precision.of(recipe.run).frozen.itemsize
+
+
+def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int) -> Iterator[str]:
+    """What a reader should know of the host's memory. on_host: bytes of it that `run.offload` takes."""
+    if recipe.data.cache.text and encoders_in_turn(recipe, files, device) is not None:
+        size = bytes_of_encoders(recipe, files) / 1e9
+        yield f"to fill the cache, text encoders of {size:.1f} GB are read layer by layer, about a gigabyte at a time"
+    free = free_memory()
+    if free is not None and on_host > free:
+        yield (
+            f"run.offload.blocks takes {on_host / 1e9:.1f} GB of the host's memory, and {free / 1e9:.1f} GB are free: "
+            "the run will not start here"
+        )
+
+
+def refuse_in_backward(recipe: Recipe, runtime: Runtime) -> None:
+    """Raises RecipeError E1830 for several processes, whose gradients are summed, and `optim.in_backward`."""
+    if recipe.optim.in_backward and runtime.world_size > 1:
+        raise RecipeError(
+            f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
+            "process, or leave it out",
+            code="E1830",
+        )

@@ -1,0 +1,108 @@
+"""What makes a run fit: settings that change least first, each counted; blocks on the host to the byte."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.runtimes.base import Launch
+from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.runtimes.single import Runtime
+from mezzotint.shapes import Size
+from mezzotint.tasks import assemble
+from mezzotint.tasks.check import fitting
+from mezzotint.tasks.check.memory import Memory, Outline, memory_of
+from mezzotint.weights.folder.model_folder import shipped
+
+SIZE = Size(64, 64)
+
+
+def _recipe(*words: str) -> Recipe:
+    text = (
+        "schema: 1\nmodel: {family: z-image, path: tiny-z-image, weights: random}\n"
+        "data: {batch_size: 4, cache: {latents: true, text: true}}\nrun: {precision: bf16, device: cpu}\n"
+    )
+    return read_text(text, overrides=list(words)).recipe
+
+
+def located(*words: str) -> Recipe:
+    return _recipe(f"model.path={shipped('tiny-z-image')}", *words)
+
+
+ADAPTER = ("model.adapter.kind=lora", "run.frozen_dtype=same")
+
+
+def counted(*words: str) -> Memory:
+    return memory_of(Outline(located(*words)), {SIZE: 4})
+
+
+def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
+    pytest.importorskip("peft")
+    pytest.importorskip("torchao")
+    plain = counted(*ADAPTER)
+
+    def ways(room: float, **more: Any) -> list[fitting.Way]:
+        return fitting.ways(located(*ADAPTER), {SIZE: 4}, int(room), device="cpu", **more)
+
+    assert [way.settings for way in ways(1.06 * plain.peak)] == [{}]
+    small = {"run.micro_batch": 1, "run.recompute.enabled": True}
+    again = counted(*ADAPTER, "run.micro_batch=1", "run.recompute.enabled=true")
+    assert again.step < plain.step
+    first, *_ = ways(1.06 * again.peak)
+    assert first.settings == small
+    assert str(first).startswith("run.micro_batch=1 run.recompute.enabled=true (")
+    away = counted(*ADAPTER, "run.micro_batch=1", "run.recompute.enabled=true", "run.offload.blocks=auto")
+    on_card = ways(1.06 * away.step, of_card=True, most=3)
+    assert on_card[0].settings == small | {"run.offload.blocks": "auto"}
+    assert on_card[0].memory.step == away.step
+    assert on_card[0].memory.on_host == away.on_host == sum(away.blocks)
+    assert all(fitting.SPARE * way.memory.step <= 1.06 * away.step for way in on_card)
+    assert all("run.offload.blocks" not in way.settings for way in ways(1.06 * again.peak, most=9)), "one memory"
+    assert ways(1) == []
+
+
+def test_a_whole_models_ways_are_the_host_and_the_backward_pass() -> None:
+    away = counted("run.micro_batch=1", "run.recompute.enabled=true", "run.offload.blocks=2")
+    [first, *others] = fitting.ways(located(), {SIZE: 4}, int(1.06 * away.step), device="cpu", of_card=True, most=9)
+    assert first.settings["run.offload.blocks"] == "auto"
+    assert first.memory.update_is_apart
+    assert {"data.batch_size": 1, "optim.in_backward": True}.items() <= others[-1].settings.items()
+    numbers = sum(part.trained for part in away.parts)
+    assert away.on_host == 4 * (1 + 1 + 2) * numbers, "weights that are masters, gradients, two moments"
+
+
+@pytest.mark.parametrize("words", [(), ADAPTER], ids=["whole", "adapter"])
+def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    if words:
+        pytest.importorskip("peft")
+    taken: list[Offload] = []
+    take = Offload.take
+    monkeypatch.setattr(Offload, "take", lambda self, *given: (taken.append(self), take(self, *given))[1])
+    real = located(*words, "run.offload.blocks=1")
+    memory = memory_of(Outline(real), {SIZE: 4})
+    runtime = Runtime(torch.device("cpu"), Launch(), real.run)
+    assemble.open_model(real, assemble.open_files(real), runtime, assemble.resolve(real, 4))
+    [offload] = taken
+    assert tuple(unit.bytes for unit in offload._units) == memory.blocks
+    whole = memory_of(Outline(located(*words)), {SIZE: 4})
+    assert memory.weights == whole.weights - sum(memory.blocks) + max(memory.blocks)
+
+
+def test_auto_takes_as_many_blocks_as_fit() -> None:
+    pytest.importorskip("peft")
+    auto = located(*ADAPTER, "run.offload.blocks=auto")
+
+    def settled(free: int | None) -> tuple[Any, str]:
+        other, said = fitting.settled(auto, {SIZE: 4}, "cpu", processes=1, free=free)
+        return other.run.offload.blocks, said
+
+    whole, two = counted(*ADAPTER), counted(*ADAPTER, "run.offload.blocks=2")
+    assert len(two.blocks) > 3
+    assert settled(int(1.06 * whole.peak)) == (None, "run.offload.blocks is auto: all blocks have room on the device")
+    assert settled(None)[0] == settled(1)[0] == 2
+    count, said = settled(int(fitting.SPARE * (two.step + 1.5 * max(two.blocks))))
+    assert (count, said) == (3, f"run.offload.blocks is auto: 3 of {len(two.blocks)} blocks are on the device at once")

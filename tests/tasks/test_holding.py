@@ -1,0 +1,217 @@
+"""How weights are read: each straight into the form in which it stays, so that beside what stays there is memory for
+the largest tensor at most."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import json
+import os
+import resource
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from forked import exit_status, free_port, variables
+
+from mezzotint.recipe.families.base import specs
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.runtimes import fsdp
+from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks import assemble
+from mezzotint.tasks.holding import forms_read
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.folder import components
+from mezzotint.weights.low_bit import WeightForm
+
+has_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs torchao")
+MIB = 1 << 20
+SLACK = 12 * MIB
+"""What reading takes besides: headers, the network's own objects, what is packed at once."""
+_MMAP_THRESHOLD = -3
+QWEN = "diffusers.models.transformers.transformer_qwenimage.QwenImageTransformer2DModel"
+FORMS = {
+    "fp32": WeightForm(torch.float32),
+    "bf16": WeightForm(torch.bfloat16),
+    "int8": WeightForm(torch.bfloat16, "int8"),
+    "nf4": WeightForm(torch.bfloat16, "nf4"),
+}
+T5 = {"feed_forward_proj": "gated-gelu", "num_heads": 8, "d_kv": 64, "num_layers": 4, "vocab_size": 512}
+
+
+def sharded(folder: Path, network: str, config: dict[str, Any]) -> Path:
+    """Weights of a network in bf16, in two files with an index, written tensor by tensor."""
+    shapes = components.shapes(network, config, where=folder / "config.json")
+    values = torch.randn(1 << 16, generator=torch.Generator().manual_seed(1)).bfloat16()
+    names, weight_map = list(shapes), {}
+    for number, part in enumerate((names[::2], names[1::2]), 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        header = {name: tensor_files.TensorInfo("BF16", shapes[name]) for name in part}
+        each = ((name, _filled(values, shapes[name])) for name in part)
+        tensor_files.write_in_turn(folder / file, header, each)
+        weight_map |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    return folder / "model.safetensors.index.json"
+
+
+def _filled(values: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    count = torch.Size(shape).numel()
+    return values.repeat(-(-count // len(values)))[:count].reshape(shape)
+
+
+def facts(name: str) -> int:
+    """Bytes of this process by a line of the kernel's; memory of its own, not of files."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
+
+
+def stays(network: torch.nn.Module) -> int:
+    return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
+
+
+def reads_within(network: str, config: dict[str, Any], file: Path, form: WeightForm, room: int | None = None) -> None:
+    """Reads a network in a process that is given memory for what stays, for the largest tensor, and no more. room:
+    beside what stays, if not that."""
+    shapes = components.shapes(network, config, where=file)
+    largest = 2 * max(torch.Size(shape).numel() for shape in shapes.values())
+    components.load(network, config, file, form, where=file)  # imports and tables that are made once
+    size = stays(components.load(network, config, file, form, where=file))
+    child = os.fork()
+    if child:
+        assert exit_status(child) == 0
+        return
+    status = 1
+    try:
+        torch.set_num_threads(1)
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, MIB)  # what is let go goes back to the system
+        before = facts("RssAnon")
+        most = facts("VmData") + size + (largest if room is None else room) + SLACK
+        resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        loaded = components.load(network, config, file, form, where=file)
+        status = 0 if facts("RssAnon") - before <= stays(loaded) + SLACK else 2
+    except (MemoryError, RuntimeError):
+        status = 3
+    finally:
+        os._exit(status)
+
+
+@has_torchao
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
+def test_a_sharded_network_is_read_within_what_stays_and_its_largest_tensor(form: str, tmp_path: Path) -> None:
+    config = {"num_layers": 2, "num_attention_heads": 8, "attention_head_dim": 128, "joint_attention_dim": 2048}
+    file = sharded(tmp_path, QWEN, config)
+    reads_within(QWEN, config, file, FORMS[form])
+
+
+def test_an_encoder_is_read_within_what_stays_and_without_it_there_is_an_error(tmp_path: Path) -> None:
+    config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
+    file = sharded(tmp_path, "t5_text", config)
+    reads_within("t5_text", config, file, FORMS["bf16"])
+    with pytest.raises(AssertionError, match="3 == 0"):  # the limit is one
+        reads_within("t5_text", config, file, FORMS["fp32"], room=-64 * MIB - SLACK)
+
+
+@pytest.mark.slow
+@has_torchao
+@pytest.mark.parametrize("form", list(FORMS))
+@pytest.mark.parametrize("network", [QWEN, "t5_text"])
+def test_two_gigabytes_are_read_within_what_stays_and_the_largest_tensor(
+    form: str, network: str, tmp_path: Path
+) -> None:
+    of_qwen = {"num_layers": 10, "num_attention_heads": 14, "attention_head_dim": 128, "joint_attention_dim": 2048}
+    config = of_qwen if network == QWEN else T5 | {"d_model": 4096, "d_ff": 10240, "num_layers": 8}
+    file = sharded(tmp_path, network, config)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 1.9e9
+    reads_within(network, config, file, FORMS[form])
+
+
+def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -> None:
+    def forms(text: str) -> dict[str, WeightForm]:
+        recipe = read_text(f"schema: 1\nmodel: {{family: sd, path: X{text}").recipe
+        return forms_read(recipe, ("denoiser", "vae"), torch.device("meta"))
+
+    meta = torch.device("meta")
+    full = forms("}\nrun: {precision: bf16, frozen_dtype: same}\n")
+    assert full == {"denoiser": WeightForm(torch.float32, None, meta), "vae": WeightForm(torch.bfloat16, None, meta)}
+    alone = forms("}\nrun: {precision: bf16, weight_dtype: alone}\n")
+    assert alone["denoiser"] == WeightForm(torch.bfloat16, None, meta)
+    adapter = ", adapter: {kind: lora}}\nrun: {precision: bf16, frozen_dtype: int8}\n"
+    assert forms(adapter)["denoiser"] == WeightForm(torch.bfloat16, "int8", meta)
+    pissa = ", adapter: {kind: lora, init: pissa}}\nrun: {precision: bf16, frozen_dtype: same}\n"
+    assert forms(pissa)["denoiser"] == WeightForm(torch.float32)
+    shared = forms("}\nrun: {runtime: fsdp}\n")
+    assert (shared["denoiser"].device.type, shared["vae"].device) == ("cpu", meta)
+
+
+def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Path) -> None:
+    """In one of two processes: reads its rows of a network within the memory that they take, and computes with it."""
+    os.environ.update(variables(rank, port))
+    torch.set_num_threads(1)
+    runtime = fsdp.Runtime(
+        torch.device("cpu"),
+        Launch(rank, rank, 2, 2, launcher="torchrun"),
+        RunSettings.model_validate({"runtime": "fsdp", "device": "cpu", "threads": 1}),
+    )
+    form = replace(FORMS["fp32"], is_later=True)
+    opened = components.load(network, config, file, form, where=file)
+    trained = {f"denoiser/{name}": p for name, p in opened.named_parameters()}
+    numbers = sum(p.numel() for p in trained.values())
+    largest = max(p.numel() for p in trained.values())
+    most = facts("VmData") + 4 * (numbers // 2 + largest) + SLACK
+    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    here = runtime.prepare({"denoiser": opened}, trained, [(block,) for block in opened.encoder.block])
+    resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    expected = dict(tensor_files.mapped(file, [name.removeprefix("denoiser/") for name in here]))
+    for name, rows in here.items():
+        share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
+        assert torch.equal(rows, stored[share.start : share.stop].float()), name
+    assert sum(rows.nbytes for rows in here.values()) <= 4 * numbers // 2 + SLACK
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_of_two_processes_each_reads_its_rows_and_none_has_the_whole(tmp_path: Path) -> None:
+    config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 4}
+    file, port = sharded(tmp_path, "t5_text", config), free_port()
+    children = []
+    for rank in range(2):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                _shares(rank, port, "t5_text", config, file)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [exit_status(child) for child in children] == [0, 0]
+
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [s.name if s.name == "flux" else pytest.param(s.name, marks=pytest.mark.slow) for s in specs() if s.is_straight],
+)
+def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+    own = f"  {name.replace('-', '_')}: {{distilled: true}}\n" if name in ("z-image", "flux2", "flux") else ""
+    recipe = read_text(
+        f"schema: 1\nmodel:\n  family: {name}\n  path: {place}\n{own}data: {{cache: {{latents: true, text: true}}}}\n"
+        "run: {device: cpu}\n"
+    ).recipe
+    read: list[Path] = []
+    mapped, whole = tensor_files.mapped, tensor_files.read
+    monkeypatch.setattr(tensor_files, "mapped", lambda path, names: (read.append(path), mapped(path, names))[1])
+    monkeypatch.setattr(tensor_files, "read", lambda path, *more, **named: (read.append(path), whole(path, *more))[1])
+    runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
+    model = assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 4))
+    assert list(model.family.parts()) == ["denoiser"]
+    assert {path.parent.name for path in read} == {"transformer"}

@@ -1,0 +1,178 @@
+"""Text encoders that are read a group of layers at a time: what they say is the same to the bit, and no more of them is
+there at once than was asked for."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from mezzotint import registry
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.families.base import specs
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.stages import TextEmbedding
+from mezzotint.tasks.cache._encoding import Encoding
+from mezzotint.training.precision.policy import cast
+from mezzotint.weights.folder.state import Filling
+from mezzotint.weights.layers_in_turn import LayersInTurn
+from mezzotint.weights.low_bit import WeightForm
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+STRAIGHT = [spec.name for spec in specs() if spec.is_straight]
+CAPTIONS = [f"{'a red circle ' * (1 + number % 3)}and {number} blue ones" for number in range(19)]
+
+
+def opened(name: str, form: WeightForm) -> ModelFamily:
+    kind: type[ModelFamily] = registry.find("families", name).Family
+    place = RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+    files = kind.files.of(ModelSettings.model_validate({"family": name, "path": place}))
+    family = kind.load(files, kind.spec.text_parts, dict.fromkeys(kind.spec.text_parts, form))
+    for part in family.parts().values():
+        cast(part.requires_grad_(False).eval(), form.dtype)
+    return family
+
+
+def encoded(family: ModelFamily, in_turn: LayersInTurn | None) -> list[TextEmbedding]:
+    """Captions by eight, as a filling has them encoded."""
+    encoding = Encoding(torch.device("cpu"), fixed=True)
+    batches = [CAPTIONS[start : start + 8] for start in range(0, len(CAPTIONS), 8)]
+    with torch.no_grad():
+        every = encoding.run(partial(encoding.text_of, family), batches, at_once=4, in_turn=in_turn)
+        return [text for _, text in every]
+
+
+class Watched:
+    """Bytes of stored tensors that are there, as fillings bring and take them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.most = 0
+        self.read: list[int] = []
+        fill = Filling.fill
+
+        def filled(filling: Any, names: Any) -> None:
+            before = size_of(filling._module)
+            fill(filling, names)
+            self.most = max(self.most, size_of(filling._module))
+            self.read.append(size_of(filling._module) - before)
+
+        monkeypatch.setattr(Filling, "fill", filled)
+
+
+def size_of(network: nn.Module) -> int:
+    return sum(parameter.nbytes for parameter in network.parameters() if not parameter.is_meta)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "sd3" else pytest.param(name, marks=pytest.mark.slow) for name in STRAIGHT]
+)
+def test_what_a_familys_encoders_say_is_the_same_to_the_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = opened(name, WeightForm(torch.float32))
+    expected = encoded(whole, None)
+    watched = Watched(monkeypatch)
+    in_turn = LayersInTurn(1, together=2)
+    family = opened(name, WeightForm(torch.float32, in_turn=in_turn))
+    texts = encoded(family, in_turn)
+    assert len(texts) == len(expected) == 3
+    for text, other in zip(texts, expected, strict=True):
+        for one, two in ((text.states, other.states), (text.mask, other.mask), (text.pooled, other.pooled)):
+            assert (one is None) == (two is None)
+            assert one is None or torch.equal(one, two)
+    largest = max(size_of(part) for part in whole.parts().values())
+    assert watched.most < largest, "layers are let go before others are read"
+    groups = [size for size in watched.read if size > 0]
+    assert len(groups) >= 2 * 2 * len(family.parts()), "two waves, each through every layer"
+
+
+def test_bf16_and_groups_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = encoded(opened("z-image", WeightForm(torch.bfloat16)), None)
+    watched = Watched(monkeypatch)
+    in_turn = LayersInTurn(1 << 40)
+    texts = encoded(opened("z-image", WeightForm(torch.bfloat16, in_turn=in_turn)), in_turn)
+    assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
+    assert len(watched.read) == 2, "all layers at once, after what is no layer"
+
+
+def test_without_a_wave_layers_are_read_as_they_are_reached() -> None:
+    expected = opened("ltx", WeightForm(torch.float32)).encode_text(CAPTIONS[:2]).states
+    in_turn = LayersInTurn(1)
+    family = opened("ltx", WeightForm(torch.float32, in_turn=in_turn))
+    with torch.no_grad():
+        assert torch.equal(family.encode_text(CAPTIONS[:2]).states, expected)
+        assert torch.equal(family.encode_text(CAPTIONS[:2]).states, expected)
+
+
+class Step(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x + 1
+
+
+class Counted:
+    """Layers without weights, whose reading may fail."""
+
+    def __init__(self, breaks_at: str = "") -> None:
+        self.seen: list[tuple[str, ...]] = []
+        self.breaks_at = breaks_at
+
+    def fill(self, names: Any) -> None:
+        self.seen.append(tuple(names))
+        if self.breaks_at and self.breaks_at in self.seen[-1]:
+            raise WeightsError("spoilt", code="E1403")
+
+    def let_go(self, names: Any) -> None:
+        pass
+
+
+def stack(filling: Counted, in_turn: LayersInTurn) -> nn.Module:
+    network = nn.Module()
+    network.layers = nn.ModuleList(Step() for _ in range(3))
+    in_turn.take(network, filling, {f"layers.{number}.weight": 4 for number in range(3)})
+    return network
+
+
+def through(network: Any, x: Tensor) -> Tensor:
+    for layer in network.layers:
+        x = layer(x)
+    return x
+
+
+def test_every_pass_goes_through_a_layer_before_the_next_is_read_and_no_more_compute_than_may() -> None:
+    in_turn, filling = LayersInTurn(4), Counted()
+    network, running, most, lock = stack(filling, in_turn), 0, 0, threading.Lock()
+    before = filling.seen.copy()
+
+    def one(number: int) -> float:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        x = torch.tensor(float(number))
+        with lock:
+            running -= 1
+        return float(through(network, x))
+
+    assert in_turn.run([partial(one, number) for number in range(20)], at_once=2) == [n + 3.0 for n in range(20)]
+    assert filling.seen[len(before) :] == [(f"layers.{number}.weight",) for number in range(3)]
+    assert most <= 2
+
+
+def test_an_error_of_a_pass_or_of_reading_ends_all_of_them() -> None:
+    in_turn = LayersInTurn(4)
+    network = stack(Counted(breaks_at="layers.1.weight"), in_turn)
+    with pytest.raises(WeightsError, match="spoilt"):
+        in_turn.run([lambda: through(network, torch.zeros(())) for _ in range(5)])
+
+    def failing() -> Tensor:
+        raise KeyError("this one")
+
+    sound = stack(Counted(), in_turn)
+    with pytest.raises(KeyError, match="this one"):
+        in_turn.run([lambda: through(sound, torch.zeros(())), failing])
+    assert in_turn.run([lambda: float(through(sound, torch.zeros(())))]) == [3.0]
+    assert threading.active_count() == 1 or not any(t.name.startswith("Thread") for t in threading.enumerate()[1:])
