@@ -478,9 +478,9 @@ def test_the_figures_of_the_claims_are_those_of_their_checks() -> None:
     assert max(ast.literal_eval(roundings[1]).values()) == 256
     assert "at most 256 float32 roundings" in readme
     rows = [row for name in registry.names("dialects") for row in foreign.dialect(name).rows]
-    assert len(rows) > 500
-    assert len(registry.names("dialects")) == 12
-    assert "Twelve scripts with more than 500 options" in readme
+    assert len(rows) > 1000
+    assert len(registry.names("dialects")) == 19
+    assert "Nineteen scripts with more than 1,000 options" in readme
 
 
 def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> None:

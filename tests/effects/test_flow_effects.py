@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from contradictions import contradiction
 from sd_folder import edit
 from torch import Tensor
 
@@ -241,3 +242,5 @@ def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
         ]
     assert torch.equal(*losses["mean"])
     assert not torch.equal(*losses["sample"])
+    words = ("objective.posterior=mean", "data.cache.latents=true", "data.cache.content=sample")
+    assert "set data.cache.content=moments" in contradiction(*words)
