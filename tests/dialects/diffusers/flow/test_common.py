@@ -99,6 +99,7 @@ def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> N
     ):
         Path("bits.json").write_text('{"load_in_4bit": true}')
         assert sentence in lines.said(*words), words
+    assert "that of the subject's" not in KLEIN.said("--weighting_scheme=cosmap", *PRIOR)
     assert "once for the whole run" not in SD3.said("--center_crop")
     assert "10, 20 and 30" not in KLEIN.said("--text_encoder_out_layers", "9", "18", "27")
 
