@@ -38,8 +38,8 @@ slow: $(STAMP)  ## tests that take longer, or repeat what others show
 timing: $(STAMP)  ## tests that judge seconds; on a quiet machine
 	$(BIN)/python -m pytest -m timing
 
-faults: $(STAMP)  ## kill runs many times and compare what they end with
-	$(BIN)/python -m pytest -m 'slow and faults'
+faults: $(STAMP)  ## the whole fault suite: kills, failing disks, hostile files; writes docs/faults.md
+	$(BIN)/python tools/faults.py
 
 portable: $(STAMP)  ## the tests that compare numbers, as other processors would work them out
 	$(BIN)/python tools/portable.py

@@ -73,10 +73,10 @@ def pickles_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds. Tests of `weights/files/pickled.py` show what the other process adds."""
 
     def run(words: Sequence[str], **_: Any) -> subprocess.CompletedProcess[str]:
-        told = io.StringIO()
-        with contextlib.redirect_stdout(told):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
             status = _unpickling.main(list(words[3:]))  # after the interpreter, its flag and the program
-        return subprocess.CompletedProcess(words, status, told.getvalue(), "")
+        return subprocess.CompletedProcess(words, status, output.getvalue(), "")
 
     monkeypatch.setattr(_unpickling, "_give_up_powers", lambda *_: None)
     there = SimpleNamespace(run=run, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired)
@@ -222,7 +222,7 @@ class World:
         recipe = self.root / f"{name}.yaml"
         if not recipe.exists():  # another process of the same run may be reading it
             recipe.write_text("schema: 1\n")
-        given: dict[str, Any] = {
+        values: dict[str, Any] = {
             "model.path": self.model,
             "model.weights": "random",
             "data.path": self.pictures,
@@ -248,7 +248,7 @@ class World:
             str(recipe),
             *(
                 f"{key}={json.dumps(v) if v is None or isinstance(v, (bool, list, dict)) else v}"
-                for key, v in given.items()
+                for key, v in values.items()
             ),
         ]
 

@@ -33,12 +33,12 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import cp, explain, ls, schema
-from mezzotint.tasks.convert import args as convert_args
 from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.reading.verbs import VERBS, Verb
 from mezzotint.tasks.reading.words import parse
 from mezzotint.tasks.sample import _args as sample_args
 from mezzotint.tasks.weights import adapter_files, merge
+from mezzotint.tasks.weights import args as convert_args
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
@@ -77,7 +77,7 @@ def blocks(kind: str) -> list[Any]:
 
 def block(page: str, words: str) -> str:
     """The one block of a page with these words after its fence."""
-    (body,) = [body for found, body in fences(TEXTS[page]) if found == words]
+    (body,) = [body for language, body in fences(TEXTS[page]) if language == words]
     return body
 
 
@@ -89,21 +89,21 @@ def inline(text: str) -> Iterator[str]:
 
 def lines_with(text: str, first: str) -> list[str]:
     """First cells of the table rows whose first column is headed so, without backticks."""
-    found: list[str] = []
+    cells_of_lines: list[str] = []
     inside = False
     for line in text.splitlines():
         cells = [cell.strip().replace("`", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
         inside = bool(cells) and (inside or cells[0] == first)
         if inside and cells[0] != first and not set(cells[0]) <= set("-"):
-            found.append(cells[0])
-    return found
+            cells_of_lines.append(cells[0])
+    return cells_of_lines
 
 
 @pytest.fixture
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Makes a module of a text, as a file, as a reader would."""
 
-    def made(name: str, text: str) -> ModuleType:
+    def module_of(name: str, text: str) -> ModuleType:
         path = tmp_path / f"{name}.py"
         path.write_text(text, "utf-8")
         spec = importlib.util.spec_from_file_location(name, path)
@@ -114,7 +114,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
         spec.loader.exec_module(module)
         return module
 
-    return made
+    return module_of
 
 
 # --- links, names, paths ----------------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ def test_every_link_leads_to_a_file_and_a_heading(name: str) -> None:
         if target.startswith(("http://", "https://")):
             continue
         path, _, heading = target.partition("#")
-        found = (ROOT / name).parent / path if path else ROOT / name
-        assert found.exists(), f"{name} leads to {target}"
+        linked = (ROOT / name).parent / path if path else ROOT / name
+        assert linked.exists(), f"{name} leads to {target}"
         if heading:
-            titles = re.findall(r"^#+ (.+)$", found.read_text("utf-8"), flags=re.MULTILINE)
+            titles = re.findall(r"^#+ (.+)$", linked.read_text("utf-8"), flags=re.MULTILINE)
             assert heading in {re.sub(r"[^\w\- ]", "", t.lower()).replace(" ", "-") for t in titles}, target
 
 
@@ -189,12 +189,14 @@ def test_every_recipe_shown_reads(words: str, body: str) -> None:
 
 def commands() -> list[Any]:
     """Every command line shown, in blocks and in running text, without those that stand for many."""
-    found: dict[str, None] = {}
+    shown_commands: dict[str, None] = {}
     for text in TEXTS.values():
         shown = [line for words, body in fences(text) if words == "sh" for line in body.splitlines()]
         shown += [word for word in inline(text) if re.match(r"(mezzotint|torchrun|accelerate|make) ", word)]
-        found |= dict.fromkeys(" ".join(shlex.split(line, comments=True)) for line in shown)
-    return [command for command in found if command and not PLACEHOLDER.search(command.replace("runs/NAME", ""))]
+        shown_commands |= dict.fromkeys(" ".join(shlex.split(line, comments=True)) for line in shown)
+    return [
+        command for command in shown_commands if command and not PLACEHOLDER.search(command.replace("runs/NAME", ""))
+    ]
 
 
 def test_command_lines_are_found() -> None:
@@ -316,8 +318,8 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
     }
     values = {"progress": {"step": 3}, "recipe": {"schema": 1}}
     folder = state.write(tmp_path, step=3, tensors=written, values=values, recipe_digest="ab")
-    step, tensors, found = page.read_checkpoint(folder)
-    assert (step, found) == (3, values)
+    step, tensors, read_values = page.read_checkpoint(folder)
+    assert (step, read_values) == (3, values)
     assert tensors.keys() == written.keys()
     for name, tensor in written.items():
         assert torch.equal(torch.from_numpy(tensors[name]), tensor), name
@@ -531,8 +533,8 @@ def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
     page = TEXTS["docs/how-to-add.md"]
     methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
     assert methods == set(ModelFamily.__abstractmethods__)
-    asked = {word for row in lines_with(page, "asked of files") for word in row.split(", ")}
-    assert asked == set(ModelFiles.__abstractmethods__)
+    listed = {word for row in lines_with(page, "asked of files") for word in row.split(", ")}
+    assert listed == set(ModelFiles.__abstractmethods__)
     runtime = page.partition("## … a runtime")[2].partition("these methods:")[2].partition(".")[0]
     methods = {name for name, value in vars(Runtime).items() if callable(value) and not name.startswith("_")}
     assert set(re.findall(r"`(\w+)`", runtime)) == methods

@@ -113,3 +113,30 @@ def test_a_folder_for_a_while_goes_whatever_happens(tmp_path: Path) -> None:
         (folder / "x").write_text("x")
         raise KeyError
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["moved", "moved-back"])
+def test_where_names_cannot_change_places_a_folder_that_cannot_be_replaced_comes_back(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, aside = tmp_path / "model", tmp_path / "new"
+    for folder in (place, aside):
+        folder.mkdir()
+        (folder / "what").write_text(folder.name)
+    moves, plain = [], os.replace
+
+    def replace(source: Path, target: Path) -> None:
+        moves.append(source)
+        if fails and len(moves) == 2:
+            raise OSError(errno.EIO, "the disk failed")
+        plain(source, target)
+
+    def exchange(*paths: Path) -> None:
+        raise OSError(errno.EINVAL, "no such move here")
+
+    monkeypatch.setattr(durable, "_exchange", exchange)
+    monkeypatch.setattr(os, "replace", replace)
+    with pytest.raises(OSError, match="failed") if fails else contextlib.nullcontext():
+        durable.take_place(aside, place)
+    assert (place / "what").read_text() == ("model" if fails else "new")
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

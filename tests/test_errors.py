@@ -18,7 +18,7 @@ KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and is
 
 def codes_used() -> set[str]:
     """Every text of the form E1234 in the source that is not part of a sentence, and not the table itself."""
-    found: set[str] = set()
+    codes: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         table = [
@@ -29,8 +29,8 @@ def codes_used() -> set[str]:
         keys = {id(key) for node in table if isinstance(node.value, ast.Dict) for key in node.value.keys}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in keys:
-                found |= set(re.findall(r"^(?:error\[)?(E\d{4})\b(?!\s*[–-])", node.value))
-    return found
+                codes |= set(re.findall(r"^(?:error\[)?(E\d{4})\b(?!\s*[–-])", node.value))
+    return codes
 
 
 def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used() -> None:

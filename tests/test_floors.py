@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -37,13 +39,22 @@ def test_packages_import_from_lower_floors_only() -> None:
         os.chdir(before)
 
 
-def imports_of(path: Path) -> Iterator[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A file's syntax, read once for all tests: to be looked at alone."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def imports_of(path: Path) -> tuple[str, ...]:
     """Dotted names that a file imports, what it takes from a module included."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    names: list[str] = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
+    return tuple(names)
 
 
 def dotted(path: Path) -> str:
@@ -77,6 +88,28 @@ def test_files_with_an_underscore_are_private_to_their_folder() -> None:
     strangers = [f"{path.relative_to(PACKAGE)}: {name}" for path, name in private
                  if not f"{dotted(path)}.".startswith(private_folder(name))]  # fmt: skip
     assert strangers == []
+
+
+def test_folders_say_what_may_be_imported_from_outside() -> None:
+    """`From outside: every file …`, or those that are named, or nothing."""
+    modules = {dotted(path) for path in FILES}
+    taken: dict[str, set[str]] = {}
+    for path in FILES:
+        for name in imports_of(path):
+            words = name.split(".")
+            module = next((m for n in range(len(words), 1, -1) if (m := ".".join(words[:n])) in modules), "")
+            folder, _, last = module.rpartition(".")
+            if folder.count(".") and not f"{dotted(path)}.".startswith(f"{folder}."):
+                taken.setdefault(folder, set()).add(last)
+    assert len(taken) > 30
+    for path in FILES:
+        if path.name == "__init__.py" and path.parent != PACKAGE:
+            _, said, outside = (ast.get_docstring(tree_of(path)) or "").partition("From outside: ")
+            assert said, f"{path}: does not say what may be imported from outside"
+            named = {word.partition(".")[0] for word in re.findall(r"`([\w.]+)`", outside)}
+            folders = {child.name for child in path.parent.iterdir() if child.is_dir()}
+            others = taken.get(dotted(path), set()) - named - folders
+            assert "every file" in outside or not others, f"{path}: {others} are imported from outside as well"
 
 
 def test_floors_without_torch_load_none() -> None:
@@ -128,7 +161,7 @@ UNSAFE = {"allow_pickle", "shell", "trust_remote_code"}
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_source_file_can_run_what_it_reads(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     if path == UNPICKLING:  # the one place that reads pickles: in a process of its own, and by the restricted reader
         assert [what for _, what in dangers(tree)] == ["torch.load"]
         assert [ast.unparse(call.keywords[-1]) for call in ast.walk(tree) if is_torch_load(call)] == [
@@ -143,13 +176,13 @@ def is_torch_load(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def test_nothing_imports_the_reader_of_pickles() -> None:
-    found = [
+    importers = [
         path.name
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, (ast.Import, ast.ImportFrom)) and "_unpickling" in ast.unparse(node)
     ]
-    assert found == []
+    assert importers == []
 
 
 @pytest.mark.parametrize(
@@ -189,7 +222,7 @@ def test_only_runtimes_and_entry_points_read_the_environment(path: Path) -> None
     relative = path.relative_to(PACKAGE)
     if relative.parts[0] in ("runtimes", "tasks") or str(relative) in ENTRY_POINTS:
         return
-    assert list(reads_environment(ast.parse(path.read_text(encoding="utf-8")))) == []
+    assert list(reads_environment(tree_of(path))) == []
 
 
 def test_recipes_are_completed_at_the_doors_alone() -> None:
@@ -217,7 +250,7 @@ def test_no_random_numbers_outside_their_addresses() -> None:
     # one seeds the libraries' own generators, the other keeps torch's loader away from the global one
     allowed = (PACKAGE / "runtimes" / "base.py", PACKAGE / "data" / "loading" / "loader.py")
     words = ("np.random.", "numpy.random", "random.random(", "random.shuffle(", "random.choice(", "torch.Generator(")
-    found = [
+    uses = [
         f"{path.relative_to(PACKAGE)}: {word}"
         for path in FILES
         if path not in allowed
@@ -225,9 +258,10 @@ def test_no_random_numbers_outside_their_addresses() -> None:
         for word in words
         if word in text
     ]
-    assert found == []
+    assert uses == []
 
 
+@cache
 def code_lines(path: Path) -> list[str]:
     """The source without its texts: what docstrings talk about is no code."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -239,9 +273,23 @@ def code_lines(path: Path) -> list[str]:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_every_file_says_what_it_is_for_and_stays_readable(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = tree_of(path)
     assert ast.get_docstring(tree) is not None
     assert len(path.read_text(encoding="utf-8").splitlines()) < 500
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
             assert node.end_lineno - node.lineno < 60, f"{node.name} is longer than 60 lines"
+
+
+def test_rooms_and_names_stay_as_they_were_arranged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import survey
+
+    house = survey.read_house(ROOT)
+    for folder, most_rooms, most_arrows in (("data", 10, 30), ("tasks", 20, 45)):
+        children, arrows = survey.rooms(house, folder)
+        assert len(children) <= most_rooms
+        assert len(arrows) <= most_arrows, f"{folder}: {sorted(arrows)}"
+    assert survey.several_meanings(house) == {}
+    for folder, most in (("src", 2), ("tests", 60), ("tools", 0)):
+        assert survey.result_names_below(ROOT / folder) <= most, f"name values in {folder} after what they are"

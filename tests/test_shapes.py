@@ -16,20 +16,20 @@ target_side = st.integers(1, 512).map(lambda n: 8 * n)
 
 @given(side, side, target_side, target_side)
 def test_the_free_side_is_the_scaled_one_cut_to_whole_pixels(width: int, height: int, to: int, by: int) -> None:
-    found = cover(Size(width, height), Size(to, by))
+    covering = cover(Size(width, height), Size(to, by))
     wide, tall = width * by, height * to
     if wide >= tall:
-        assert found == Size(math.floor(wide / height), by)
+        assert covering == Size(math.floor(wide / height), by)
     else:
-        assert found == Size(to, math.floor(tall / width))
-    assert found.width >= to
-    assert found.height >= by
+        assert covering == Size(to, math.floor(tall / width))
+    assert covering.width >= to
+    assert covering.height >= by
 
 
 @given(side, side, target_side, target_side)
 def test_a_turned_picture_is_covered_by_the_turned_size(width: int, height: int, to: int, by: int) -> None:
-    found, turned = cover(Size(width, height), Size(to, by)), cover(Size(height, width), Size(by, to))
-    assert (turned.width, turned.height) == (found.height, found.width)
+    upright, turned = cover(Size(width, height), Size(to, by)), cover(Size(height, width), Size(by, to))
+    assert (turned.width, turned.height) == (upright.height, upright.width)
 
 
 @pytest.mark.parametrize(

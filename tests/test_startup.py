@@ -26,19 +26,19 @@ OF_THE_USER = ({"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "infinity"}, {"
 
 
 def test_threads_wait_asleep_where_nobody_decided_it() -> None:
-    given = {"OMP_NUM_THREADS": "2", "HOME": "/"}
-    startup.wait_asleep(given, is_loaded=False)
-    assert given == {"OMP_NUM_THREADS": "2", "HOME": "/", "OMP_WAIT_POLICY": "passive"}
-    assert startup.waiting(given) == "asleep"
-    assert startup.settings(given) == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+    environ = {"OMP_NUM_THREADS": "2", "HOME": "/"}
+    startup.wait_asleep(environ, is_loaded=False)
+    assert environ == {"OMP_NUM_THREADS": "2", "HOME": "/", "OMP_WAIT_POLICY": "passive"}
+    assert startup.waiting(environ) == "asleep"
+    assert startup.settings(environ) == {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
 
 
 @pytest.mark.parametrize("own", OF_THE_USER)
 def test_what_the_user_says_of_waiting_stays(own: dict[str, str]) -> None:
-    given = dict(own)
-    startup.wait_asleep(given, is_loaded=False)
-    assert given == own
-    assert startup.waiting(given) == "as the environment says"
+    environ = dict(own)
+    startup.wait_asleep(environ, is_loaded=False)
+    assert environ == own
+    assert startup.waiting(environ) == "as the environment says"
 
 
 def test_nothing_is_set_or_claimed_where_torch_is_loaded_already(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,8 +46,8 @@ def test_nothing_is_set_or_claimed_where_torch_is_loaded_already(monkeypatch: py
         monkeypatch.delenv(name)
     assert cli.main(["--version"]) == 0
     assert "OMP_WAIT_POLICY" not in os.environ
-    told = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
-    assert (told["threads_wait"], told["openmp"]) == ("as OpenMP does by itself", {})
+    report = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
+    assert (report["threads_wait"], report["openmp"]) == ("as OpenMP does by itself", {})
 
 
 @pytest.mark.parametrize(
@@ -59,8 +59,8 @@ def test_the_run_folder_says_how_threads_wait(own: dict[str, str], waits: str, m
         monkeypatch.delenv(name)
     for name, value in own.items():
         monkeypatch.setenv(name, value)
-    told = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
-    assert (told["threads_wait"], told["openmp"]) == (waits, own)
+    report = environment(Runtime(torch.device("cpu"), Launch(), RunSettings()), Launch())
+    assert (report["threads_wait"], report["openmp"]) == (waits, own)
 
 
 @pytest.mark.parametrize(("own", "seen"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "active"}, "ACTIVE")])
@@ -78,8 +78,8 @@ def test_openmp_itself_has_heard_it_when_it_is_loaded(own: dict[str, str], seen:
         "except SystemExit as end:\n    assert not end.code\n"
         f"assert 'torch' not in sys.modules\nctypes.CDLL({str(library)!r})"
     )
-    told = clean | {"OMP_DISPLAY_ENV": "true"} | own
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=told)
+    environ = clean | {"OMP_DISPLAY_ENV": "true"} | own
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
     assert f"OMP_WAIT_POLICY = '{seen}'" in done.stderr
 
 
@@ -93,13 +93,13 @@ def odd_tiff() -> None:
     Image.open(file).getexif()
 
 
-def shown(raises: object, *, quietly: bool, told: str = "") -> list[str]:
-    """The warnings that a call leaves for the reader, as Python starts. told: an action that Python was told."""
+def shown(raises: object, *, quietly: bool, action: str = "") -> list[str]:
+    """The warnings that a call leaves for the reader, as Python starts. action: what Python is to do of warnings."""
     assert callable(raises)
     with warnings.catch_warnings(record=True) as caught:
         warnings.resetwarnings()
-        if told:
-            warnings.filterwarnings(told, category=UserWarning)  # type: ignore[arg-type]
+        if action:
+            warnings.filterwarnings(action, category=UserWarning)  # type: ignore[arg-type]
         if quietly:
             cli.main(["ls", "formats"])
         raises()
@@ -110,7 +110,7 @@ def shown(raises: object, *, quietly: bool, told: str = "") -> list[str]:
 def test_what_means_nothing_is_not_shown_unless_python_is_told(raises: object) -> None:
     assert shown(raises, quietly=False), "the library does not warn any more: its entry can go"
     assert shown(raises, quietly=True) == []
-    assert shown(raises, quietly=True, told="always")
+    assert shown(raises, quietly=True, action="always")
 
 
 def test_other_warnings_and_other_modules_are_shown() -> None:

@@ -38,8 +38,8 @@ def device() -> str:
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name(0)
     elif Path("/proc/cpuinfo").is_file():
-        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"))
-        name = found[1] if found else name
+        match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"))
+        name = match[1] if match else name
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 

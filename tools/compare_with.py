@@ -18,9 +18,9 @@ Shown but not judged, for words and forms may change: notes and messages, the JS
 runs write them, the columns of catalogues. A setting that moved to another path with its value is the same and is
 counted. Names are compared with the old words of RENAMED put into the new ones.
 
-Not seen: other devices, several processes, workers, compiled steps, MindSpore's files, pickles, the network (nothing
-is fetched), Weights & Biases and TensorBoard, 8-bit optimizers, the live line, models of real size. Journeys with clips
-are left out where PyAV is not installed.
+Not seen: records of a cache that say when its files were written, other devices, several processes, workers, compiled
+steps, MindSpore's files, pickles, the network (nothing is fetched), Weights & Biases and TensorBoard, 8-bit
+optimizers, the live line, models of real size. Journeys with clips are left out where PyAV is not installed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ CLOCKS = re.compile(
 """Fields whose values no two runs share."""
 RENAMED = {"shadow": "ema"}
 SKIPPED = re.compile(
-    r"\.(words|err|log|lock)$|/ledgers/|"
+    r"\.(words|err|log|lock)$|/ledgers/|/complete/[0-9a-f]{32}\.json$|"
     r"(^|/)(lock|empty\.yaml|loss\.png|report\.txt|environment\.json|manifest\.json|stats\.npy|root\.npy)$"
 )
 FORMS = "forms (not judged)"
@@ -454,8 +454,8 @@ def failed_there(folder: Path) -> list[str]:
     for path in sorted(folder.glob("*/*.status")):
         expected = 137 if path.parent.name.startswith("begun ") else 0
         if int(path.read_text()) != expected:
-            told = path.with_suffix(".err").read_text(encoding="utf-8").strip().splitlines()
-            wrong.append(f"{path.parent.name}, {path.with_suffix('.words').read_text()[:60]}…: {told[-1:] or ''}")
+            lines = path.with_suffix(".err").read_text(encoding="utf-8").strip().splitlines()
+            wrong.append(f"{path.parent.name}, {path.with_suffix('.words').read_text()[:60]}…: {lines[-1:] or ''}")
     return wrong
 
 
@@ -466,18 +466,18 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tree", type=Path, default=ROOT, help="the tree to compare; this one")
     parser.add_argument("--all", action="store_true", help="every difference, not the first of each line")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="a folder, not there yet, for what both write")
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="compare-") as temporary:
-        folder = given.keep.resolve() if given.keep else Path(temporary).resolve()
-        folder.mkdir(parents=True, exist_ok=not given.keep)
+        folder = options.keep.resolve() if options.keep else Path(temporary).resolve()
+        folder.mkdir(parents=True, exist_ok=not options.keep)
         (folder / "tree").mkdir()
-        trees = extract(given.commit, folder / "tree"), given.tree.resolve()
+        trees = extract(options.commit, folder / "tree"), options.tree.resolve()
         take(*trees, folder)
         lines = judge(*trees, folder)
         wrong = failed_there(folder / "old")
     print(table(lines))
-    for line in lines if given.all else ():
+    for line in lines if options.all else ():
         print(*(f"{line.journey}, {line.kind}: {text}" for text in line.differences), sep="\n")
     for message in wrong:
         print(f"there already it fails: {message}")

@@ -400,10 +400,10 @@ def warm_up(tree: Path) -> None:
         raise RuntimeError(f"mezzotint is imported from {package.__file__}, not from {tree}")
     for name in ("torch", "diffusers", "transformers", "matplotlib.pyplot"):
         importlib.import_module(name)
-    for found in pkgutil.walk_packages(package.__path__, "mezzotint.", onerror=lambda name: None):
-        if not found.name.endswith("__main__"):
+    for module in pkgutil.walk_packages(package.__path__, "mezzotint.", onerror=lambda name: None):
+        if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):  # an extra that is not installed
-                importlib.import_module(found.name)
+                importlib.import_module(module.name)
 
 
 def main(words: Sequence[str]) -> int:

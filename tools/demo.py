@@ -53,13 +53,13 @@ def run() -> int:
     print(BEFORE)
     folders = lesson.write(HERE / "pictures")
     before = lesson.examine(measure.load(shipped("mezzotint-mini")))
-    print(told("before", before), flush=True)
+    print(shares_in_words("before", before), flush=True)
     status = main(["train", "mini", *words(folders, HERE / "cache", HERE / "run")])
     if status != 0:
         return status
     model = newest(HERE / "run" / "exports")
     after = lesson.examine(measure.load(model))
-    print(f"\n{told('before', before)}\n{told('after', after)}\n")
+    print(f"\n{shares_in_words('before', before)}\n{shares_in_words('after', after)}\n")
     durable.write_json(HERE / "figures.json", {"before": figures(before), "after": figures(after)})
     draw_sheet(HERE / "before-after.png", folders[0], before, after)
     logs = HERE / "run" / "logs"
@@ -95,7 +95,7 @@ def figures(answers: Answers) -> dict[str, Mapping[str, float]]:
     return {"new": answers.new, "old": answers.old}
 
 
-def told(when: str, answers: Answers) -> str:
+def shares_in_words(when: str, answers: Answers) -> str:
     """Two lines: how much of what was asked is as asked."""
     lines = []
     for what, row in (("the new word", answers.new), ("the old world", answers.old)):

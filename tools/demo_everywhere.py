@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--processor", choices=tuple(PROCESSORS), help="of `one`: what its environment is set for")
     parser.add_argument("--threads", type=int, choices=THREADS, help="of `one`")
     parser.add_argument("--seed", type=int, choices=SEEDS, help="of `one`")
-    given = parser.parse_args(arguments)
-    if given.what == "one":
-        return run_one(given.processor, given.threads, given.seed)
-    if given.what == "all":
+    options = parser.parse_args(arguments)
+    if options.what == "one":
+        return run_one(options.processor, options.threads, options.seed)
+    if options.what == "all":
         for processor, threads, seed in missing(stored()):
             start_one(processor, threads, seed)
             lay_pages()
@@ -89,8 +89,8 @@ def run_one(processor: str, threads: int, seed: int) -> int:
     began, cpu = time.monotonic(), time.process_time()
     name = processor.replace(" ", "-")
     place, cache = HERE / f"{name}-{threads}-{seed}", HERE / f"cache-{name}"
-    given = [*demo.words(folders, cache, place), f"run.seed={seed}", f"run.threads={threads}", *LEFT_OUT]
-    status = mezzotint(["train", "mini", *given])
+    line = [*demo.words(folders, cache, place), f"run.seed={seed}", f"run.threads={threads}", *LEFT_OUT]
+    status = mezzotint(["train", "mini", *line])
     if status != 0:
         return status
     answers = lesson.examine(measure.load(demo.newest(place / "exports")))
@@ -129,8 +129,8 @@ def keep(rows: Sequence[Row]) -> None:
 
 def processor_name() -> str:
     """What Linux calls this machine's processor."""
-    told = Path("/proc/cpuinfo")
-    lines = told.read_text("utf-8").splitlines() if told.is_file() else []
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.is_file() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     return names[0] if names else platform.machine()
 
@@ -138,8 +138,8 @@ def processor_name() -> str:
 def missing(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
     """Processor, threads and seed of the runs that no row tells of, in the order in which they are made."""
     done = {(row["processor"], row["threads"], row["seed"]) for row in rows}
-    wanted = [(processor, threads, seed) for seed in SEEDS for threads in THREADS for processor in PROCESSORS]
-    return [run for run in wanted if run not in done]
+    runs = [(processor, threads, seed) for seed in SEEDS for threads in THREADS for processor in PROCESSORS]
+    return [run for run in runs if run not in done]
 
 
 def worst(rows: Sequence[Row], world: str, column: str) -> float:
@@ -193,11 +193,11 @@ def lay_pages() -> None:
 
 def laid_in(text: str, rows: Sequence[Row]) -> str:
     """A page with what is said, or the table, between its marks."""
-    for name, made in (("runs", said(rows)), ("table of runs", table(rows) + "\n")):
+    for name, content in (("runs", said(rows)), ("table of runs", table(rows) + "\n")):
         begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
         if begin in text:
             head, rest = text.split(begin)
-            text = head + begin + made + end + rest.split(end)[1]
+            text = head + begin + content + end + rest.split(end)[1]
     return text
 
 

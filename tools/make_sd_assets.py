@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from make_tiny_sd_assets import END, START, WORD_END, byte_symbols, write_json
+from make_tiny_sd_assets import END, START, UNET, VAE, WORD_END, byte_symbols, write_json
+from make_tiny_sd_assets import text_encoder as of_tiny
 
 MERGES = 48_894
 """CLIP uses the first of the list: 49 408 tokens less two special ones and two for each byte."""
@@ -44,72 +45,23 @@ def tokenizer(pad: str) -> dict[str, dict[str, Any]]:
     return {"tokenizer_config.json": special | settings, "special_tokens_map.json": special}
 
 
-def unet(sample: int, **told: Any) -> dict[str, Any]:
+def unet(sample: int, **values: Any) -> dict[str, Any]:
     """The denoiser of Stable Diffusion, for latents of `sample` pixels."""
-    plain = {
-        "_class_name": "UNet2DConditionModel",
-        "act_fn": "silu",
-        "attention_head_dim": 8,
-        "block_out_channels": [320, 640, 1280, 1280],
-        "center_input_sample": False,
-        "cross_attention_dim": 768,
-        "down_block_types": ["CrossAttnDownBlock2D"] * 3 + ["DownBlock2D"],
-        "downsample_padding": 1,
-        "flip_sin_to_cos": True,
-        "freq_shift": 0,
-        "in_channels": 4,
-        "layers_per_block": 2,
-        "mid_block_scale_factor": 1,
-        "norm_eps": 1e-05,
-        "norm_num_groups": 32,
-        "out_channels": 4,
-        "sample_size": sample,
-        "up_block_types": ["UpBlock2D"] + ["CrossAttnUpBlock2D"] * 3,
-    }
-    return plain | told
+    wide = {"block_out_channels": [320, 640, 1280, 1280], "cross_attention_dim": 768, "norm_num_groups": 32}
+    return UNET | wide | {"sample_size": sample} | values
 
 
 def vae(sample: int) -> dict[str, Any]:
     """The autoencoder, the same in all versions."""
-    return {
-        "_class_name": "AutoencoderKL",
-        "act_fn": "silu",
-        "block_out_channels": [128, 256, 512, 512],
-        "down_block_types": ["DownEncoderBlock2D"] * 4,
-        "in_channels": 3,
-        "latent_channels": 4,
-        "layers_per_block": 2,
-        "norm_num_groups": 32,
-        "out_channels": 3,
-        "sample_size": sample,
-        "scaling_factor": 0.18215,
-        "up_block_types": ["UpDecoderBlock2D"] * 4,
-    }
+    wide = {"block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "norm_num_groups": 32}
+    return VAE | wide | {"sample_size": sample, "scaling_factor": 0.18215}
 
 
 def text_encoder(width: int, layers: int, heads: int, projection: int, act: str) -> dict[str, Any]:
     """A CLIP text encoder."""
-    return {
-        "architectures": ["CLIPTextModel"],
-        "attention_dropout": 0.0,
-        "bos_token_id": 0,
-        "dropout": 0.0,
-        "eos_token_id": 2,
-        "hidden_act": act,
-        "hidden_size": width,
-        "initializer_factor": 1.0,
-        "initializer_range": 0.02,
-        "intermediate_size": 4 * width,
-        "layer_norm_eps": 1e-05,
-        "max_position_embeddings": 77,
-        "model_type": "clip_text_model",
-        "num_attention_heads": heads,
-        "num_hidden_layers": layers,
-        "pad_token_id": 1,
-        "projection_dim": projection,
-        "torch_dtype": "float32",
-        "vocab_size": 49408,
-    }
+    wide = {"hidden_size": width, "intermediate_size": 4 * width, "projection_dim": projection, "hidden_act": act}
+    deep = {"num_attention_heads": heads, "num_hidden_layers": layers, "pad_token_id": 1}
+    return of_tiny(49408, start=0, end=2) | wide | deep
 
 
 def scheduler(kind: str, prediction: str) -> dict[str, Any]:

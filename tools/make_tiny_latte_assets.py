@@ -175,8 +175,8 @@ def main(arguments: Sequence[str]) -> None:
     text = json.dumps(tokenizer(pieces), ensure_ascii=False)
     (folder / "tokenizer" / "tokenizer.json").write_text(text + "\n", encoding="utf-8")
     names = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    told = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "additional_special_tokens": []}
-    write_json(folder / "tokenizer" / "tokenizer_config.json", {**names, **told, "model_max_length": 24})
+    values = {"tokenizer_class": "T5Tokenizer", "extra_ids": 0, "additional_special_tokens": []}
+    write_json(folder / "tokenizer" / "tokenizer_config.json", {**names, **values, "model_max_length": 24})
     write_json(folder / "config.json", TRANSFORMER)
     write_json(folder / "vae" / "config.json", VAE)
     write_json(folder / "text_encoder" / "config.json", {**TEXT, "vocab_size": len(pieces)})

@@ -62,8 +62,8 @@ class Outcome:
 
 def flags(cpuinfo: str) -> frozenset[str]:
     """The instructions that a processor has, of the text of /proc/cpuinfo."""
-    found = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
-    return frozenset(found[1].split()) if found else frozenset()
+    match = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return frozenset(match[1].split()) if match else frozenset()
 
 
 def possible(setting: Setting, there: frozenset[str]) -> bool:
@@ -109,21 +109,21 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="only where settings have made a difference so far")
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest; 2")
     parser.add_argument("paths", nargs="*", help="tests; all of them")
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     try:
         there = flags(Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     except OSError:
         there = frozenset()  # not Linux: only what needs no particular instructions
-    paths = [*given.paths, *(QUICK if given.quick else ())]
+    paths = [*options.paths, *(QUICK if options.quick else ())]
     print(f"{'setting':<20} {'passed':>7} {'failed':>7} {'seconds':>8}", flush=True)
     outcomes = []
     for setting in SETTINGS:
-        if given.only and setting.name not in given.only:
+        if options.only and setting.name not in options.only:
             continue
         if not possible(setting, there):
             print(f"{setting.name:<20} left out: the processor has no {setting.needs}", flush=True)
             continue
-        outcome = run(setting, paths, workers=given.workers)
+        outcome = run(setting, paths, workers=options.workers)
         outcomes.append(outcome)
         print(f"{setting.name:<20} {outcome.passed:>7} {outcome.failed:>7} {outcome.seconds:>8.0f}", flush=True)
     return int(not outcomes or any(o.status for o in outcomes))

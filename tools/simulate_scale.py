@@ -20,7 +20,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from PIL import Image
 
 from mezzotint.data.cache import _shards, store
 from mezzotint.data.cache.entries import LatentCache, LatentLayout
+from mezzotint.data.cache.store import Store
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
@@ -110,7 +111,13 @@ def widened(folder: Path, settings: DataSettings, count: int) -> Catalogue:
     """The catalogue of a few pictures with `count` rows, each of its own key and content."""
     small = catalogues.build(settings, folder / "cache" / "catalogues", workers=1)
     table, about = columns.read(small.folder)
-    n, rng = len(small), np.random.default_rng(0)
+    columns.write(small.folder.with_name(f"{count:032x}"), wide_columns(table, count), about)
+    return Catalogue.open(small.folder.with_name(f"{count:032x}"), small.roots)
+
+
+def wide_columns(table: Mapping[str, Any], count: int) -> dict[str, Any]:
+    """The columns of an index of a few pictures again and again, `count` rows, each of its own key and content."""
+    n, rng = len(table["width"]), np.random.default_rng(0)
     texts = {name.removesuffix("_offsets") for name in table if name.endswith("_offsets")}
     wide: dict[str, Any] = {}
     for name, column in table.items():
@@ -122,9 +129,7 @@ def widened(folder: Path, settings: DataSettings, count: int) -> Catalogue:
     wide["caption_starts"] = np.arange(count + 1, dtype=np.int64)
     wide["digest"] = rng.integers(0, 256, (count, 32), dtype=np.uint8)
     wide["key_hash"] = rng.integers(0, 1 << 63, count, dtype=np.uint64)
-    wide |= {name: column for name, column in table.items() if name not in wide}
-    columns.write(small.folder.with_name(f"{count:032x}"), wide, about)
-    return Catalogue.open(small.folder.with_name(f"{count:032x}"), small.roots)
+    return wide | {name: column for name, column in table.items() if name not in wide}
 
 
 def _repeated(texts: columns.Texts, name: str, count: int) -> dict[str, Any]:
@@ -138,21 +143,26 @@ def _repeated(texts: columns.Texts, name: str, count: int) -> dict[str, Any]:
 
 def fill_in_name(catalogue: Catalogue, settings: DataSettings, latents: LatentCache) -> None:
     """Shards that name latents of all rows, and hold none."""
-    latents.define(LatentLayout(8, 8))
+    latents.define(latents.layout or LatentLayout(8, 8))
     for first in range(0, len(catalogue), 1 << 20):
         rows = np.arange(first, min(first + (1 << 20), len(catalogue)), dtype=np.int32)
         for entries in inventory.latent_entries(catalogue, rows, settings, latents):
             of_bucket = latents.store(entries.bucket)
             assert of_bucket is not None
-            of_bucket.folder.mkdir(parents=True, exist_ok=True)
-            for start in range(0, len(entries.rows), SHARD_ROWS):
-                addresses = entries.addresses[start : start + SHARD_ROWS]
-                numbers = np.arange(len(addresses))
-                place = of_bucket.folder / os.urandom(8).hex()
-                records = _shards.records_of(addresses, numbers, np.zeros(len(addresses), np.uint64))
-                place.with_suffix(".index").write_bytes(records.tobytes())
-                with place.with_suffix(".rows").open("wb") as file:
-                    file.truncate(len(addresses) * of_bucket.row_bytes)
+            name_entries(of_bucket, entries.addresses)
+
+
+def name_entries(entries: Store, addresses: Any) -> None:
+    """Shards of rows of zeros under addresses, (n, 32): holes in files, which take no room."""
+    entries.folder.mkdir(parents=True, exist_ok=True)
+    factors = _shards.checksum_factors(8)
+    for start in range(0, len(addresses), SHARD_ROWS):
+        some = addresses[start : start + SHARD_ROWS]
+        sums = _shards.checksums(some, np.zeros((len(some), 8), np.uint8), factors)  # whatever zeros there are
+        place = entries.folder / os.urandom(8).hex()
+        place.with_suffix(".index").write_bytes(_shards.records_of(some, np.arange(len(some)), sums).tobytes())
+        with place.with_suffix(".rows").open("wb") as file:
+            file.truncate(len(some) * entries.row_bytes)
 
 
 # --- what every process does ------------------------------------------------------------------------------------------
@@ -163,7 +173,7 @@ def a_start(folder: Path, count: int, ranks: int) -> dict[str, Any]:
     settings, measured = settings_of(folder), _Measured()
     address = catalogues.to_address(widened(folder, settings, count))
     index, roots = Path(json.loads(address)[0]), list(map(Path, json.loads(address)[1]))
-    _cache(folder, settings, fill=Catalogue.open(index, roots))
+    ordering = _fill(Catalogue.open(index, roots), settings, _cache(folder, settings))
     base = _anonymous()
     with measured.part("open the index, every byte checked"):
         catalogue = Catalogue.open(index, roots)
@@ -186,15 +196,23 @@ def a_start(folder: Path, count: int, ranks: int) -> dict[str, Any]:
         absent = sum(_absent(catalogue, rows, settings, latents, rank, ranks) for rank in range(timed))
     assert absent == 0, f"{absent} entries are named and were not found"
     assert len(every) == timed
-    figures = {"seconds": measured.seconds, "memory of a plan": planned, "memory": measured.peak - base}
+    figures = {"seconds": measured.seconds, "memory of a plan": planned, "memory": measured.peak - base,
+               "ordering": ordering}  # fmt: skip
     return figures | {"index": sum(path.stat().st_size for path in index.iterdir()), "steps": epoch.num_steps}
 
 
-def _cache(folder: Path, settings: DataSettings, fill: Catalogue | None = None) -> LatentCache:
-    latents = LatentCache(folder / "cache", settings, identity="simulated", compute="fp32", seed=7)
-    if fill is not None:
-        fill_in_name(fill, settings, latents)
-    return latents
+def _cache(folder: Path, settings: DataSettings) -> LatentCache:
+    return LatentCache(folder / "cache", settings, identity="simulated", compute="fp32", seed=7)
+
+
+def _fill(catalogue: Catalogue, settings: DataSettings, latents: LatentCache) -> float:
+    """Names latents of all rows. Returns the processor seconds of what the first process does behind a filling."""
+    fill_in_name(catalogue, settings, latents)
+    start = time.process_time()
+    for of_bucket in latents.stores:
+        of_bucket.refresh()
+        of_bucket.put_in_order()
+    return time.process_time() - start
 
 
 def _cuts(starts: Any, rank: int, ranks: int) -> int:
@@ -323,7 +341,7 @@ def simulate(counts: Sequence[int], ranks: int, folder: Path, run: Callable[...,
     few = max(2, ranks // 100)
     agreed = {world: agreeing(world) for world in sorted({few, max(2, ranks // 10), ranks})}
     lines.append("agreeing once, each process: " + ", ".join(f"{1e6 * s:.0f} µs of {w:,}" for w, s in agreed.items()))
-    each = for_all(folder, min(2000, counts[0]))
+    each = for_all(folder, min(2000, counts[0])) | {"the cache in order": results[-1]["ordering"] / counts[-1]}
     lines += [f"one process for all, {name}: {1e6 * one:.3g} µs a sample, {GOAL * one / 3600:.3g} h at {GOAL:,}"
               for name, one in each.items()]  # fmt: skip
     return lines

@@ -30,7 +30,7 @@ _SHIPPED = (
 
 def main(words: list[str]) -> int:
     """Writes both files."""
-    report = json.loads(Path(words[0]).read_text("utf-8")) if words else asked()
+    report = json.loads(Path(words[0]).read_text("utf-8")) if words else read_packages()
     packages = of_report(report)
     LOCK.write_text(lock(packages), "utf-8")
     BILL.write_text(json.dumps(bill(packages), indent=1, ensure_ascii=False) + "\n", "utf-8")
@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
     return 0
 
 
-def asked() -> dict[str, Any]:
+def read_packages() -> dict[str, Any]:
     """What pip would install for `.[dev]` under the pins."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "report.json")

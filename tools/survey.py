@@ -12,9 +12,14 @@ How each figure is counted:
   of functions count as any other. A circle is a strongly connected set of two modules or more.
 - a **room** of a package is a direct child, module or subpackage; an arrow is an edge between two rooms, counted once.
 - a module's **test of its name**: `src/mezzotint/a/b.py` and `src/mezzotint/a/_b.py` have `tests/a/test_b.py`.
-  `__init__.py` and `__main__.py` need none.
+  `__init__.py` and `__main__.py` need none, nor do the facts of a choice: the tests of the file of the same name that
+  computes hold them (`recipe/families/sd.py` and `families/sd.py`).
 - a **fragment** is a module under 60 lines, `__init__.py` and `__main__.py` excepted. Some are choices: files of a
-  folder that the program lists (a format, an optimizer, a family), each in a file of its own by design.
+  folder that the program lists (a format, an optimizer, a family), and verbs (`run(arguments)` below tasks/), each in a
+  file of its own by design.
+- a **class name** has more than one meaning where two classes bear it. Those that the program asks each file of a
+  listed folder for (`families/*.py` for `Family` and `Files`, `runtimes/*.py` for `Runtime`) answer one question and
+  are one.
 - a **closed list** shows as a string that is the name of a family, format or optimizer in a module that is not its own
   (none of the words of its path is the name). Docstrings do not count, nor does `library`, which is a word of its own.
 """
@@ -27,6 +32,7 @@ import io
 import json
 import re
 import subprocess
+import symtable
 import sys
 import tarfile
 import tempfile
@@ -39,14 +45,18 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "mezzotint"
-RESULT_WORDS = ("found", "told", "made", "wanted")
+RESULT_WORDS = ("found", "told", "made", "wanted", "asked", "given", "taught")
 """Words that say of a value only that it is one."""
 FRAGMENT = 60
 CHOICES = frozenset(
-    ("data.formats", "dialects", "families", "recipe.families", "recipe.formats", "recipe.optimizers", "runtimes",
-     "training.callbacks", "training.optimizers", "weights.layouts")
+    ("data.formats", "dialects", "dialects.diffusers", "dialects.diffusers.flow", "families", "recipe.families",
+     "recipe.formats", "recipe.optimizers", "runtimes", "training.callbacks", "training.optimizers", "weights.layouts")
 )  # fmt: skip
 """Folders that the program lists: a choice is a file there without an underscore."""
+FACTS = ("recipe.families", "recipe.formats", "recipe.optimizers")
+"""Of these, those whose choices say facts; a file of the same name in another folder computes."""
+ASKED_FOR = {"families": ("Family", "Files"), "runtimes": ("Runtime",)}
+"""Classes that each file of a listed folder has under the same name, for the program finds them by it."""
 FOLDER = 14
 PAGE = 20_000
 NAMES = {
@@ -73,10 +83,6 @@ class Module:
     path: PurePosixPath
     text: str
     tree: ast.Module
-
-    @property
-    def is_package(self) -> bool:
-        return self.path.name == "__init__.py"
 
     @property
     def is_ordinary(self) -> bool:
@@ -190,14 +196,15 @@ def _edges(module: Module, known: Mapping[str, Module]) -> Iterator[Edge]:
 def _imports(node: ast.AST, *, for_types: bool) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield node, for_types
-    if isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
-        for child in node.body:
-            yield from _imports(child, for_types=True)
-        for child in node.orelse:
-            yield from _imports(child, for_types=for_types)
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _imports(child, for_types=for_types)
+    is_for_types = isinstance(node, ast.If) and _last_name(node.test) == "TYPE_CHECKING"
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):  # imports are statements
+        part = getattr(node, name, None)
+        for child in part if isinstance(part, list) else ():
+            yield from _imports(child, for_types=for_types or (is_for_types and name == "body"))
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _targets(node: ast.Import | ast.ImportFrom, module: Module) -> Iterator[str]:
@@ -298,6 +305,18 @@ def result_words(function: Function) -> set[str]:
     """Which of the empty words it gives a value of its own."""
     stored = (n.id for n in own_nodes(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return set(RESULT_WORDS) & set(stored)
+
+
+def result_names(text: str) -> int:
+    """How many values and parameters of a file are called by one of the empty words, each once in its scope."""
+    tables = [symtable.symtable(text, "file", "exec")]
+    count = 0
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        names = {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_parameter()}
+        count += len(names & set(RESULT_WORDS))
+    return count
 
 
 def class_fields(node: ast.ClassDef) -> int:
@@ -540,14 +559,19 @@ def import_figures(house: House) -> dict[str, float | str]:
     }
 
 
+def _is_choice(module: Module) -> bool:
+    if module.path.name[0] == "_" or module.path.stem == "base":
+        return False
+    verbs = (n for n in module.tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
+    return module.folder in CHOICES or (module.room == "tasks" and any(parameters(verb) == 1 for verb in verbs))
+
+
 def room_figures(house: House) -> dict[str, float | str]:
     """Folders and fragments."""
     importers: Counter[str] = Counter(name for others in house.run_time.values() for name in others)
     small = {m.name for m in house.ordinary if m.lines < FRAGMENT}
     alone = {m.name for m in house.ordinary if importers[m.name] == 1}
-    choices = {
-        m.name for m in house.ordinary if m.folder in CHOICES and m.path.name[0] != "_" and m.path.stem != "base"
-    }
+    choices = {m.name for m in house.ordinary if _is_choice(m)}
     folders = Counter(m.folder for m in house.ordinary)
     large = {name or "(top level)": n for name, n in folders.items() if n > FOLDER}
     figures: dict[str, float | str] = {}
@@ -565,17 +589,30 @@ def room_figures(house: House) -> dict[str, float | str]:
     }
 
 
+def several_meanings(house: House) -> dict[str, int]:
+    """Class names that mean more than one thing, with how many."""
+    homes = {(c.name, m.folder if c.name in ASKED_FOR.get(m.folder, ()) else m.name)
+             for m in house.modules.values() for c in m.classes}  # fmt: skip
+    return {name: n for name, n in Counter(name for name, _ in homes).items() if n > 1}
+
+
+def result_names_below(folder: Path) -> int:
+    """How many there are in all files of a folder."""
+    return sum(result_names(path.read_text(encoding="utf-8")) for path in sorted(folder.rglob("*.py")))
+
+
 def name_figures(house: House) -> dict[str, float | str]:
     """Empty words for results, and class names that mean more than one thing."""
     words = [result_words(f) for _, f in house.functions]
-    classes: Counter[str] = Counter(c.name for m in house.modules.values() for c in m.classes)
-    twice = {name: n for name, n in classes.items() if n > 1}
+    twice = several_meanings(house)
     called = [where for where, f in house.functions if f.name in RESULT_WORDS]
     taken = [
         any(a.arg in RESULT_WORDS for a in (*f.args.posonlyargs, *f.args.args, *f.args.kwonlyargs))
         for _, f in house.functions
     ]
+    anything = {top: result_names_below(house.root / top) for top in ("src", "tests", "tools")}
     return {
+        **{f"names of results {', '.join(RESULT_WORDS)} in {top}": n for top, n in anything.items()},
         "functions with a local " + ", ".join(RESULT_WORDS): sum(map(bool, words)),
         **{f"functions with a local {word}": sum(word in w for w in words) for word in RESULT_WORDS},
         "functions with such a parameter": sum(taken),
@@ -588,13 +625,14 @@ def name_figures(house: House) -> dict[str, float | str]:
 
 def repetition_figures(house: House) -> dict[str, float | str]:
     """What should be in one place, and lists of names that should not be kept."""
-    near, copies, renames = Counter[str](), Counter[str](), Counter[str]()
+    near, copies, renames, others = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     for module in house.modules.values():
         where = str(module.path)
         for call in module.calls:
             name = _called(call).rpartition(".")[2]
             near[where] += name == "get_close_matches"
             copies[where] += name == "model_copy"
+            others[where] += name == "with_values" and module.room not in ("tasks", "recipe", "dialects")
             renames[where] += is_rename(call) and module.path.stem != "durable"
     figures: dict[str, float | str] = {
         "get_close_matches: calls": near.total(),
@@ -603,6 +641,7 @@ def repetition_figures(house: House) -> dict[str, float | str]:
         "renames outside of durable: files": len(+renames),
         "which rename": ", ".join(sorted(+renames)) or "none",
         "model_copy: calls": copies.total(),
+        "with_values below the tasks: calls": others.total(),
     }
     for kind, names in NAMES.items():
         places = named_outside(house, names)
@@ -619,7 +658,7 @@ def paper_figures(house: House) -> dict[str, float | str]:
     """Tests and pages."""
     tests = {path: path.read_text(encoding="utf-8") for path in sorted((house.root / "tests").rglob("*.py"))}
     there = {PurePosixPath(path.relative_to(house.root / "tests").as_posix()) for path in tests}
-    needed = [m for m in house.ordinary if m.text.strip()]
+    needed = [m for m in house.ordinary if m.text.strip() and not (m.folder in FACTS and _is_choice(m))]
     with_test = [m for m in needed if test_of(m) in there]
     named = {path.name for path in there}
     pages = {str(p.relative_to(house.root)): p.stat().st_size for p in sorted((house.root / "docs").rglob("*.md"))}
@@ -701,14 +740,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("root", nargs="?", type=Path, default=ROOT, help="a tree with src/ and tests/; this one")
     parser.add_argument("--against", metavar="COMMIT", help="a column for that commit before this tree's")
     parser.add_argument("--json", action="store_true", help="for other programs")
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     sides: dict[str, Figures] = {}
-    if given.against:
+    if options.against:
         with tempfile.TemporaryDirectory() as folder:
-            sides[given.against] = figures_of(read_house(extract(given.against, Path(folder))))
-    sides["now"] = figures_of(read_house(given.root.resolve()))
-    if given.json:
-        print(json.dumps(sides if given.against else sides["now"], indent=1, ensure_ascii=False))
+            sides[options.against] = figures_of(read_house(extract(options.against, Path(folder))))
+    sides["now"] = figures_of(read_house(options.root.resolve()))
+    if options.json:
+        print(json.dumps(sides if options.against else sides["now"], indent=1, ensure_ascii=False))
     else:
         print(markdown(sides))
     return 0

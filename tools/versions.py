@@ -28,24 +28,24 @@ def floors(project: Mapping[str, Any], extra: str = "dev") -> dict[str, str]:
     project: the table `project` of pyproject.toml. Raises ValueError for a dependency that is not `name>=version`.
     """
     extras: Mapping[str, list[str]] = project["optional-dependencies"]
-    found = {}
+    versions = {}
     for line in [*project["dependencies"], *extras[extra]]:
         if inner := re.fullmatch(rf"{re.escape(project['name'])}\[(.*)\]", line):
             for name in inner[1].split(","):
-                found |= _parsed(extras[name])
+                versions |= _parsed(extras[name])
         else:
-            found |= _parsed([line])
-    return found
+            versions |= _parsed([line])
+    return versions
 
 
 def _parsed(lines: Sequence[str]) -> dict[str, str]:
-    found = {}
+    versions = {}
     for line in lines:
         parts = FLOOR.match(line)
         if parts is None:
             raise ValueError(f"pyproject.toml: {line!r} must be of the form name>=version")
-        found[parts["name"]] = parts["version"]
-    return found
+        versions[parts["name"]] = parts["version"]
+    return versions
 
 
 def commands(which: str, pins: Mapping[str, str]) -> list[list[str]]:
@@ -74,20 +74,20 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest; 2")
     parser.add_argument("--as-installed", action="store_true", help="leave the environment as it is")
     parser.add_argument("paths", nargs="*", help="tests; all of them")
-    given = parser.parse_args(words)
+    options = parser.parse_args(words)
     pins = floors(tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"])
-    folder = ROOT / f".venv-{given.which}"
+    folder = ROOT / f".venv-{options.which}"
     python = str(folder / "bin" / "python")
     if not folder.exists():
         venv.create(folder, with_pip=True)
-    for command in [] if given.as_installed else commands(given.which, pins):
+    for command in [] if options.as_installed else commands(options.which, pins):
         status = subprocess.run([python, "-m", "pip", "--quiet", *command], cwd=ROOT, check=False).returncode
         if status:
             return status
     listed = subprocess.run([python, "-m", "pip", "list", "--format=json"], capture_output=True, text=True, check=True)
     print("\n".join(table(pins, {p["name"]: p["version"] for p in json.loads(listed.stdout)})), flush=True)
-    spread = ["-n", str(given.workers), "--dist", "loadfile"] if given.workers > 1 else []
-    return subprocess.run([python, "-m", "pytest", *spread, *given.paths], cwd=ROOT, check=False).returncode
+    spread = ["-n", str(options.workers), "--dist", "loadfile"] if options.workers > 1 else []
+    return subprocess.run([python, "-m", "pytest", *spread, *options.paths], cwd=ROOT, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -107,8 +107,10 @@ def room_table() -> list[str]:
 
 def kinds() -> list[type[MezzotintError]]:
     """The kinds of errors, in the order of the source."""
-    found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, MezzotintError)]
-    return [kind for kind in found if kind is not MezzotintError]
+    classes = [
+        value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, MezzotintError)
+    ]
+    return [kind for kind in classes if kind is not MezzotintError]
 
 
 def tag_table() -> list[str]:
@@ -130,24 +132,24 @@ def flag_table(dialect: Dialect) -> list[str]:
 def option_pages() -> dict[Path, str]:
     """Files of docs/reference/options: every option of the dialects, of EveryDream2 the keys of its files as well."""
     dialects = {name: registry.find("dialects", name).DIALECT for name in registry.names("dialects")}
-    made = {}
+    texts = {}
     for name, dialect in dialects.items():
         page = OPTIONS / f"{name}.md"
         text = with_part(page, "flags", flag_table(dialect))
         for one in dialect.tables:
             text = with_part_of(page, text, one.prefix.removesuffix(":"), key_table(one.rows, one.shipped))
-        made[page] = text
-    return made
+        texts[page] = text
+    return texts
 
 
 def key_table(rows: Sequence[Row], shipped: Mapping[str, object]) -> list[str]:
     """Every key of a file: what ships, what it decides here."""
-    found = []
+    cells = []
     for row in rows:
         value = shipped.get(row.flag, row.default)
         default = "-" if value in (None, False) else f"`{list(value) if isinstance(value, tuple) else value}`"
-        found.append((f"`{row.flag}`", default, ", ".join(f"`{p}`" for p in row.to) or row.outcome, _line(row.about)))
-    return table(("key", "default", "here", ""), found)
+        cells.append((f"`{row.flag}`", default, ", ".join(f"`{p}`" for p in row.to) or row.outcome, _line(row.about)))
+    return table(("key", "default", "here", ""), cells)
 
 
 def rule_table() -> list[str]:

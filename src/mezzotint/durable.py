@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -39,6 +40,14 @@ def sync_file(path: Path) -> None:
 
 sync_folder = sync_file
 """Makes the names inside of a folder durable."""
+
+
+def make_folders(path: Path) -> None:
+    """Makes a folder and those above it, as far as they are not there, durably. Raises the system's own errors."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_folder(folder.parent)
 
 
 def sync(path: Path) -> None:
@@ -129,11 +138,47 @@ def take_place(aside: Path, path: Path, *, durably: bool = True) -> None:
     """Gives what is written beside `path` its name, in the place of what lies there. Raises the system's own errors."""
     if durably:
         sync(aside)
-    if aside.is_dir() and os.path.lexists(path):
-        _remove(path) if path.is_symlink() or not path.is_dir() else remove_tree(path)
-    os.replace(aside, path)
+    replaces = aside.is_dir() and os.path.lexists(path)
+    before = _swap(aside, path) if replaces else None
+    if not replaces:
+        os.replace(aside, path)
     if durably:
         sync_folder(path.parent)
+    if before is not None:  # only now: a power cut may bring the name back that it had
+        with suppress(OSError):
+            _remove(before)
+
+
+def _swap(aside: Path, path: Path) -> Path:
+    """Gives a folder the name of what lies there, which goes by the hidden name that is returned. At no moment nothing
+    has that name, where the file system can do that in one move; else it gets it back when the second move fails."""
+    try:
+        _exchange(aside, path)
+        return aside
+    except OSError as error:
+        if error.errno not in _UNKNOWN:
+            raise
+    before = aside_of(path, "removed")
+    os.replace(path, before)
+    try:
+        os.replace(aside, path)
+    except BaseException:
+        os.replace(before, path)
+        raise
+    return before
+
+
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Two names change places in one move (Linux). Raises OSError, of `_UNKNOWN` where that cannot be."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    here, exchange = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
+    if rename(here, os.fsencode(one), here, os.fsencode(other), exchange):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(one))
 
 
 @contextmanager
@@ -345,12 +390,15 @@ def sha256(path: Path) -> str:
 
 
 def remove_tree(folder: Path) -> None:
-    """Removes a folder of ours: first out of sight under a hidden name, so that no reader meets half of it."""
+    """Removes a folder of ours: first out of sight under a hidden name, so that no reader meets half of it, not even
+    after a power cut."""
     aside = aside_of(folder, "removed")
     try:
         os.replace(folder, aside)
     except FileNotFoundError:
         return
+    with suppress(OSError):
+        sync_folder(folder.parent)
     shutil.rmtree(aside, ignore_errors=True)
 
 

@@ -16,8 +16,11 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 OPEN = frozenset(
-    {"diffusers.hooks", "diffusers.models.autoencoders", "diffusers.models.transformers", "diffusers.models.unets"}
-)
+    {
+        "diffusers.hooks", "diffusers.models.autoencoders", "diffusers.models.transformers", "diffusers.models.unets",
+        "tensorboard.summary",
+    }
+)  # fmt: skip
 """Packages whose own imports are all of their modules; a module of theirs is imported without the others."""
 
 DYNAMO = "torch._dynamo"
@@ -30,6 +33,7 @@ FOR_LATER = {
     "scipy.integrate": "diffusers",
     "scipy.optimize": "transformers",
     "scipy.stats": "diffusers",
+    "tensorboard.compat.tensorflow_stub.io.gfile": "",
     "torchao": "",
     "torchao.utils": "peft",
     DYNAMO: "",

@@ -170,7 +170,7 @@ def _make(folder: Path) -> None:
     """Makes a folder and those above it. Raises StorageError E1703 where no folder can be: below a file, in a system's
     own tree, under a name that is too long."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        durable.make_folders(folder)
     except OSError as error:
         if error.errno not in _NO_FOLDER:
             raise

@@ -219,7 +219,8 @@ class Condition:
 @dataclass(frozen=True, slots=True)
 class Noised:
     """Latents under noise. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) what the
-    model is told; level: (B,) t or sigma."""
+    model is told; level: (B,) t or sigma. begun: (B,) bool, clips whose first latent frame is shown without noise; None
+    is none of them."""
 
     x_0: Tensor
     noise: Tensor
@@ -227,6 +228,7 @@ class Noised:
     model_input: Tensor
     model_t: Tensor
     level: Tensor
+    begun: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,15 +34,15 @@ def test_the_largest_rank_and_its_alpha_stand_for_the_file() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "module", "algorithm"),
+    ("of_kind", "module", "algorithm"),
     [
         (adapter("loha"), "lycoris.kohya", "loha"),
         (adapter(**{MAGNITUDE: torch.ones(8)}), "networks.lora", "dora"),
     ],
     ids=["loha", "dora"],
 )
-def test_other_kinds_name_their_formula(made: Adapter, module: str, algorithm: str) -> None:
-    words = header.entries(made, AdapterSettings(kind="lora"), {}, None, {})
+def test_other_kinds_name_their_formula(of_kind: Adapter, module: str, algorithm: str) -> None:
+    words = header.entries(of_kind, AdapterSettings(kind="lora"), {}, None, {})
     assert words["ss_network_module"] == module
     assert json.loads(words["ss_network_args"]) == {"algo": algorithm}
 

@@ -41,12 +41,12 @@ def merge(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(Merge, "values", values)
 
     def of(*adapters: LaidAdapter, dtype: torch.dtype | None = None) -> AdaptedMerge:
-        made = object.__new__(AdaptedMerge)
+        instance = object.__new__(AdaptedMerge)
         origin = {"unet": {"a.weight": FIRST, "b.weight": LATER, "b.bias": LATER}}
         held = {"base": SimpleNamespace(source=FIRST), "others": (LATER,), "origin": origin, "dtype": dtype}
         for name, value in (held | {"adapters": adapters}).items():
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(instance, name, value)
+        return instance
 
     return of
 

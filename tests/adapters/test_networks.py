@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import read_off
 from torch import nn
 
 from mezzotint.adapters import networks, targets
@@ -64,7 +65,7 @@ def test_read_off_loaded_and_read_off_again_it_is_the_same(
     networks.set_initial(unet, "unet", seed=3)
     for each in networks.trained(unet):
         nn.init.normal_(each.parameter, generator=torch.Generator().manual_seed(len(each.path)))
-    output, modules = says(unet), networks.read_off(unet, shape)
+    output, modules = says(unet), read_off(unet, shape)
     if method == "lokr":  # whole factors carry the scale
         modules = {path: m for path, m in modules.items() if not {"lokr_w1", "lokr_w2"} <= m.tensors.keys()}
         assert all(module.scale == 3.0 for module in modules.values())
@@ -108,7 +109,7 @@ def test_magnitudes_begin_as_the_lengths_of_rows(bases: dict[str, Any], unet: nn
     shape = shape_of(bases, "dora")
     networks.put_on(unet, shape)
     networks.set_initial(unet, "unet", seed=3)
-    for path, module in networks.read_off(unet, shape).items():
+    for path, module in read_off(unet, shape).items():
         weight = bases["sd"].weights["unet"][f"{path}.weight"]
         assert torch.allclose(module.tensors[MAGNITUDE], row_lengths(weight), rtol=1e-6)
 
@@ -117,7 +118,7 @@ def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], un
     plain = shape_of(bases, "lora")
     shape = shape_of(bases, "lora", ranks={plain.layers[0]: 5}, alphas={plain.layers[1]: 1.0}, alpha=None)
     networks.put_on(unet, shape)
-    modules = networks.read_off(unet, shape)
+    modules = read_off(unet, shape)
     assert (modules[plain.layers[0]].rank, modules[plain.layers[0]].scale) == (5, 1.0)
     assert (modules[plain.layers[1]].rank, modules[plain.layers[1]].scale) == (2, 0.5)
     layer = dict(unet.named_modules())[plain.layers[1]]
@@ -127,7 +128,7 @@ def test_layers_may_have_ranks_and_alphas_of_their_own(bases: dict[str, Any], un
 def test_an_adapter_of_another_rank_is_not_taken_over(bases: dict[str, Any], unet: nn.Module) -> None:
     shape = shape_of(bases, "lora")
     networks.put_on(unet, shape)
-    modules = networks.read_off(unet, shape)
+    modules = read_off(unet, shape)
     first = min(modules)
     torn = {first: modules[first].to(torch.float64)} | {path: m for path, m in modules.items() if path != first}
     networks.load(unet, torn)  # another type is no other adapter
@@ -148,7 +149,15 @@ def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs the extra low-bit")
-@pytest.mark.parametrize(("method", "low"), [("lora", "int8"), ("lora", "nf4"), ("dora", "int8"), ("lokr", "nf4")])
+@pytest.mark.parametrize(
+    ("method", "low"),
+    [
+        ("lora", "int8"),
+        pytest.param("lora", "nf4", marks=pytest.mark.slow),
+        pytest.param("dora", "int8", marks=pytest.mark.slow),
+        ("lokr", "nf4"),
+    ],
+)
 def test_over_a_base_in_few_bits_it_learns_as_over_that_base_unpacked(
     method: Method, low: LowBit, bases: dict[str, Any], unet: Any
 ) -> None:

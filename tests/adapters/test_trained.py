@@ -38,9 +38,9 @@ def parts_of(model_files: ModelFiles) -> dict[str, nn.Module]:
 
 
 def test_a_word_with_a_part_before_a_slash_is_about_that_part_alone(model_files: ModelFiles) -> None:
-    made = adapter(model_files, BOTH, targets=["denoiser/*.to_q", "text_encoder/*.q_proj"])
-    assert {path.rpartition(".")[2] for path in made.shapes["denoiser"].layers} == {"to_q"}
-    assert {path.rpartition(".")[2] for path in made.shapes["text_encoder"].layers} == {"q_proj"}
+    trained = adapter(model_files, BOTH, targets=["denoiser/*.to_q", "text_encoder/*.q_proj"])
+    assert {path.rpartition(".")[2] for path in trained.shapes["denoiser"].layers} == {"to_q"}
+    assert {path.rpartition(".")[2] for path in trained.shapes["text_encoder"].layers} == {"q_proj"}
     wider = adapter(model_files, targets=["*.to_q", "*.conv1"])
     assert {path.rpartition(".")[2] for path in wider.shapes["denoiser"].layers} == {"to_q", "conv1"}
 
@@ -56,36 +56,36 @@ def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: lis
 
 def test_the_last_pattern_that_fits_decides_rank_and_alpha(model_files: ModelFiles) -> None:
     patterns = {"*attn1*": 8, "denoiser/mid_block*": 3}
-    made = adapter(model_files, rank_pattern=patterns, alpha_pattern={"*attn2*": 0.5})
-    ranks, alphas = made.shapes["denoiser"].ranks, made.shapes["denoiser"].alphas
-    for path in made.shapes["denoiser"].layers:
+    trained = adapter(model_files, rank_pattern=patterns, alpha_pattern={"*attn2*": 0.5})
+    ranks, alphas = trained.shapes["denoiser"].ranks, trained.shapes["denoiser"].alphas
+    for path in trained.shapes["denoiser"].layers:
         rank = 3 if path.startswith("mid_block") else 8 if "attn1" in path else None
         assert (ranks.get(path), alphas.get(path)) == (rank, 0.5 if "attn2" in path else None)
-    assert str(made) == "lora of ranks 2 to 8"
+    assert str(trained) == "lora of ranks 2 to 8"
     assert str(adapter(model_files)) == "lora of rank 2"
 
 
 def test_parameters_are_called_as_in_checkpoints_and_counted(model_files: ModelFiles) -> None:
-    made = adapter(model_files, BOTH)
-    parameters = made.put_on(parts_of(model_files))
+    trained = adapter(model_files, BOTH)
+    parameters = trained.put_on(parts_of(model_files))
     assert {name.partition("/")[0] for name in parameters} == set(BOTH)
     assert all(name.endswith(("lora_down.weight", "lora_up.weight")) for name in parameters)
-    assert sum(made.numbers.values()) == sum(p.numel() for p in parameters.values())
-    written = made.as_file({name: p.detach() for name, p in parameters.items()})
+    assert sum(trained.numbers.values()) == sum(p.numel() for p in parameters.values())
+    written = trained.as_file({name: p.detach() for name, p in parameters.items()})
     assert set(written.components) == {"unet", "text_encoder"}
     assert len(parameters) == 2 * len(written.modules)
 
 
 def test_a_change_that_is_too_long_is_scaled_back_and_others_stay(model_files: ModelFiles) -> None:
-    made = adapter(model_files, targets=["*mid_block*.to_q", "*mid_block*.to_k"], max_norm=1.5)
-    weights = {name: p.detach() for name, p in made.put_on(parts_of(model_files)).items()}
+    trained = adapter(model_files, targets=["*mid_block*.to_q", "*mid_block*.to_k"], max_norm=1.5)
+    weights = {name: p.detach() for name, p in trained.put_on(parts_of(model_files)).items()}
     draw = torch.Generator().manual_seed(0)
     for name, tensor in weights.items():
         tensor.normal_(std=5.0 if "to_q" in name else 0.01, generator=draw)
     before = {name: tensor.clone() for name, tensor in weights.items()}
-    made.shorten(weights)
-    for layer, module in made.modules(weights).items():
-        norm = float(module.difference(made.names.weights[layer]).norm())
+    trained.shorten(weights)
+    for layer, module in trained.modules(weights).items():
+        norm = float(module.difference(trained.names.weights[layer]).norm())
         assert norm == pytest.approx(1.5, rel=1e-5) if "to_q" in layer.path else norm < 1.5
     assert all(torch.equal(weights[name], before[name]) for name in weights if "to_k" in name)
 
@@ -93,15 +93,15 @@ def test_a_change_that_is_too_long_is_scaled_back_and_others_stay(model_files: M
 def test_pissa_begins_without_effect_and_is_written_as_a_change_of_the_models_own_weights(
     model_files: ModelFiles,
 ) -> None:
-    made, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files)
+    trained, parts = adapter(model_files, init="pissa", targets=["*mid_block*.to_q"]), parts_of(model_files)
     own = {name.removesuffix(".weight"): t.clone() for name, t in parts["denoiser"].state_dict().items()}
-    weights = {name: p.detach().clone() for name, p in made.put_on(parts).items()}
-    kept = made.tensors()
+    weights = {name: p.detach().clone() for name, p in trained.put_on(parts).items()}
+    kept = trained.tensors()
     assert {name.removeprefix(START) for name in kept} == weights.keys()
-    for layer, module in made.as_file(weights).modules.items():
-        change = module.difference(made.names.weights[layer])
+    for layer, module in trained.as_file(weights).modules.items():
+        change = module.difference(trained.names.weights[layer])
         assert module.rank == 4, "twice the rank: after and before"
         assert float(change.abs().max()) < 1e-6 * float(own[layer.path].abs().max())
         weights[f"denoiser/{layer.path}.lora_up.weight"] *= 2
-    moved = next(iter(made.as_file(weights).modules.values()))
+    moved = next(iter(trained.as_file(weights).modules.values()))
     assert float(moved.difference(tuple(own[layer.path].shape)).norm()) > 0.1

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from board_runs import Board, opened, write_pictures, write_run
+from catalogues import many
 
 from mezzotint.board import data_pages
-from mezzotint.board.reading import data_sets
+from mezzotint.board.reading import data_sets, token_counts
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import likeness
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def lengths() -> Iterator[None]:
+    """What the process that counts tokens would say, without one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_counts, "of_run", lambda run: ([9, 9, 12, 77, 78, 90], 77))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +93,100 @@ def test_what_is_shown_is_what_the_loader_will_draw(board: Board) -> None:
         assert data_sets.shown(loader._caption(visit)) == sample["caption"]
         frames.add((sample["caption"], tuple(sample["frame"]), sample["flipped"]))
     assert len(frames) > 1, "visits differ"
+
+
+def test_caption_lengths_are_tokens_of_the_runs_own_tokenizer_against_its_limit(board: Board) -> None:
+    until = time.monotonic() + 20
+    while not json.loads(board.ask("/api/data?run=0/runs/run")[1])["counted"]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    for path in ("/data", "/part/histograms"):
+        text = board.ask(f"{path}?run=0/runs/run")[1]
+        assert "tokens of the first caption, begin and end among them; the text encoder reads 77" in text
+        assert re.search(r'class="over"><th scope="row">over 77, cut</th>.*<td class="n">2</td>', text)
+    said = "words of the first caption (tokens are counted where a run says whose tokenizer reads them)"
+    while said not in board.ask("/data?folder=0/pictures/cats&resolution=64")[1]:
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_tokens_are_counted_by_the_tokenizer_of_the_recipe(tmp_path: Path) -> None:
+    write_pictures(tmp_path / "pictures", 4)
+    (tmp_path / "pictures" / "cats" / "1.txt").write_text("a " * 90)
+    recipe = {"schema": 1, "data": {"path": str(tmp_path / "pictures"), "max_skipped": 0.5,
+                                     "cache": {"path": str(tmp_path / "cache")}}}  # fmt: skip
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    answer = token_counts.count(str(tmp_path / "recipe.yaml"))
+    assert not isinstance(answer, str)
+    assert (max(answer[0]), answer[1]) == (92, 77)
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe | {"model": {"path": str(tmp_path / "gone")}}))
+    assert "no tokenizer is at hand" in str(token_counts.count(str(tmp_path / "recipe.yaml")))
+
+
+@contextmanager
+def page_of_many(root: Path, count: int, patch: pytest.MonkeyPatch) -> Iterator[Board]:
+    catalogue = many(root / "data", count)
+    patch.setattr(catalogues, "build", lambda settings, folder, progress=None: catalogue)
+    data = {"path": [str(root / "data")], "cache": {"path": str(root / "cache")}, "resolution": 64}
+    write_run(root / "run", recipe={"data": data, "run": {"name": "a"}})
+    with opened(root) as board:
+        until = time.monotonic() + 120
+        while not json.loads(board.ask("/api/data?run=0/run")[1])["ready"]:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        yield board
+
+
+def test_a_page_of_very_many_samples_touches_those_that_it_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: list[int] = []
+    whole: list[str] = []
+    decoded: list[int] = []
+    for name in ("key", "captions"):
+        own = getattr(Catalogue, name)
+        monkeypatch.setattr(Catalogue, name, lambda self, row, own=own: rows.append(row) or own(self, row))
+    for name in ("keys", "caption_words", "rows_with", "rows_in"):
+        own = getattr(Catalogue, name)
+        monkeypatch.setattr(
+            Catalogue, name, lambda self, *words, own=own, name=name: whole.append(name) or own(self, *words)
+        )
+    look = likeness.image_of
+    monkeypatch.setattr(likeness, "image_of", lambda *words: decoded.append(words[1]) or look(*words))
+    with page_of_many(tmp_path, 20_000, monkeypatch) as board:
+        for query, shown, looks in (
+            ("", range(60), []),
+            ("&page=333", range(19_980, 20_000), []),
+            ("&text=thing+1999", [1999, *range(19_990, 20_000)], ["rows_with"]),
+            ("&text=thing+1999&in=3", [19_993], ["rows_in", "rows_with"]),
+            ("&in=3&page=1", range(603, 1203, 10), ["rows_in"]),
+            ("&in=3&page=2", range(1203, 1803, 10), []),
+        ):
+            rows.clear()
+            whole.clear()
+            status, text, _ = board.ask(f"/data?run=0/run{query}")
+            assert (status, text.count('<figure class="sample">')) == (200, len(shown)), query
+            assert set(rows) == set(shown), query
+            assert sorted(set(whole) - {"caption_words"}) == looks, query
+        assert decoded == []
+        for _ in range(2):
+            assert board.ask("/thumb?run=0/run&row=19999")[0] == 200
+        assert decoded == [19_999], "made when it is asked for, and kept"
+
+
+@pytest.mark.slow
+def test_a_million_samples_are_opened_paged_and_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = time.perf_counter()
+    with page_of_many(tmp_path, 1_000_000, monkeypatch) as board:
+        print(f"written and opened {time.perf_counter() - begun:.1f} s")
+        for query, count in (("", 60), ("&page=16666", 40), ("&text=thing+99999", 11), ("&in=7&page=9", 60),
+                             ("&in=7&page=10", 60), ("&text=a", 60), ("&text=a&page=2", 60)):  # fmt: skip
+            begun = time.perf_counter()
+            text = board.ask(f"/data?run=0/run{query}")[1]
+            took = time.perf_counter() - begun
+            print(f"{query or 'first page'}: {took:.2f} s, {len(text) / 1000:.0f} kB")
+            assert text.count('<figure class="sample">') == count, query
+            assert took < 15  # so long on a busy machine; on a quiet one less than a second each
 
 
 def data_pages_of(board: Board) -> data_pages.DataPages:
@@ -146,6 +255,27 @@ def test_texts_are_searched_whole_and_not_over_their_borders() -> None:
     assert texts.containing("bc").tolist() == [3]
     assert texts.containing("ü.").tolist() == [4]
     assert texts.containing(".*").tolist() == []
+    assert texts.containing("B").tolist() == [0, 1, 3, 4]
+    assert texts.containing("bcd").tolist() == [], "over a border"
+    assert texts.containing("").tolist() == [0, 1, 2, 3, 4]
+    assert texts.containing("cd Ab").tolist() == [1]
+    assert texts.beginning_with("b").tolist() == [3]
+    assert texts.beginning_with("cd a").tolist() == [1]
+    assert texts.beginning_with("ü").tolist() == [4]
+    assert texts.beginning_with("").tolist() == [0, 1, 2, 3, 4]
+
+
+def test_short_and_long_parts_are_looked_for_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = TextBuilder()
+    for number in range(300):
+        builder.append(f"{number:x}Ab{number % 7}aB" if number % 5 else "")
+    texts = builder.texts()
+    for part in ("a", "aB", "ab0", "B1", "zz", "f"):
+        at_once = texts.containing(part).tolist()
+        with monkeypatch.context() as patch:
+            patch.setattr(columns, "_SHORT", 0)
+            assert texts.containing(part).tolist() == at_once
+        assert at_once == [n for n, text in enumerate(texts) if part.lower() in text.lower()], part
 
 
 def test_a_million_captions_are_searched_at_once() -> None:

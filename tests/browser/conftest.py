@@ -33,13 +33,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs that are finished, killed, and as good as training: this process holds its lock."""
+    """Runs that are finished, killed, stopped, diverged, and as good as training: this process holds its lock."""
     root = tmp_path_factory.mktemp("board") / "runs"
     if os.environ.get("MEZZOTINT_SHOTS"):  # a path that a reader of the pages need not wonder about
         root = Path("/tmp/photos/runs")
         shutil.rmtree(root.parent, ignore_errors=True)
     write_run(root / "finished", steps=400, recipe={"optim": {"lr": 2e-4}})
     write_run(root / "killed", steps=60, ended=None, of=500)
+    write_run(root / "stopped", steps=80, ended="stopped", of=500)
+    write_run(root / "diverged", steps=70, ended="diverged", of=500)
     return root
 
 

@@ -11,9 +11,10 @@ from mezzotint.cli import main
 
 
 def test_a_report_shows_curves_and_pictures_from_the_file_alone(
-    browser: Any, tmp_path: Path, axe: Any, shots: Any
+    browser: Any, tmp_path: Path, axe: Any, write_clip: Any
 ) -> None:
     write_run(tmp_path / "run", steps=400)
+    write_clip(tmp_path / "run" / "samples" / "step-00000030" / "01-raw.mp4", 10)
     assert main(["report", str(tmp_path / "run"), f"--out={tmp_path / 'run.html'}"]) == 0
     context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True)
     page, trouble = context.new_page(), []
@@ -28,6 +29,11 @@ def test_a_report_shows_curves_and_pictures_from_the_file_alone(
     page.fill("#at-step", "0")
     assert page.locator("#previews img").first.get_attribute("alt").endswith("step 0")
     wait(page, "document.querySelector('#previews img').naturalWidth === 48")
+    page.fill("#at-step", "1")
+    clip = "document.querySelector('#previews video')"
+    wait(page, f"{clip}?.readyState >= 2 && {clip}.videoWidth > 0")
+    page.evaluate(f"{clip}.play()")
+    wait(page, f"{clip}.currentTime > 0.1")
     page.fill("#find", "peak learning rate")
     assert page.locator("table.settings tbody tr:visible").count() == 1
     assert axe(page) == []

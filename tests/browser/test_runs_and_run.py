@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from board_runs import SCRIPT, add_lines, opened, wait, write_picture, write_run
+from board_runs import SCRIPT, add_lines, opened, wait, waiting, write_picture, write_run
 
 
 @pytest.mark.slow
@@ -20,10 +20,15 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     look = looking()
     page = look.page
     page.wait_for_selector("table.runs")
-    states = page.eval_on_selector_all("table.runs .state", "all => all.map(one => one.textContent)")
-    assert sorted(states) == ["finished", "killed", "running"]
     assert page.locator("table.runs tbody th a").first.inner_text() == "training", "what changed last comes first"
-    shots(page, "runs")
+    with waiting(folders / "waiting"):
+        page.wait_for_selector(".state.waiting")
+        states = page.eval_on_selector_all("table.runs .state", "all => all.map(one => one.textContent)")
+        assert sorted(states) == ["diverged", "finished", "killed", "running", "stopped", "waiting"]
+        assert "index/lock" in page.locator("tr:has(.state.waiting)").inner_text()
+        shots(page, "runs")
+    page.wait_for_selector(".state.waiting", state="detached")
+    shutil.rmtree(folders / "waiting")
     page.check("input[value='0/finished']")
     page.check("input[value='0/killed']")
     write_run(folders / "new", steps=2)

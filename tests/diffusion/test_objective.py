@@ -33,8 +33,8 @@ def clean(positions: range, shape: tuple[int, ...] = SHAPE) -> Tensor:
 def test_draws_are_addressed_by_seed_step_and_position() -> None:
     drawn = step_draws(range(2, 5))
     assert drawn.timestep.tolist() == [draws.key(7, "timestep", 3, p) for p in (2, 3, 4)]
-    for purpose, found in (("noise", drawn.noise), ("offset", drawn.offset)):
-        assert found.numpy().view(np.uint64).tolist() == [draws.key(7, purpose, 3, p) for p in (2, 3, 4)]
+    for purpose, keys in (("noise", drawn.noise), ("offset", drawn.offset)):
+        assert keys.numpy().view(np.uint64).tolist() == [draws.key(7, purpose, 3, p) for p in (2, 3, 4)]
     everything = {*drawn.noise.tolist(), *drawn.offset.tolist(), *step_draws(range(2, 5), step=4).noise.tolist()}
     assert len(everything) == 9
 

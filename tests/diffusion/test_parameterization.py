@@ -20,11 +20,11 @@ def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> No
     x_0, eps = (torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
     alpha_bar, sigma = SCHEDULE.alpha_bar[T], level_of(T, SCHEDULE)
     x_t = prediction.add_noise(x_0, eps, alpha_bar)
-    shown, told = form.seen(x_t, T, SCHEDULE)
+    shown, time = form.seen(x_t, T, SCHEDULE)
     torch.testing.assert_close(
         shown, form.model_input(x_0 + sigma.view(-1, 1, 1, 1) * eps, sigma), rtol=1e-4, atol=1e-4
     )
-    assert torch.equal(told, 0.25 * sigma.log() if form.tells_sigma else T)
+    assert torch.equal(time, 0.25 * sigma.log() if form.tells_sigma else T)
     velocity = form.as_velocity(form.target(x_0, eps, sigma), x_t, T, SCHEDULE)
     torch.testing.assert_close(velocity, prediction.velocity(x_0, eps, alpha_bar), rtol=1e-3, atol=1e-3)
     assert form.solved == "v"
@@ -32,9 +32,9 @@ def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> No
 
 def test_others_are_shown_and_understood_as_they_are() -> None:
     form, x = Parameterization("epsilon"), torch.ones(3, 4, 2, 2)
-    shown, told = form.seen(x, T, SCHEDULE)
+    shown, time = form.seen(x, T, SCHEDULE)
     assert shown is x
-    assert told is T
+    assert time is T
     assert form.as_velocity(x, x, T, SCHEDULE) is x
     assert (form.solved, Parameterization("v", told="log-sigma").tells_sigma) == ("epsilon", True)
 

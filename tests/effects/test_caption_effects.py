@@ -11,8 +11,8 @@ import pytest
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.tasks import held_out
 from mezzotint.tasks.prompts import previews
+from mezzotint.tasks.train import held_out
 
 Make = Callable[..., Any]
 

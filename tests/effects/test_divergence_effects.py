@@ -39,11 +39,11 @@ def test_it_goes_back_at_most_so_often(world: Any, poison: Callable[..., None], 
 @pytest.mark.effect("run.roll_back.factor")
 def test_the_same_batches_come_again_with_a_lower_rate(world: Any, poison: Callable[..., None]) -> None:
     poison(5, 6, when=lambda trainer: trainer.progress.rate == 1.0)
-    given = SETTINGS | {"run__roll_back__skip": False, "run__roll_back__factor": 0.5}
-    assert world.train("slower", **given) == 0
+    settings = SETTINGS | {"run__roll_back__skip": False, "run__roll_back__factor": 0.5}
+    assert world.train("slower", **settings) == 0
     assert logged(world.root / "slower", "lr/denoiser") == [1e-3] * 4 + [5e-4] * 5
     assert not any(isinstance(loss, str) for loss in logged(world.root / "slower"))
-    assert world.train("slower", **given | {"run__longer": "1 steps"}) == 0
+    assert world.train("slower", **settings | {"run__longer": "1 steps"}) == 0
     assert logged(world.root / "slower", "lr/denoiser")[-1] == 5e-4
 
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import torch
 from contradictions import contradiction
+from PIL import Image
 from sd_folder import edit
 from torch import Tensor
 
+from mezzotint.cli import main
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
 from mezzotint.diffusion.objective import StepDraws
@@ -193,20 +197,60 @@ def test_a_caption_has_so_many_tokens(family: str) -> None:
     assert files(*named).text_identity() != files(*named, f"model.{section}.text_tokens=64").text_identity()
 
 
+# breaks if no clip or every clip began with its own first frame, whatever the recipe says
+@pytest.mark.effect("model.wan.first_frame", "model.ltx.first_frame")
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
+    words = (f"model.family={name}", f"model.path={path}", "model.weights=random", f"model.{name}.first_frame=0.25")
+    if name == "wan":
+        with pytest.raises(WeightsError, match=r"leave out model\.wan\.first_frame") as caught:
+            files(*words).require_trainable()
+        assert caught.value.code == "E1480"
+        edit(path / "model_index.json", expand_timesteps=True)
+    opened = files(*words)
+    opened.require_trainable()
+    family = family_class(_reading(words).recipe).load(opened, ["denoiser"])
+    x = torch.zeros(200, family.grid.channels, 2, 2, 2)
+    noised = Noised(x, x, x, x, torch.full((200,), 500.0), torch.full((200,), 0.5))
+    begun = family.begun(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).begun
+    assert begun is not None
+    assert float(begun.float().mean()) == pytest.approx(0.25, abs=0.1)
+
+
 # breaks if the pipeline's rate were told whatever the recipe says
 @pytest.mark.effect("model.ltx.frame_rate")
 @torch.no_grad()
 def test_ltx_is_told_how_fast_its_clips_are() -> None:
-    told = []
+    scales = []
     for words in ((), ("model.ltx.frame_rate=50",)):
-        given = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
-        family = family_class(_reading(given).recipe).load(files(*given))
-        keep = lambda module, inputs, named: told.append(named["rope_interpolation_scale"])  # noqa: E731
+        line = ("model.family=ltx", "model.path=tiny-ltx", "model.ltx.text_tokens=16", *words)
+        family = family_class(_reading(line).recipe).load(files(*line))
+        keep = lambda module, inputs, named: scales.append(named["rope_interpolation_scale"])  # noqa: E731
         family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
         x = torch.zeros(1, 8, 2, 2, 2)
         noised = Noised(x, x, x, x, torch.tensor([500.0]), torch.tensor([0.5]))
         family.predict(noised, family.condition(family.encode_text(["a"]), None))
-    assert told == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
+    assert scales == [(8 / 25, 32, 32), (8 / 50, 32, 32)]
+
+
+# breaks if the picture were not what the clip begins with, or the file did not say so
+@pytest.mark.effect("sample.clip.first_frame")
+def test_a_clip_begins_with_a_picture(tmp_path: Path) -> None:
+    first = []
+    for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
+        path = tmp_path / f"{name}.png"
+        Image.new("RGB", (40, 40), colour).save(path)
+        words = ["--prompt=a ball", "--steps=1", "--size=64x32", "model.weights=random", "sample.clip.frames=9"]
+        own = [f"sample.clip.first_frame={path}", f"--out={tmp_path / name}"]
+        assert main(["sample", "tiny-ltx", *words, *own]) == 0
+        (clip,) = (tmp_path / name).glob("*.mp4")
+        with av.open(str(clip)) as file:
+            first.append(next(file.decode(video=0)).to_ndarray(format="rgb24").astype(int))
+            facts = json.loads(file.metadata["comment"])
+        assert facts["first_frame"] == str(path)
+        assert len(facts["first_frame_sha256"]) == 64
+    assert np.abs(first[0] - first[1]).max() > 0
 
 
 # breaks if the pipeline's layers were read whatever the recipe says, or a layer that is not there

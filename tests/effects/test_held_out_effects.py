@@ -13,8 +13,8 @@ import pytest
 
 from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.tasks import held_out
 from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.train import held_out
 from mezzotint.training.callbacks.validation import Validation
 
 Make = Callable[..., Any]

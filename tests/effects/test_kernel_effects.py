@@ -17,7 +17,6 @@ from mezzotint.recipe.resume_rules import FORMER_KERNELS, as_begun, differences
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
-from mezzotint.training.precision import layout
 
 Prepare = Callable[..., Any]
 
@@ -57,7 +56,7 @@ def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> N
 def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def lies(device: str, **settings: Any) -> bool:
         network = torch.nn.Conv2d(4, 8, 3)
-        layout.lay_out([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
+        base.lay_out([network, torch.nn.Conv3d(2, 2, 3)], settings_of(**settings), torch.device(device))
         return network.weight.is_contiguous(memory_format=torch.channels_last)
 
     assert lies("cuda", precision="bf16", compile=True)
@@ -96,11 +95,11 @@ def test_nothing_is_chosen_by_its_time_in_a_deterministic_run(monkeypatch: pytes
 @pytest.mark.effect("run.kernels.whole_batches")
 def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare) -> None:
     """Six pictures in batches of four: the second is short."""
-    given = {"data__batch_size": 4, "run__micro_batch": 3, "data__remainder": "short"}
+    settings = {"data__batch_size": 4, "run__micro_batch": 3, "data__remainder": "short"}
     sizes: dict[bool, list[int]] = {True: [], False: []}
     steps = {}
     for whole in (False, True):
-        ready = prepare(run__kernels__whole_batches=whole, **given)
+        ready = prepare(run__kernels__whole_batches=whole, **settings)
         hook = functools.partial(lambda seen, m, inputs: seen.append(len(inputs[0])), sizes[whole])
         ready.family.parts()["denoiser"].conv_in.register_forward_pre_hook(hook)
         steps[whole] = [ready.step() for _ in range(2)]
@@ -147,11 +146,11 @@ def graphs_of_two_epochs(prepare: Prepare, **settings: Any) -> list[int]:
     for _ in range(6):
         before = base.graphs_compiled()
         [batch] = ready.step().batches.batches
-        made, bucket = base.graphs_compiled() - before, str(batch.target_size[0].tolist())
+        graphs, bucket = base.graphs_compiled() - before, str(batch.target_size[0].tolist())
         if bucket in first:
-            later.append(made)
+            later.append(graphs)
         else:
-            first[bucket] = made
+            first[bucket] = graphs
     torch._dynamo.reset()
     return [*first.values(), *later]
 
@@ -208,8 +207,8 @@ def test_a_run_keeps_the_kernels_that_it_began_with() -> None:
     assert {one.path for one in differences(recorded, now)} > FORMER_KERNELS.keys()
     begun = as_begun(now, recorded)
     assert not differences(recorded, begun)
-    asked = read_text("schema: 1", overrides=["run.precision=bf16", "run.tf32=true"]).recipe
-    assert [one.path for one in differences(recorded, as_begun(asked, recorded))] == ["run.tf32"]
+    recipe = read_text("schema: 1", overrides=["run.precision=bf16", "run.tf32=true"]).recipe
+    assert [one.path for one in differences(recorded, as_begun(recipe, recorded))] == ["run.tf32"]
     mine = Recipe().model_dump(mode="json", by_alias=True)
     assert not differences(mine, as_begun(Recipe(), mine))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from arrow_tables import PICTURE, pictures, png, write
 from contradictions import contradiction
 from PIL import Image
 from runs import logged
+from shards import shard
+from tables import row, table
 
 from mezzotint.diffusion.masking import pooled
 from mezzotint.errors import DatasetError
@@ -150,7 +155,7 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
 
     beside, named = {"mask__source": "files"}, {"mask__source": "files", "mask__path": str(tmp_path / "masks")}
     assert refused(mask__source="alpha")[0] == "E1475"
-    assert "no picture NAME has a mask NAME-masklabel.png" in refused(**beside)[1]
+    assert "no picture NAME has a mask (NAME-masklabel.png beside it)" in refused(**beside)[1]
     assert refused(**named)[1].startswith("data.mask.path: ")
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
     assert "no file there has the name of a picture" in refused(**named)[1]
@@ -163,5 +168,208 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     grey(tmp_path / "masks" / "000.png", (32, 32), 0)
     grey(tmp_path / "masks" / "000-masklabel.png", (32, 32), 0)
     assert "are masks of one picture" in refused(**named)[1]
-    assert "gives none" in contradiction("data.mask.source=alpha", "data.format=videofolder")
-    assert "lists them otherwise" in contradiction("data.mask.source=files", "data.format=webdataset")
+    clips = "data.format=videofolder"
+    assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
+    both = ("data.clips.stills=2", "data.clips.stills_from=clips")
+    assert "trains both in one loss" in contradiction("data.mask.source=files", clips, *both)
+    assert "gives none" in contradiction("data.mask.source=alpha", "data.format=mindone-cache")
+    own = contradiction("data.mask.source=files", "data.mask.path=x", "data.format=webdataset")
+    assert "has masks of its own (members KEY.mask.png of its shards); leave out data.mask.path" in own
+
+
+# --- other formats than folders of pictures ---
+
+
+def red_of(path: Path) -> bytes:
+    """A mask that is the red of its picture, as a file's bytes."""
+    content = io.BytesIO()
+    Image.open(path).getchannel("R").save(content, "PNG")
+    return content.getvalue()
+
+
+def as_table(folder: Path) -> dict[str, Any]:
+    """The mask is in a folder of its own, which the column `mask` names; the second picture has none."""
+    (folder / "of").mkdir()
+    (folder / "of" / "any name.png").write_bytes(red_of(folder / "000.png"))
+    table(folder, row("000.png") | {"mask": "of/any name.png"}, row("001.png") | {"mask": None})
+    return {"format": "metadata"}
+
+
+def as_csv(folder: Path) -> dict[str, Any]:
+    (folder / "m.png").write_bytes(red_of(folder / "000.png"))
+    (folder / "metadata.csv").write_text("file_name,mask,text\n000.png,m.png,one\n001.png,,two\n")
+    return {"format": "metadata"}
+
+
+def as_table_beside(folder: Path) -> dict[str, Any]:
+    (folder / "000-masklabel.png").write_bytes(red_of(folder / "000.png"))
+    table(folder, row("000.png"), row("001.png"))
+    return {"format": "metadata"}
+
+
+def as_parquet(folder: Path) -> dict[str, Any]:
+    pictures = [{"bytes": (folder / f"00{n}.png").read_bytes(), "path": None} for n in range(2)]
+    masks = [{"bytes": red_of(folder / "000.png"), "path": None}, None]
+    for path in folder.iterdir():
+        path.unlink()
+    write(folder / "train.parquet", {"image": pictures, "text": ["one", "two"], "mask": masks}, {"mask": PICTURE})
+    return {"format": "metadata"}
+
+
+def as_shard(folder: Path) -> dict[str, Any]:
+    mask, pictures = red_of(folder / "000.png"), [(folder / f"00{n}.png").read_bytes() for n in range(2)]
+    for path in folder.iterdir():
+        path.unlink()
+    shard(
+        folder / "a.tar", ("000.png", pictures[0]), ("000.txt", "one"), ("000.mask.png", mask), ("001.png", pictures[1]),
+        ("001.txt", "two"),
+    )  # fmt: skip
+    return {"format": "webdataset"}
+
+
+def as_everydream(folder: Path) -> dict[str, Any]:
+    (folder / "000-masklabel.png").write_bytes(red_of(folder / "000.png"))
+    return {"format": "everydream"}
+
+
+def as_mindone(folder: Path) -> dict[str, Any]:
+    (folder / "000-masklabel.png").write_bytes(red_of(folder / "000.png"))
+    (folder / "table.csv").write_text("dir,text\n000.png,one\n001.png,two\n")
+    return {"format": "mindone"}
+
+
+# breaks if a format lost its masks, gave them to another picture, or trained them as pictures
+@pytest.mark.effect("data.mask.source")
+@pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard, as_everydream, as_mindone])
+def test_masks_come_with_every_format_of_pictures(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "own", [(40, 32), (32, 48)])
+    original = Image.open(folder / "000.png").convert("RGB")
+    settings = {"crop": "random", "flip": 0.5, "buckets__shape": "square", "steps": 4, "mask__source": "files"}
+    fed = feed(folder, **settings | kind(folder))
+    seen = set()
+    for batch in fed.batches():
+        for pixels, mask, channel in zip(batch.pixels, batch.mask, red(batch), strict=True):
+            has = not bool((mask == 255).all())
+            assert torch.equal(mask, channel) if has else True
+            seen.add(has)
+    assert seen == {True, False}
+    assert original.size == (40, 32)
+    assert len(fed.catalogue) == 2
+    feed(folder, **settings | kind_again(fed))  # the index is there, and so are masks that lay inside a table
+
+
+def kind_again(fed: Any) -> dict[str, Any]:
+    return {"format": fed.recipe.data.format}
+
+
+def as_films(folder: Path, mask: bytes) -> dict[str, Any]:
+    (folder / "a-masklabel.png").write_bytes(mask)
+    for name in "ab":
+        (folder / f"{name}.txt").write_text(name)
+    return {"format": "videofolder"}
+
+
+def as_film_table(folder: Path, mask: bytes) -> dict[str, Any]:
+    (folder / "m.png").write_bytes(mask)
+    table(folder, row("a.mp4") | {"mask": "m.png"}, row("b.mp4"))
+    return {"format": "videofolder"}
+
+
+def as_film_list(folder: Path, mask: bytes) -> dict[str, Any]:
+    (folder / "m.png").write_bytes(mask)
+    entries = [{"path": "a.mp4", "cap": "a", "mask": "m.png"}, {"path": "b.mp4", "cap": "b"}]
+    (folder / "list.json").write_text(json.dumps(entries))
+    (folder / "list.txt").write_text(".,list.json\n")
+    return {"format": "clip-list", "path": folder / "list.txt"}
+
+
+# breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
+@pytest.mark.effect("data.mask.source")
+@pytest.mark.parametrize("kind", [as_films, as_film_table, as_film_list])
+def test_a_clip_has_one_mask_for_all_its_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "films"
+    folder.mkdir()
+    for name in "ab":
+        write_clip(folder / f"{name}.mp4", 6, size=(48, 32))
+    pixels = np.zeros((32, 48), np.uint8)
+    pixels[:16, :24] = 255  # where its frames are white
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, "PNG")
+    settings = kind(folder, content.getvalue())
+    path = settings.pop("path", folder)
+    fed = feed(
+        path, **settings, mask__source="files", crop="random", flip=0.5, buckets__shape="square", clips__frames=5,
+        steps=4, max_skipped=1.0,
+    )  # fmt: skip
+    cuts = set()
+    for batch in fed.batches():
+        for key, mask, frames in zip(batch.keys, batch.mask, batch.pixels, strict=True):
+            assert mask.shape == (32, 32)
+            if "a.mp4" in key:
+                for frame in frames[0].unbind(0):
+                    assert torch.equal(mask > 127, frame > 0.9)
+                cuts.add(mask.numpy().tobytes())
+            else:
+                assert (mask == 255).all()
+    assert len(cuts) > 1, "another cut from visit to visit"
+
+
+# breaks if masks of clips did not reach the loss of a model of clips, or were lost between cache and step
+@pytest.mark.slow
+@pytest.mark.effect("data.mask.source")
+def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
+    shared_world: Any, write_clip: Make, tmp_path: Path
+) -> None:
+    films = tmp_path / "films"
+    films.mkdir()
+    for name in "ab":
+        write_clip(films / f"{name}.mp4", 8, size=(48, 32))
+        (films / f"{name}.txt").write_text(name)
+    plain = {
+        "model__family": "latte", "model__path": "tiny-latte", "data__format": "videofolder", "data__path": films,
+        "data__resolution": 32, "data__buckets__step": 16, "data__buckets__shape": "square", "data__clips__frames": 5,
+        "data__batch_size": 2, "run__steps": 2, "run__export__every": None, "data__captions__dropout": 0.0,
+        "data__cache__path": tmp_path / "cache",
+    }  # fmt: skip
+    masked = plain | {"data__mask__source": "files", "data__mask__background": 0.25, "data__mask__mean": "picture"}
+
+    def losses(name: str, **settings: Any) -> list[float]:
+        assert shared_world.train(name, **settings) == 0
+        return logged(shared_world.root / name, "loss")
+
+    quarter = [number / 4 for number in losses("of-clips", **plain, data__cache__latents=True)[:1]]
+    for name in "ab":
+        grey(films / f"{name}-masklabel.png", (48, 32), 0)
+    cached = losses("masked-clips", **masked, data__cache__latents=True)
+    assert len(list((tmp_path / "cache" / "latents").glob("*/masks"))) == 1
+    assert cached[:1] == pytest.approx(quarter, rel=1e-5)
+    read = losses("masked-clips-read", **masked, data__cache__latents=False)
+    assert read == pytest.approx(cached, rel=1e-4)
+
+
+def test_what_is_no_mask_of_a_format_is_told_by_name(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    folder = noisy(tmp_path / "own", [(32, 32)] * 3)
+    table(folder, row("000.png") | {"mask": "gone.png"}, row("001.png") | {"mask": 3}, row("002.png"))
+    with pytest.raises(DatasetError) as caught:
+        feed(folder, format="metadata", mask__source="files")
+    assert caught.value.code == "E1475", caught.value
+    assert "the column 'mask'" in caught.value.message
+    (folder / "of.png").write_bytes(red_of(folder / "002.png"))
+    table(
+        folder, row("000.png") | {"mask": "gone.png"}, row("001.png") | {"mask": 3}, row("002.png") | {"mask": "of.png"}
+    )
+    report = feed(folder, format="metadata", mask__source="files").report
+    assert sorted(reason for _, reason in report.skipped) == [
+        "its mask 'gone.png': no such file below the folder of the table",
+        "its mask is a number (3), not the name of a file",
+    ]
+    table(folder, row("000.png") | {"mask": "../000.png"})
+    with pytest.raises(DatasetError, match="outside the folder of the table"):
+        feed(folder, format="metadata", mask__source="files")
+    write(tmp_path / "p" / "train.parquet", {"image": pictures(1), "text": ["one"], "mask": [3]})
+    with pytest.raises(DatasetError, match="the column 'mask' holds int64"):
+        feed(tmp_path / "p", format="metadata", mask__source="files")
+    assert feed(tmp_path / "p", format="metadata").catalogue.overrides.mask_digest is None
+    shard(tmp_path / "s" / "a.tar", ("a.png", png(1)), ("a.txt", "a"), ("a.mask.png", png(1)), ("a.mask.jpg", png(1)))
+    with pytest.raises(DatasetError, match="are masks of one key"):
+        feed(tmp_path / "s", format="webdataset", mask__source="files")

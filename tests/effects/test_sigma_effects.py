@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from refusals import refusal
 from torch import Tensor
 
 from mezzotint.diffusion import preconditioning
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import read_text
 
 Prepare = Callable[..., Any]
 NO_AVERAGE = {"optim__ema__rule": "none"}
@@ -22,12 +22,6 @@ NO_AVERAGE = {"optim__ema__rule": "none"}
 
 def draws_of(count: int) -> StepDraws:
     return StepDraws.at(0, 3, np.arange(count), "cpu")
-
-
-def refusal(*words: str) -> str:
-    with pytest.raises(RecipeError) as caught:
-        read_text("schema: 1", overrides=list(words))
-    return str(caught.value)
 
 
 def scheduler_of(ready: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from contradictions import contradiction
 
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import latents_of
-from mezzotint.tasks.subjects import class_pictures
+from mezzotint.tasks.cache import class_pictures
 
 Make = Callable[..., Any]
 
@@ -120,7 +120,7 @@ def test_class_prompt_is_the_caption_of_every_class_picture(feed: Make, noisy: M
     assert pairs == {(True, "a picture"), (False, "picture 0"), (False, "picture 1")}
 
 
-# breaks if the number were not what is drawn up to; tests/tasks/subjects/test_class_pictures.py has the drawing itself
+# breaks if the number were not what is drawn up to; tests/tasks/cache/test_class_pictures.py has the drawing itself
 @pytest.mark.effect("data.prior.num_class_images")
 def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 2), noisy(tmp_path / "class", [(32, 32)] * 3)

@@ -13,9 +13,9 @@ from contradictions import contradiction
 from safetensors.torch import save_file
 
 from mezzotint.errors import RecipeError
+from mezzotint.families.shared import new_words
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.tasks.subjects import new_words
 
 Prepare = Callable[..., Any]
 WORDS = {
@@ -93,5 +93,5 @@ def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
     recipe = read_text(text).recipe
     latte: Any = SimpleNamespace(spec=family_spec("latte"))
     with pytest.raises(RecipeError, match="takes no new words, sd and sdxl do") as caught:
-        new_words.add_to(recipe, latte, latte)
+        new_words.add_to(latte, recipe.model)
     assert caught.value.code == "E1473"

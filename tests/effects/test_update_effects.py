@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refusal
 from torch import Tensor
 
 from mezzotint.errors import RecipeError, WeightsError
@@ -23,12 +24,6 @@ from mezzotint.training import lr
 Prepare = Callable[..., Any]
 PLAIN = {"optim__clip__norm": "null", "optim__ema__rule": "none", "optim__optimizer__weight_decay": 0}
 BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False}
-
-
-def refusal(*words: str) -> str:
-    with pytest.raises(RecipeError) as caught:
-        read_text("schema: 1", overrides=list(words))
-    return str(caught.value)
 
 
 # breaks if the kind chose another rule, or a rate or weight decay reached AdaCoor

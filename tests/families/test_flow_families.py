@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import torch
+from flow_sizes import FULL
 from safetensors.torch import load_file, save_file
 from sd_folder import edit
 
 from mezzotint.adapters import targets
 from mezzotint.adapters.names import LayerNames
-from mezzotint.cli import main
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
@@ -35,39 +35,6 @@ ROOT = Path(__file__).parents[2]
 RECORDS = ROOT / "tests" / "parity" / "data" / "flow"
 STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
 
-SD3 = {"attention_head_dim": 64, "joint_attention_dim": 4096, "pooled_projection_dim": 2048, "pos_embed_max_size": 8}
-SD35 = SD3 | {"qk_norm": "rms_norm"}
-FLUX = {"joint_attention_dim": 4096, "pooled_projection_dim": 768, "in_channels": 64}
-WAN = {"attention_head_dim": 128, "text_dim": 4096}
-KLEIN = {"attention_head_dim": 128, "in_channels": 128, "guidance_embeds": False}
-FULL: dict[str, tuple[str, dict[str, Any], int]] = {
-    "sd3": ("sd3", SD3 | {"num_layers": 24, "num_attention_heads": 24, "caption_projection_dim": 1536}, 2_028_328_000),
-    "sd3.5-medium": (
-        "sd3",
-        SD35 | {"num_layers": 24, "num_attention_heads": 24, "caption_projection_dim": 1536,
-                "dual_attention_layers": list(range(13))},
-        2_243_171_520,
-    ),
-    "sd3.5-large": (
-        "sd3", SD35 | {"num_layers": 38, "num_attention_heads": 38, "caption_projection_dim": 2432}, 8_056_627_520,
-    ),
-    "flux-dev": ("flux", FLUX | {"guidance_embeds": True}, 11_901_408_320),
-    "flux-schnell": ("flux", FLUX, 11_891_178_560),
-    "z-image": ("z-image", {}, 6_154_908_736),
-    "qwen-image": ("qwen-image", {}, 20_430_401_088),
-    "wan-1.3b": ("wan", WAN | {"num_attention_heads": 12, "ffn_dim": 8960, "num_layers": 30}, 1_418_996_800),
-    "wan-5b": ("wan", WAN | {"num_attention_heads": 24, "ffn_dim": 14336, "num_layers": 30, "in_channels": 48,
-                             "out_channels": 48}, 4_999_787_712),
-    "wan-14b": ("wan", WAN | {"num_attention_heads": 40, "ffn_dim": 13824, "num_layers": 40}, 14_288_491_584),
-    "ltx-2b": ("ltx", {}, 1_923_385_472),
-    "ltx-13b": ("ltx", {"attention_head_dim": 128, "cross_attention_dim": 4096, "num_layers": 48}, 13_042_569_344),
-    "klein-4b": ("flux2", KLEIN | {"num_layers": 5, "num_single_layers": 20, "num_attention_heads": 24,
-                                   "joint_attention_dim": 7680}, 3_875_544_576),
-    "klein-9b": ("flux2", KLEIN | {"num_layers": 8, "num_single_layers": 24, "num_attention_heads": 32,
-                                   "joint_attention_dim": 12288}, 9_078_581_248),
-}  # fmt: skip
-"""Published models: the family, what their configuration says beyond the class's own values, their parameters. SD3's
-table of positions, which is none, is smaller than theirs: it takes seconds to work out."""
 BUFFERS = {"pos_embed.pos_embed"}
 """Tensors of files that are no parameters."""
 
@@ -189,12 +156,6 @@ def test_a_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
     assert "ChromaTransformer2DModel" in said
 
 
-def test_a_single_file_is_refused(tmp_path: Path) -> None:
-    file = tmp_path / "flux.safetensors"
-    shutil.copyfile(settings_of("flux").path / "vae" / "diffusion_pytorch_model.safetensors", file)
-    assert "from their folder" in refusal(lambda: files_of("flux").of(settings_of("flux", file)), "E1222")
-
-
 @pytest.mark.parametrize(
     ("name", "word"), [("z-image", "model.z_image.distilled=true"), ("flux", "model.flux.distilled=true")]
 )
@@ -295,13 +256,13 @@ def test_wan_5b_is_told_each_tokens_level(tmp_path: Path) -> None:
     edit(folder / "model_index.json", expand_timesteps=True)
     kind = importlib.import_module("mezzotint.families.wan").Family
     x = torch.randn(2, 16, 2, 4, 6, generator=torch.Generator().manual_seed(1))
-    noised, outputs, told = Noised(x, x, x, x, torch.tensor([900.0, 300.0]), torch.tensor([0.9, 0.3])), [], []
+    noised, outputs, shapes = Noised(x, x, x, x, torch.tensor([900.0, 300.0]), torch.tensor([0.9, 0.3])), [], []
     for place in (settings_of("wan").path, folder):
         family = kind.of(settings_of("wan", place))
-        watch = lambda module, inputs, named: told.append(named["timestep"].shape)  # noqa: E731
+        watch = lambda module, inputs, named: shapes.append(named["timestep"].shape)  # noqa: E731
         family.parts()["denoiser"].register_forward_pre_hook(watch, with_kwargs=True)
         outputs.append(family.predict(noised, family.condition(family.encode_text(["a", "b"]), None)))
-    assert [tuple(shape) for shape in told] == [(2,), (2, 2 * 2 * 3)]
+    assert [tuple(shape) for shape in shapes] == [(2,), (2, 2 * 2 * 3)]
     torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-4, atol=1e-5)
 
 
@@ -352,13 +313,6 @@ def test_an_index_that_names_a_missing_shard_is_refused(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": names}))
     said = refusal(lambda: files_of("flux").of(settings_of("flux", folder)).network("denoiser"), "E1404")
     assert "00002-of-00002" in said
-
-
-@pytest.mark.parametrize("target", ["folder", "model.safetensors"])
-def test_folders_are_not_converted(target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", str(settings_of("flux").path), str(tmp_path / target)]) != 0
-    assert "a transformer model (FluxPipeline)" in capsys.readouterr().err
-    assert not (tmp_path / target).exists()
 
 
 def test_prompts_that_are_cut_are_counted() -> None:

@@ -125,11 +125,11 @@ def test_it_is_listed_and_its_settings_are_its_own(capsys: Any) -> None:
 def test_it_trains_exports_and_draws(world: Any, tmp_path: Path) -> None:
     index = world.model / "model_index.json"
     index.write_text(json.dumps(json.loads(index.read_text()) | {"_class_name": "DimmedPipeline"}))
-    given = {"model__family": "dimmed", "run__steps": 2, "run__preview__every": None}
-    assert world.train("run", **given) == 0
+    settings = {"model__family": "dimmed", "run__steps": 2, "run__preview__every": None}
+    assert world.train("run", **settings) == 0
     losses = [line["loss"] for line in outside.read_lines(world.root / "run" / "metrics.jsonl") if "loss" in line]
     assert len(losses) == 2
-    assert world.train("other", **given, model__dimmed__share=1.0) == 0
+    assert world.train("other", **settings, model__dimmed__share=1.0) == 0
     others = [line["loss"] for line in outside.read_lines(world.root / "other" / "metrics.jsonl") if "loss" in line]
     assert losses != others, "its own setting counts"
     exported = world.root / "run" / "exports" / "step-00000002"

@@ -42,17 +42,17 @@ def test_stills_that_are_joined_are_told_their_own_captions(released: Path) -> N
     masks = {"latents": torch.ones(2, 4, 4, 4)}
     masks["latents"][1, :, 2:] = 0
     with torch.no_grad():
-        found = family.predict(noised(x, 5, 700), Condition(text, stills=stills, masks=masks))
+        predicted = family.predict(noised(x, 5, 700), Condition(text, stills=stills, masks=masks))
         rows = [torch.cat([text.states[b : b + 1], stills.states[2 * b : 2 * b + 2]]) for b in range(2)]
         marks = [torch.cat([text.mask[b : b + 1], stills.mask[2 * b : 2 * b + 2]]) for b in range(2)]  # type: ignore[index]
-        wanted = network(
+        direct = network(
             x, torch.tensor([5, 700]), torch.stack(rows), text_mask=torch.stack(marks),
             latent_mask=masks["latents"], use_image_num=2,
         )  # fmt: skip
-        assert torch.equal(found, wanted)
+        assert torch.equal(predicted, direct)
         other = family.predict(noised(x, 5, 700), Condition(text, stills=family.encode_text([""] * 4), masks=masks))
-    assert torch.equal(other[:, :, :2], found[:, :, :2])
-    assert not torch.equal(other[:, :, 2:], found[:, :, 2:])
+    assert torch.equal(other[:, :, :2], predicted[:, :, :2])
+    assert not torch.equal(other[:, :, 2:], predicted[:, :, 2:])
 
 
 def test_a_picture_is_a_clip_of_one_frame_or_a_still(released: Path) -> None:
@@ -62,10 +62,10 @@ def test_a_picture_is_a_clip_of_one_frame_or_a_still(released: Path) -> None:
     text, x = clip.encode_text(["a dog"]), torch.randn(1, 4, 4, 4, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
         for family, temporal in ((clip, True), (still, False)):
-            wanted = network(
+            direct = network(
                 x[:, :, None], torch.tensor([9]), text.states, text_mask=text.mask, temporal=temporal
             )  # fmt: skip
-            assert torch.equal(family.predict(noised(x, 9), Condition(text)), wanted[:, :, 0])
+            assert torch.equal(family.predict(noised(x, 9), Condition(text)), direct[:, :, 0])
 
 
 def test_moments_of_a_clip_are_drawn_by_address(released: Path) -> None:

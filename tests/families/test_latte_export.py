@@ -30,9 +30,9 @@ def test_an_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: 
     text = again.encode_text(["a cat", "a dog"])
     x = torch.randn(2, 4, 2, 4, 6, generator=torch.Generator().manual_seed(4))
     with torch.no_grad():
-        found = again.predict(noised(x, 1, 800), Condition(TextEmbedding(text.states)))
-        wanted = theirs(x, torch.tensor([1, 800]), text.states).sample
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+        ours = again.predict(noised(x, 1, 800), Condition(TextEmbedding(text.states)))
+        expected = theirs(x, torch.tensor([1, 800]), text.states).sample
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
     first, second = (p / "diffusion_pytorch_model.safetensors" for p in (out, out / "transformer"))
     assert first.samefile(second)
     assert (out / "vae" / "config.json").read_bytes() == (released / "vae" / "config.json").read_bytes()
@@ -42,8 +42,8 @@ def test_an_export_opens_as_released_and_in_diffusers(released: Path, tmp_path: 
 
 def test_an_export_that_diffusers_would_compute_otherwise_is_not_offered_to_it(tmp_path: Path) -> None:
     for name, changes in {"rope": {"rope": True}, "long": {"video_length": 56}}.items():
-        asked = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte=changes)
-        family = load_model(Family, asked)
+        section = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte=changes)
+        family = load_model(Family, section)
         out = tmp_path / name
         export_model(family, out, dtype="bf16")
         assert not (out / "transformer").exists()

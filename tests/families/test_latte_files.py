@@ -42,25 +42,25 @@ def test_diffusers_layout_torch_files_and_the_ports_files_are_the_same_model(
     tensors = load_file(released / "5x64x64" / "diffusion_pytorch_model.safetensors")
     plain = {n: t for n, t in tensors.items() if n != "caption_projection.y_embedding"}
     (tmp_path / "model" / "transformer").mkdir(parents=True)
-    told = json.loads((shipped("tiny-latte") / "config.json").read_text())
-    told |= {"_class_name": "LatteTransformer3DModel", "sample_size": 8}
-    told.pop("model_max_length")
-    (tmp_path / "model" / "transformer" / "config.json").write_text(json.dumps(told))
+    described_as = json.loads((shipped("tiny-latte") / "config.json").read_text())
+    described_as |= {"_class_name": "LatteTransformer3DModel", "sample_size": 8}
+    described_as.pop("model_max_length")
+    (tmp_path / "model" / "transformer" / "config.json").write_text(json.dumps(described_as))
     save_file(plain, tmp_path / "model" / "transformer" / "diffusion_pytorch_model.safetensors")
     torch.save({"model": tensors, "step": 3}, tmp_path / "epoch.pt")
     port = {f"network.{n}": t for n, t in tensors.items()} | {"network.temp_pos_embed": torch.zeros(1, 5, 48)}
     mindspore.write(tmp_path / "port.ckpt", port)
-    wanted = Family.of(settings(released), only=["denoiser"])
-    assert wanted.parts()["denoiser"].config.model_max_length == 24
+    expected = Family.of(settings(released), only=["denoiser"])
+    assert expected.parts()["denoiser"].config.model_max_length == 24
     config, vae = shipped("tiny-latte"), released / "vae"
     for path in ("model", "epoch.pt", "port.ckpt"):
-        asked = settings(released, path=tmp_path / path, config=None if path == "model" else config, vae=vae)
-        found = Family.of(asked, only=["denoiser"])
-        for name, tensor in found.parts()["denoiser"].state_dict().items():
+        section = settings(released, path=tmp_path / path, config=None if path == "model" else config, vae=vae)
+        loaded = Family.of(section, only=["denoiser"])
+        for name, tensor in loaded.parts()["denoiser"].state_dict().items():
             if name != "caption_projection.y_embedding":
-                assert torch.equal(tensor, wanted.parts()["denoiser"].state_dict()[name]), (path, name)
-        assert bool(found.notes) == (path == "port.ckpt")
-    assert "temp_pos_embed" in found.notes[0]
+                assert torch.equal(tensor, expected.parts()["denoiser"].state_dict()[name]), (path, name)
+        assert bool(loaded.notes) == (path == "port.ckpt")
+    assert "temp_pos_embed" in loaded.notes[0]
 
 
 def test_identities_follow_what_they_depend_on(released: Path, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_layers_that_shrink_keys_begin_as_means(released: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_refused_by_name(released: Path, changes: dict[str, Any], code: str, words: str) -> None:
-    told = {k: released / v if isinstance(v, str) else v for k, v in changes.items()}
+    paths = {k: released / v if isinstance(v, str) else v for k, v in changes.items()}
     with pytest.raises((MezzotintError, ValueError), match=words) as met:
-        Family.of(settings(released, **told))
+        Family.of(settings(released, **paths))
     assert getattr(met.value, "code", "") in code.split("|")
 
 
@@ -152,8 +152,8 @@ def test_full_size_parts_are_described_without_their_memory(tmp_path: Path) -> N
     (tmp_path / "t5" / "config.json").write_text(json.dumps(xxl))
     from mezzotint.tasks.check.memory import described
 
-    asked = ModelSettings(family="latte", path=MODELS / "latte-221f", text_encoder=tmp_path / "t5")
-    parts = described(Family, asked)[1].parts()
+    section = ModelSettings(family="latte", path=MODELS / "latte-221f", text_encoder=tmp_path / "t5")
+    parts = described(Family, section)[1].parts()
     counts = {part: sum(p.numel() for p in module.parameters()) for part, module in parts.items()}
     assert counts == {"denoiser": 1_057_246_880, "text_encoder": 4_762_310_656, "vae": 246_859_499}
     assert len(parts["vae"].state_dict()) == 260
@@ -166,15 +166,15 @@ def test_check_looks_at_each_part_where_it_lies(released: Path) -> None:
     from mezzotint.tasks.check._model_files import components
     from mezzotint.tasks.check.memory import described
 
-    asked = settings(released)
-    parts = described(Family, asked)[1].parts()
-    found, problems = components(asked, parts)
-    assert [(c.name, c.parameters > 1000, c.file.endswith(".safetensors")) for c in found] == [
+    section = settings(released)
+    parts = described(Family, section)[1].parts()
+    listed, problems = components(section, parts)
+    assert [(c.name, c.parameters > 1000, c.file.endswith(".safetensors")) for c in listed] == [
         ("denoiser", True, True), ("text_encoder", True, True), ("vae", True, True),
     ]  # fmt: skip
     assert not problems
     narrow = Family.tiny().parts() | {"denoiser": torch.nn.Linear(2, 2)}
-    (problem,) = components(asked, narrow)[1]
+    (problem,) = components(section, narrow)[1]
     assert problem.code == "E1405"
 
 

@@ -134,9 +134,9 @@ def test_a_trained_text_encoder_gets_a_gradient_and_the_autoencoder_gives_none()
 def test_blocks_hold_every_residual_block_and_attention_once_in_order() -> None:
     tiny = Family.tiny()
     unet: Any = tiny.parts()["denoiser"]
-    wanted = [id(m) for m in unet.modules() if type(m).__name__ in ("ResnetBlock2D", "Transformer2DModel")]
+    expected = [id(m) for m in unet.modules() if type(m).__name__ in ("ResnetBlock2D", "Transformer2DModel")]
     units = list(tiny.blocks())
-    assert sorted(id(m) for unit in units for m in unit) == sorted(wanted)
+    assert sorted(id(m) for unit in units for m in unit) == sorted(expected)
     assert units[0] == (unet.down_blocks[0].resnets[0], unet.down_blocks[0].attentions[0])
     assert units[-1] == (unet.up_blocks[-1].resnets[-1], unet.up_blocks[-1].attentions[-1])
     seen: list[int] = []

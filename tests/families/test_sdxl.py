@@ -68,8 +68,8 @@ def _noised(x: Tensor, t: Tensor) -> Noised:
 
 def _framing(*numbers: int, negative: list[bool] | None = None) -> Framing:
     line = torch.tensor([numbers])
-    told = None if negative is None else torch.tensor(negative)
-    return Framing(line[:, 0:2], line[:, 2:4], line[:, 4:6], told)
+    sizes = None if negative is None else torch.tensor(negative)
+    return Framing(line[:, 0:2], line[:, 2:4], line[:, 4:6], sizes)
 
 
 @pytest.mark.parametrize("caption", ["a red circle", "", "red " * 100])
@@ -137,8 +137,8 @@ def test_sizes_stay_whole_numbers_when_the_denoiser_is_bfloat16(sdxl_folder: Pat
 
 
 def _batches(root: Path, **changes: Any) -> list[Batch]:
-    given = {"path": [root], "resolution": 64, "buckets": {"step": 16}, "batch_size": 1, "workers": 0} | changes
-    settings = DataSettings.model_validate(given)
+    values = {"path": [root], "resolution": 64, "buckets": {"step": 16}, "batch_size": 1, "workers": 0} | changes
+    settings = DataSettings.model_validate(values)
     catalogue = catalogues.build(settings, root.parent / "index", workers=1)
     rows = np.arange(len(catalogue), dtype=np.int32)
     steps = range(len(catalogue))
@@ -198,23 +198,23 @@ def test_the_refiner_goes_out_and_opens_in_the_stock_pipeline(refiner: Family, t
 
 
 def test_sampling_tells_the_size_that_is_drawn(refiner: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Tensor] = []
+    vectors: list[Tensor] = []
     plain = Family.condition
 
     def watched(self: Family, text: TextEmbedding, batch: Any, framing: Framing | None = None) -> Any:
         condition = plain(self, text, batch, framing)
         assert condition.vector is not None
-        told.append(condition.vector)
+        vectors.append(condition.vector)
         return condition
 
     monkeypatch.setattr(Family, "condition", watched)
     requests = [Request("a", Size(64, 32), seed=n) for n in range(2)]
     guided = Sampling(refiner.schedule, "epsilon", "cpu", SampleSettings(steps=1, solver="ddim", guidance=(5.0,)))
     sample_latents(refiner, requests, guided)
-    assert told[0].tolist() == [[32, 64, 0, 0, 2.5]] * 2 + [[32, 64, 0, 0, 6.0]] * 2, "negatives first"
+    assert vectors[0].tolist() == [[32, 64, 0, 0, 2.5]] * 2 + [[32, 64, 0, 0, 6.0]] * 2, "negatives first"
     plain_text = SampleSettings(steps=1, solver="ddim", guidance=(1.0,))
     sample_latents(refiner, requests, replace(guided, settings=plain_text))
-    assert told[-1].tolist() == [[32, 64, 0, 0, 6.0]] * 2
+    assert vectors[-1].tolist() == [[32, 64, 0, 0, 6.0]] * 2
 
 
 def test_the_tiny_model_is_small_whole_and_repeats() -> None:
@@ -248,9 +248,9 @@ def test_gradients_reach_both_encoders_and_the_unused_end_of_the_first_gets_none
 def test_blocks_hold_every_residual_block_and_attention_once_in_order() -> None:
     tiny = Family.tiny()
     unet: Any = tiny.parts()["denoiser"]
-    wanted = [id(m) for m in unet.modules() if type(m).__name__ in ("ResnetBlock2D", "Transformer2DModel")]
+    expected = [id(m) for m in unet.modules() if type(m).__name__ in ("ResnetBlock2D", "Transformer2DModel")]
     units = list(tiny.blocks())
-    assert sorted(id(m) for unit in units for m in unit) == sorted(wanted)
+    assert sorted(id(m) for unit in units for m in unit) == sorted(expected)
     seen: list[int] = []
     for module in (m for unit in units for m in unit):
         module.register_forward_hook(lambda m, *_: seen.append(id(m)))
@@ -361,9 +361,9 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
     folder = open_folder(sdxl_folder)
     tensors = {}
     for name in layout.LAYOUT.networks:
-        found = folder.weights(name)
-        assert found is not None
-        tensors[name] = load_file(found.path)
+        place = folder.weights(name)
+        assert place is not None
+        tensors[name] = load_file(place.path)
     file = tmp_path / "model.safetensors"
     save_file(writing.assemble(layout.LAYOUT, folder, tensors, Extras()), file)
     settings = ModelSettings(family="sdxl", path=file, config=sdxl_folder)
@@ -381,8 +381,8 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
 
 def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Family, tmp_path: Path) -> None:
     folder = open_folder(sdxl_folder)
-    found = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
-    tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
+    places = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
+    tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
     file = tmp_path / "model.ckpt"
     mindspore.write(file, writing.assemble(mindone_sdxl.LAYOUT, folder, tensors, Extras()))
     loaded = load_model(Family, ModelSettings(family="sdxl", path=file, config=sdxl_folder))
@@ -395,8 +395,8 @@ def test_a_refiners_configurations_do_not_open_a_base_models_file(
     sdxl_folder: Path, refiner_folder: Path, tmp_path: Path
 ) -> None:
     folder = open_folder(sdxl_folder)
-    found = {name: folder.weights(name) for name in layout.LAYOUT.networks}
-    tensors = {name: load_file(place.path) for name, place in found.items() if place is not None}
+    places = {name: folder.weights(name) for name in layout.LAYOUT.networks}
+    tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
     save_file(writing.assemble(layout.LAYOUT, folder, tensors, Extras()), tmp_path / "model.safetensors")
     settings = ModelSettings(family="sdxl", path=tmp_path / "model.safetensors", config=refiner_folder)
     with pytest.raises(WeightsError, match=r"configurations in .* are of another model") as caught:

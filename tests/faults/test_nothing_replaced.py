@@ -12,9 +12,9 @@ from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError, visible
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.convert import convert
 from mezzotint.tasks.reading.verbs import VERBS
 from mezzotint.tasks.train.exports import free_place
+from mezzotint.tasks.weights import convert
 
 MINI = MODELS / "mezzotint-mini"
 

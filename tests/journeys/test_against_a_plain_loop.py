@@ -74,8 +74,8 @@ class Parts:
         return UNet2DConditionModel.from_pretrained(folder, local_files_only=True)
 
     def ids(self, captions: list[str]) -> Tensor:
-        told = self.tokenizer(captions, max_length=77, padding="max_length", truncation=True, return_tensors="pt")
-        ids: Tensor = told.input_ids
+        encoded = self.tokenizer(captions, max_length=77, padding="max_length", truncation=True, return_tensors="pt")
+        ids: Tensor = encoded.input_ids
         return ids
 
 
@@ -166,17 +166,17 @@ def held_out_loss(parts: Parts, unet: Any) -> float:
 def test_fifty_steps_learn_what_a_plain_loop_learns(root: Path, parts: Parts) -> None:
     start = held_out_loss(parts, parts.unet())
     theirs = [held_out_loss(parts, plain(parts, seed)) for seed in SEEDS]
-    found = [held_out_loss(parts, ours(root, parts, seed)) for seed in SEEDS]
+    own = [held_out_loss(parts, ours(root, parts, seed)) for seed in SEEDS]
     slower = held_out_loss(parts, plain(parts, 0, RATE / 2))
-    spread = math.sqrt((statistics.variance(found) + statistics.variance(theirs)) / 2)  # of a run, between seeds
-    difference = statistics.mean(found) - statistics.mean(theirs)
+    spread = math.sqrt((statistics.variance(own) + statistics.variance(theirs)) / 2)  # of a run, between seeds
+    difference = statistics.mean(own) - statistics.mean(theirs)
     errors = abs(difference) / (spread * math.sqrt(2 / len(SEEDS)))  # in standard errors of a difference of means
     wrong = abs(slower - statistics.mean(theirs)) / (spread * math.sqrt(1 + 1 / len(SEEDS)))
-    print(f"\nheld-out loss: {start:.4f} at the start; ours {found}; plain {theirs}")  # shown by pytest -s
+    print(f"\nheld-out loss: {start:.4f} at the start; ours {own}; plain {theirs}")  # shown by pytest -s
     print(f"{errors:.2f} standard errors apart; plain at half the rate: {slower:.4f}, {wrong:.1f} away")
     fall = start - statistics.mean(theirs)
     assert fall > 0.3
-    assert max(found) < start - 0.9 * fall, "both learn"
+    assert max(own) < start - 0.9 * fall, "both learn"
     assert errors < 3, "within the noise of seeds"
     assert abs(difference) < 0.05 * fall, "however wide the noise"
     assert wrong > 4, "a wrong setting would be seen"

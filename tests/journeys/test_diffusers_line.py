@@ -50,12 +50,12 @@ def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 def flags(**more: Any) -> list[str]:
     """The benchmark's flags at tiny size."""
-    given = {
+    values = {
         "pretrained_model_name_or_path": "model", "dataset_name": "pictures", "resolution": 64,
         "train_batch_size": 1, "gradient_accumulation_steps": 2, "max_train_steps": 2, "learning_rate": "1e-05",
         "max_grad_norm": 1, "lr_scheduler": "constant", "lr_warmup_steps": 0, "output_dir": "sd-pokemon-model",
     }  # fmt: skip
-    valued = [f"--{key}={value}" for key, value in (given | more).items()]
+    valued = [f"--{key}={value}" for key, value in (values | more).items()]
     return ["--use_ema", "--center_crop", "--random_flip", *valued]
 
 

@@ -35,13 +35,13 @@ def here(tmp_path: Path, sdxl_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def flags(**more: Any) -> list[str]:
-    given = {
+    values = {
         "pretrained_model_name_or_path": "model", "pretrained_vae_model_name_or_path": "vae-fix",
         "train_data_dir": "pictures", "resolution": 64, "train_batch_size": 2, "max_train_steps": 2,
         "learning_rate": "1e-04", "proportion_empty_prompts": 0.2, "snr_gamma": 5.0, "noise_offset": 0.05,
         "timestep_bias_strategy": "earlier", "timestep_bias_multiplier": 2, "output_dir": "out", "seed": 1,
     }  # fmt: skip
-    valued = [f"--{key}={value}" for key, value in (given | more).items()]
+    valued = [f"--{key}={value}" for key, value in (values | more).items()]
     return ["--random_flip", "--use_ema", *valued]
 
 
@@ -88,18 +88,18 @@ def test_another_autoencoder_makes_the_latents_and_goes_out_with_the_model(
 
 
 def test_the_model_is_told_the_crop_that_was_encoded(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[float, ...]] = []
+    vectors: list[tuple[float, ...]] = []
     plain = Family.predict
 
     def watched(self: Family, noised: Any, condition: Any) -> torch.Tensor:
-        told.extend(map(tuple, condition.vector.tolist()))
+        vectors.extend(map(tuple, condition.vector.tolist()))
         return plain(self, noised, condition)
 
     monkeypatch.setattr(Family, "predict", watched)
     assert train(*flags(max_train_steps=6, resolution=48)) == 0
-    assert {line[4:] for line in told} == {(48.0, 48.0)}
-    assert len(told) == 12
-    assert len({line[:4] for line in told}) <= 6, "one crop a picture, whenever it is seen"
+    assert {line[4:] for line in vectors} == {(48.0, 48.0)}
+    assert len(vectors) == 12
+    assert len({line[:4] for line in vectors}) <= 6, "one crop a picture, whenever it is seen"
 
 
 @pytest.mark.slow

@@ -93,11 +93,11 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     world: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = world.root / "live.yaml"
-    told = {0: "objective: {noise_offset: 0.02}", 1: "objective: {noise_offset: 0.1, min_snr_gamma: 5}", 2: "{"}
+    by_epoch = {0: "objective: {noise_offset: 0.02}", 1: "objective: {noise_offset: 0.1, min_snr_gamma: 5}", 2: "{"}
     decide = _live_settings.LiveSettings._decide
 
     def changing(self: _live_settings.LiveSettings, epoch: int) -> dict[str, Any]:
-        file.write_text(told.get(epoch, told[1]) + "\n")
+        file.write_text(by_epoch.get(epoch, by_epoch[1]) + "\n")
         return decide(self, epoch)
 
     monkeypatch.setattr(_live_settings.LiveSettings, "_decide", changing)

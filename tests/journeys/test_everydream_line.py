@@ -45,9 +45,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shallow_sd: Path) -> P
 
 
 def written(here: Path, **more: Any) -> None:
-    given = {"resume_ckpt": str(here / "model"), "batch_size": 2, "max_epochs": 2, "disable_amp": True,
+    values = {"resume_ckpt": str(here / "model"), "batch_size": 2, "max_epochs": 2, "disable_amp": True,
              "shuffle_tags": True, "lr": None, "log_step": 1, "wandb": False, "notebook": False}  # fmt: skip
-    (here / "train.json").write_text(json.dumps(given | more))
+    (here / "train.json").write_text(json.dumps(values | more))
 
 
 def train(*words: str, over: tuple[str, ...] = ()) -> int:
@@ -60,8 +60,8 @@ def line(*words: str, over: tuple[str, ...] = ()) -> list[str]:
 
 def run_of(here: Path, project: str = "myproj") -> Path:
     """The one run folder of a project."""
-    [found] = [path for path in (here / "logs").iterdir() if re.fullmatch(rf"{project}-\d{{8}}-\d{{6}}", path.name)]
-    return found
+    [folder] = [path for path in (here / "logs").iterdir() if re.fullmatch(rf"{project}-\d{{8}}-\d{{6}}", path.name)]
+    return folder
 
 
 def same(one: Path, other: Path) -> bool:
@@ -75,8 +75,8 @@ def rates(folder: Path, part: str) -> list[float]:
 
 def printed_line(said: str, before: str) -> list[str]:
     """The words behind `mezzotint` of a line that was printed."""
-    [found] = re.findall(rf"{before}: mezzotint (train .*)", said)
-    return shlex.split(found)
+    [printed] = re.findall(rf"{before}: mezzotint (train .*)", said)
+    return shlex.split(printed)
 
 
 def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
@@ -144,13 +144,13 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     said = capsys.readouterr().out
     events = [e for e in outside.read_lines(run_of(here) / "history.jsonl") if e["event"] == _live_settings.EVENT]
     assert [event["epoch"] for event in events] == [0, 1, 2]
-    wanted = {
+    expected = {
         "objective.noise_offset": 0.05, "objective.zero_terminal_snr": False, "sample.guidance_rescale": 0.0,
         "objective.min_snr_gamma": 5.0, "model.clip_skip": 1,
         "run.save.every": ["1 epoch"], "run.export.every": ["1 epoch"], "run.export.from_epoch": 3,
         "run.export.single_file_dtype": "fp32",
     }  # fmt: skip
-    assert events[1]["values"] == wanted
+    assert events[1]["values"] == expected
     assert "objective.min_snr_gamma" not in events[0]["values"]
     for words in (
         "epoch 2: objective.min_snr_gamma is 5 from here",
@@ -159,7 +159,7 @@ def test_a_train_json_that_changes_is_followed_from_the_next_epoch_on_and_the_li
     ):
         assert words in said
     assert "model.path cannot" not in said
-    assert events[2]["values"] == wanted, "a broken file changes nothing"
+    assert events[2]["values"] == expected, "a broken file changes nothing"
     assert re.search(
         r"not followed in epoch 3: .*clip_skip in train\.json  E1017 must be a whole number", said, re.DOTALL
     )

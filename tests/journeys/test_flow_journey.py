@@ -142,6 +142,49 @@ def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films
 
 
 @pytest.mark.slow
+def test_a_run_from_pictures_to_clips_draws_what_it_learns(shared_world: Any, films: Path, tmp_path: Path) -> None:
+    """Half of the clips with their first frame, the same after a kill; previews begin with a picture, though the
+    autoencoder is not loaded."""
+    world, settings = shared_world, settings_of("ltx") | of_clips("ltx", films)
+    picture = tmp_path / "first.png"
+    Image.new("RGB", (48, 32), (255, 0, 0)).save(picture)
+    settings |= {"model__ltx__first_frame": 0.5, "sample__clip__first_frame": picture, "run__preview__every": 2}
+    assert world.train("begun", **settings) == 0
+    assert world.train("plain", **settings | {"model__ltx__first_frame": 0.0}) == 0
+    assert logged(world.root / "begun") != logged(world.root / "plain")
+    assert len(list((world.root / "begun" / "samples").rglob("*.mp4"))) == 3
+    killed = settings | {"run__save__asynchronous": False}
+    assert world.wait(world.fork("begun-cut", fault="step.backward@4:kill", **killed)) == 137
+    assert world.train("begun-cut", **settings) == 0
+    assert world.end("begun-cut").tensors == world.end("begun").tensors
+
+
+def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Path) -> None:
+    """Trained from a file with a folder beside it, exported as a folder and as such a file, and drawn from both."""
+    world, settings, folder = shared_world, settings_of("sd3"), settings_of("sd3")["model__path"]
+    file, lean = tmp_path / "sd3.safetensors", Path(shutil.copytree(folder, tmp_path / "lean"))
+    assert main(["convert", str(folder), str(file)]) == 0
+    (lean / "transformer" / "diffusion_pytorch_model.safetensors").unlink()
+    own = settings | {"model__path": file, "model__config": lean, "run__export__single_file": True, "run__steps": 2}
+    assert main(["check", *world.words("one-file", **own)]) == 0
+    assert world.train("one-file", **own) == 0
+    assert world.train("one-folder", **settings | {"run__steps": 2}) == 0
+    assert world.end("one-file").tensors == world.end("one-folder").tensors
+    [export] = [p for p in (world.root / "one-file" / "exports").iterdir() if p.is_dir()]
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(export), local_files_only=True)
+    single = type(pipeline.transformer).from_single_file(
+        str(export.with_suffix(".safetensors")), config=str(export), subfolder="transformer", local_files_only=True
+    )
+    trained = pipeline.transformer.state_dict()
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in single.state_dict().items())
+    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48"]
+    for number, model in enumerate(([str(export)], [str(export.with_suffix(".safetensors")), f"model.config={lean}"])):
+        assert main(["sample", *model, *words, "--out", str(tmp_path / f"drawn-{number}")]) == 0
+    one, two = (next(p for p in (tmp_path / f"drawn-{n}").rglob("*.png") if p.name != "contact.png") for n in (0, 1))
+    assert Image.open(one).tobytes() == Image.open(two).tobytes()
+
+
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
 @pytest.mark.parametrize("name", STRAIGHT)

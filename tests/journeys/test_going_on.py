@@ -84,14 +84,14 @@ def test_another_base_under_frozen_weights_is_noticed(world: Any, capsys: Any) -
     assert world.train("base", run__steps=2) == 0
     base = world.root / "base" / "exports" / "step-00000002"
     model = shutil.copytree(base, world.root / "copied")
-    given = {"model__path": model, "model__weights": "files", "model__freeze": ["denoiser/down_blocks.*"]}
-    assert world.train("run", **given, run__steps=3) == 0
+    settings = {"model__path": model, "model__weights": "files", "model__freeze": ["denoiser/down_blocks.*"]}
+    assert world.train("run", **settings, run__steps=3) == 0
     shutil.copyfile(
         world.root / "base" / "exports" / "step-00000002-ema" / "unet" / "diffusion_pytorch_model.safetensors",
         model / "unet" / "diffusion_pytorch_model.safetensors",
     )
     capsys.readouterr()
-    assert world.train("run", **given, run__steps=5) == 2
+    assert world.train("run", **settings, run__steps=5) == 2
     assert "E1514" in capsys.readouterr().err
 
 
@@ -99,12 +99,12 @@ def test_float32_masters_begin_as_the_files_weights_and_frozen_ones_are_exported
     assert world.train("base", run__steps=1) == 0
     base = world.root / "base" / "exports" / "step-00000001"
     name = Path("unet") / "diffusion_pytorch_model.safetensors"
-    given = {
+    settings = {
         "model__path": base, "model__weights": "files", "model__freeze": ["denoiser/down_blocks.*"],
         "run__precision": "bf16", "run__weight_dtype": "same", "optim__lr": 1e-9, "run__steps": 1,
         "optim__ema__rule": "none",
     }  # fmt: skip
-    assert world.train("run", **given) == 0
+    assert world.train("run", **settings) == 0
     before, after = (
         tensor_files.read(base / name),
         tensor_files.read(world.root / "run" / "exports" / "step-00000001" / name),
@@ -132,10 +132,10 @@ def test_a_manifest_with_a_flipped_bit_is_passed_over(tmp_path: Path) -> None:
         broken = bytearray(whole)
         broken[place] ^= 1
         manifest.write_bytes(broken)
-        found = state.newest(tmp_path)
-        assert found.path is not None
-        state.read(found.path)  # what is chosen can be read
-        stepped_over += found.path.name == "step-00000001"
+        newest = state.newest(tmp_path)
+        assert newest.path is not None
+        state.read(newest.path)  # what is chosen can be read
+        stepped_over += newest.path.name == "step-00000001"
     assert stepped_over > len(whole) // 2
     assert json.loads(whole)["step"] == 2
 
@@ -221,9 +221,9 @@ def test_every_process_names_its_samples_of_a_bad_step(shared_world: Any, monkey
 def test_processes_that_see_different_data_are_told_so(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     build = catalogues.build
 
-    def other_in_the_second(*given: Any, **named: Any) -> Any:
-        found = build(*given, **named)
-        return replace(found, fingerprint="other") if os.environ.get("RANK") == "1" else found
+    def other_in_the_second(*arguments: Any, **named: Any) -> Any:
+        catalogue = build(*arguments, **named)
+        return replace(catalogue, fingerprint="other") if os.environ.get("RANK") == "1" else catalogue
 
     monkeypatch.setattr(catalogues, "build", other_in_the_second)
     monkeypatch.setattr(catalogues, "at_address", lambda address: None)  # as on a machine with a disk of its own

@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+import torch
 from diffusers import StableDiffusionPipeline
 from PIL import Image
 
@@ -21,6 +22,9 @@ import mezzotint
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
+from mezzotint.recipe.reading.read import read
+from mezzotint.tasks import assemble
+from mezzotint.training.ema import Ema
 
 PACKAGE = Path(mezzotint.__file__).parent
 RECORD = Path(__file__).parent / "data" / "tiny_cpu.json"
@@ -157,7 +161,7 @@ def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatc
     assert main(["train", "tiny_cpu", *words]) == 0
     lines = outside.read_lines(tmp_path / "runs" / "tiny_cpu" / "metrics.jsonl")
     drawn = outside.read_lines(tmp_path / "runs" / "tiny_cpu" / "logs" / "samples.rank0.jsonl")
-    found = {
+    record = {
         "loss": [line["loss"] for line in lines],
         "norm": [line["norm"] for line in lines],
         "keys": [line["keys"] for line in drawn],
@@ -165,16 +169,16 @@ def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatc
     }
     if not RECORD.exists():
         RECORD.parent.mkdir(exist_ok=True)
-        RECORD.write_text(json.dumps(found))
+        RECORD.write_text(json.dumps(record))
         pytest.fail("there was no record; it is written now")
     expected = json.loads(RECORD.read_text())
-    assert found["keys"] == expected["keys"]
-    assert found["timesteps"] == expected["timesteps"]
+    assert record["keys"] == expected["keys"]
+    assert record["timesteps"] == expected["timesteps"]
     pins = (Path(__file__).parents[2] / "constraints.txt").read_text("utf-8").split()
     if any(f"{name}=={version(name)}" not in pins for name in ("diffusers", "transformers")):
         return  # random weights are those that the libraries' construction draws
-    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-4)
-    assert found["norm"] == pytest.approx(expected["norm"], rel=1e-3)
+    assert record["loss"] == pytest.approx(expected["loss"], rel=1e-4)
+    assert record["norm"] == pytest.approx(expected["norm"], rel=1e-3)
 
 
 def entered(run: Callable[[], object]) -> list[str]:
@@ -212,9 +216,44 @@ def test_a_picture_walks_through_the_files_that_the_page_names(world: Any) -> No
     page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
     section = page.partition("**One picture, from its folder to its loss**")[2].partition("**`optim.ema.decay`**")[0]
     paragraphs = section.split("\n\n")
-    walk, asked = (re.findall(r"`((?:data|training|families|diffusion)/[\w/]+\.py)`", one) for one in paragraphs[:2])
+    walk, beside = (re.findall(r"`((?:data|training|families|diffusion)/[\w/]+\.py)`", one) for one in paragraphs[:2])
     files = entered(lambda: world.train("run", run__steps=1, data__batch_size=1))
     assert [file for file in files if file in walk] == walk
-    assert set(asked) <= set(files) - set(walk)
+    assert set(beside) <= set(files) - set(walk)
     assert len(walk) <= 20
     assert f"{len(walk)} files" in section
+
+
+def holding(value: float, run: Callable[[], object]) -> set[str]:
+    """Files of the package with a function that has a value when it ends, in a variable or within one."""
+    package, files = f"{PACKAGE}/", set[str]()
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        file = frame.f_code.co_filename
+        if event == "return" and file.startswith(package):
+            held = (each for each in frame.f_locals.values() if isinstance(each, (float, str, list, dict)))
+            if any(str(value) in repr(each) for each in held):
+                files.add(file.removeprefix(package))
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        run()
+    finally:
+        sys.setprofile(before)
+    return files
+
+
+def test_a_setting_walks_through_the_files_that_the_page_names(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "journey.md").read_text()
+    walk = re.findall(r"`([\w/]+\.py)`", page.partition("**`optim.ema.decay`**")[2].partition(". In between,")[0])
+    assert len(walk) <= 8
+    assert all((PACKAGE / file).is_file() for file in walk)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("schema: 1\noptim: {ema: {rule: constant, decay: 0.5}}\n")
+    files = holding(0.98765, lambda: read(recipe, ["optim.ema.decay=0.98765"]))
+    assert files == {file for file in walk if file.startswith("recipe/") and "/sections/" not in file}
+    recipe_of_run = read(recipe, ["optim.ema.decay=0.98765"]).recipe
+    assert "tasks/assemble.py" in holding(0.98765, lambda: assemble.resolve(recipe_of_run, 5))
+    weights = {"denoiser/x": torch.ones(1)}
+    assert holding(0.98765, lambda: Ema(weights, recipe_of_run.optim, decay=0.98765)) == {"training/ema.py"}

@@ -50,15 +50,15 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
 @pytest.mark.faults
 @pytest.mark.parametrize("cached", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, cached: bool) -> None:
-    given = LATTE | {"data__path": films, "data__cache__latents": cached, "data__cache__text": cached}
+    settings = LATTE | {"data__path": films, "data__cache__latents": cached, "data__cache__text": cached}
     name = f"cached-{cached}"
-    child = shared_world.fork(name, fault="step.begin@3:kill", **given)
+    child = shared_world.fork(name, fault="step.begin@3:kill", **settings)
     assert shared_world.wait(child) == 128 + signal.SIGKILL, shared_world.out(name)
-    assert shared_world.wait(shared_world.fork(name, **given)) == 0, shared_world.out(name)
-    assert shared_world.wait(shared_world.fork(f"{name}-whole", **given)) == 0, shared_world.out(f"{name}-whole")
-    found, wanted = shared_world.end(name), shared_world.end(f"{name}-whole")
-    assert found.step == wanted.step == 4
-    assert found == wanted
+    assert shared_world.wait(shared_world.fork(name, **settings)) == 0, shared_world.out(name)
+    assert shared_world.wait(shared_world.fork(f"{name}-whole", **settings)) == 0, shared_world.out(f"{name}-whole")
+    resumed, whole = shared_world.end(name), shared_world.end(f"{name}-whole")
+    assert resumed.step == whole.step == 4
+    assert resumed == whole
     exports = shared_world.root / name / "exports"
     plain, average = (exports / f"step-00000004{end}" for end in ("", "-ema"))
     loaded = [Family.of(ModelSettings(family="latte", path=path)) for path in (plain, average)]
@@ -68,8 +68,8 @@ def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, c
         return
     drawn = shared_world.root / "drawn"
     for place, words in ((shared_world.root / name, ()), (average, ("--frames=9", "run.device=cpu"))):
-        asked = [str(place), "--prompt=a RED ball", f"--out={drawn / place.name}", "--steps=2", "--size=32x32"]
-        assert sample.run([*asked, *words]) == 0
+        requested = [str(place), "--prompt=a RED ball", f"--out={drawn / place.name}", "--steps=2", "--size=32x32"]
+        assert sample.run([*requested, *words]) == 0
         with av.open(str(next((drawn / place.name).glob("*.mp4")))) as container:
             stream = container.streams.video[0]
             found_frames = sum(1 for _ in container.decode(stream))

@@ -217,5 +217,5 @@ def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
         assert [exit_status(child) for child in children] == [0, 0], (here / "out.txt").read_text()
     else:
         run_two(words, here / "out.txt", **{"ACCELERATE_USE_CPU": "true"} if launcher == "accelerate" else {})
-    told = json.loads((here / "runs" / "environment.json").read_text())
-    assert (told["processes"], told["launcher"]) == (2, launcher)
+    environment = json.loads((here / "runs" / "environment.json").read_text())
+    assert (environment["processes"], environment["launcher"]) == (2, launcher)

@@ -48,8 +48,8 @@ def test_it_draws_what_it_is_asked(before: Answers) -> None:
 
 @pytest.mark.slow
 def test_it_draws_pairs_that_it_was_never_shown() -> None:
-    asked = world.prompts("held_out", 20, 7)
-    row = measure.judged(list(measure.pictures(measure.load(MODEL), asked, QUICK)), asked, "held_out")
+    prompts = world.prompts("held_out", 20, 7)
+    row = measure.judged(list(measure.pictures(measure.load(MODEL), prompts, QUICK)), prompts, "held_out")
     assert row["colour"] >= 0.75
     assert row["shape"] >= 0.65
 
@@ -71,14 +71,14 @@ def test_it_opens_in_diffusers_and_draws_there_what_it_draws_here() -> None:
     )
     pipeline.set_progress_bar_config(disable=True)
     assert isinstance(pipeline.scheduler, DDIMScheduler)
-    asked = [("a red circle on the left", _scene("circle", "red", "left")),
+    prompts = [("a red circle on the left", _scene("circle", "red", "left")),
              ("a yellow star on the right", _scene("star", "yellow", "right"))]  # fmt: skip
     generator = torch.Generator().manual_seed(3)
     drawn = pipeline(
-        [text for text, _ in asked], num_inference_steps=20, guidance_scale=3.0, generator=generator, output_type="np"
+        [text for text, _ in prompts], num_inference_steps=20, guidance_scale=3.0, generator=generator, output_type="np"
     ).images
     pixels = [np.rint(picture * 255).astype(np.uint8) for picture in drawn]
-    assert measure.judged(pixels, asked, "seen")["all"] == 1.0
+    assert measure.judged(pixels, prompts, "seen")["all"] == 1.0
 
 
 def _scene(shape: str, colour: str, position: world.Position) -> world.Scene:

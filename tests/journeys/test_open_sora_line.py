@@ -32,7 +32,7 @@ CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
     """Four clips, seven pictures, their lists, and a small model as the release lays it out: 5x32x32, vae, t5."""
     root = tmp_path_factory.mktemp("sora")
     for n in range(4):
@@ -50,16 +50,16 @@ def made(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pat
 
 
 @pytest.fixture
-def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(world_of_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder to stand in, with all of it."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(world_of_clips, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def flags(**more: Any) -> list[str]:
     """The line; an option that is None is left out."""
-    given = {
+    values = {
         "video_data": "clips.txt", "image_data": "pictures.txt", "use_image_num": 2, "num_frames": 5,
         "max_image_size": 32, "model_max_length": 24, "pretrained": "5x32x32", "ae_path": "vae",
         "text_embed_cache": False, "text_encoder_name": "t5", "use_recompute": True, "num_no_recompute": 1,
@@ -67,7 +67,7 @@ def flags(**more: Any) -> list[str]:
         "batch_size": 2, "max_train_steps": 4, "checkpointing_steps": 2, "start_learning_rate": "1e-3",
         "output_dir": "out",
     }  # fmt: skip
-    return [f"--{key}={value}" for key, value in (given | more).items() if value is not None]
+    return [f"--{key}={value}" for key, value in (values | more).items() if value is not None]
 
 
 def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[str]:
@@ -158,9 +158,9 @@ def test_bad_input_is_a_sentence_with_a_remedy(
 
 
 def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads((here / "vae" / "config.json").read_text())
-    told |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
-    (here / "vae" / "config.json").write_text(json.dumps(told))
+    config = json.loads((here / "vae" / "config.json").read_text())
+    config |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
+    (here / "vae" / "config.json").write_text(json.dumps(config))
     assert main(line(*flags())) == 2
     assert "this looks like another version's (v1.0?): take the folder `vae` of" in capsys.readouterr().err
 
@@ -207,12 +207,12 @@ def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     assert main(printed) == 0
     said = capsys.readouterr().out
     assert "cache: 11 embeddings to write into files, by" in said
-    made = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
+    stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
     family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
-    told = family.encode_text([cleaner()(CAPTIONS[0])])
-    assert told.mask is not None
-    assert np.array_equal(made.mask, told.mask[0].numpy())
-    assert np.abs(made.states - told.states[0].detach().numpy()).max() < 1e-5
+    encoded = family.encode_text([cleaner()(CAPTIONS[0])])
+    assert encoded.mask is not None
+    assert np.array_equal(stored.mask, encoded.mask[0].numpy())
+    assert np.abs(stored.states - encoded.states[0].detach().numpy()).max() < 1e-5
     assert main(printed) == 0
     assert "to write" not in capsys.readouterr().out
     shutil.rmtree(here / "t5")

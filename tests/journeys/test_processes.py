@@ -24,17 +24,24 @@ SETTINGS = {"run__steps": 6, "optim__accumulation": 2, "data__remainder": "short
 
 def by_step(folder: Path, processes: int) -> list[list[tuple[str, float]]]:
     """For each step, the samples of all processes with their timesteps, in an order that no process decides."""
-    found: dict[int, list[tuple[str, float]]] = {}
+    samples: dict[int, list[tuple[str, float]]] = {}
     for rank in range(processes):
         for line in outside.read_lines(folder / "logs" / f"samples.rank{rank}.jsonl"):
-            found.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
-    return [sorted(found[step]) for step in sorted(found)]
+            samples.setdefault(line["step"], []).extend(zip(line["keys"], line["timesteps"], strict=True))
+    return [sorted(samples[step]) for step in sorted(samples)]
 
 
 @pytest.fixture(scope="module")
 def alone(shared_world: Any) -> Path:
     assert shared_world.wait(shared_world.fork("alone", **SETTINGS)) == 0, shared_world.out("alone")
     return Path(shared_world.root / "alone")
+
+
+@pytest.fixture(scope="module")
+def two(shared_world: Any) -> Path:
+    for child in shared_world.fork_group("two", 2, **SETTINGS):
+        assert shared_world.wait(child) == 0, shared_world.out("two")
+    return Path(shared_world.root / "two")
 
 
 @pytest.mark.parametrize(
@@ -52,11 +59,8 @@ def test_workers_and_micro_batches_change_no_draw(shared_world: Any, alone: Path
 
 
 @pytest.mark.distributed
-def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, alone: Path) -> None:
+def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, alone: Path, two: Path) -> None:
     world = shared_world
-    for child in world.fork_group("two", 2, **SETTINGS):
-        assert world.wait(child) == 0, world.out("two")
-    two = world.root / "two"
     assert by_step(two, 2) == by_step(alone, 1)
     assert logged(two) == pytest.approx(logged(alone), rel=2e-5)
 
@@ -71,14 +75,14 @@ def test_two_processes_draw_the_same_and_one_goes_on_alone(shared_world: Any, al
 
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_sigterm_to_one_of_two_saves_the_same_step_and_both_leave(shared_world: Any, alone: Path) -> None:
+def test_sigterm_to_one_of_two_saves_the_same_step_and_both_leave(shared_world: Any, two: Path) -> None:
     world = shared_world
     children = world.fork_group("term", 2, faults={1: "step.backward@3:term"}, **SETTINGS)
     assert [world.wait(child) for child in children] == [143, 143], world.out("term")
     assert state.newest(world.root / "term" / "checkpoints").path.name == "step-00000003"
     for child in world.fork_group("term", 2, **SETTINGS):
         assert world.wait(child) == 0, world.out("term")
-    assert logged(world.root / "term") == logged(world.root / "two")
+    assert logged(world.root / "term") == logged(two)
 
 
 @pytest.mark.distributed

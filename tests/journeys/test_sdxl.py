@@ -41,7 +41,7 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
     }
 
 
-def made(said: str) -> tuple[int, int]:
+def entries_of(said: str) -> tuple[int, int]:
     """Entries that were there and that were made, as told."""
     [(there, number)] = re.findall(r", (\d+) were there, (?:made (\d+)|nothing to make)", said)
     return int(there), int(number or 0)
@@ -49,7 +49,7 @@ def made(said: str) -> tuple[int, int]:
 
 def test_the_set_is_cached(shared_world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any) -> None:
     assert shared_world.train("filling", verb="cache", **settings) == 0
-    there, number = made(capsys.readouterr().out)
+    there, number = entries_of(capsys.readouterr().out)
     assert there == 0
     assert number >= 11 + 10
     assert loaded == [{"vae"}, {"text_encoder", "text_encoder_2"}]
@@ -63,7 +63,7 @@ def test_it_is_trained_on_the_cache_killed_and_gone_on_with(
     assert "vae not loaded (cached)" in shared_world.out("run")
     assert not list((shared_world.root / "run" / "checkpoints").glob(f"step-{STEPS:08d}"))
     assert shared_world.train("run", **settings) == 0
-    assert made(capsys.readouterr().out)[1] == 0
+    assert entries_of(capsys.readouterr().out)[1] == 0
     assert loaded == [{"denoiser"}], "no VAE and no text encoder"
     assert shared_world.train("undisturbed", **settings) == 0
     assert shared_world.end("run") == shared_world.end("undisturbed")
@@ -76,10 +76,10 @@ def test_what_the_resumed_run_has_trained_is_merged_and_drawn_from(
     [file] = (root / "run" / "exports").glob("unet_*.ckpt")
     merged = root / "merged"
     assert main(["merge", str(sdxl_folder), str(file), str(merged)]) == 0
-    found = load_file(merged / "unet" / "diffusion_pytorch_model.safetensors")
+    tensors = load_file(merged / "unet" / "diffusion_pytorch_model.safetensors")
     trained = load_file(root / "run" / "checkpoints" / f"step-{STEPS:08d}" / "weights.safetensors")
-    assert {f"w/denoiser/{name}" for name in found} == set(trained)
-    assert all(torch.equal(tensor, trained[f"w/denoiser/{name}"]) for name, tensor in found.items())
+    assert {f"w/denoiser/{name}" for name in tensors} == set(trained)
+    assert all(torch.equal(tensor, trained[f"w/denoiser/{name}"]) for name, tensor in tensors.items())
     capsys.readouterr()
     assert main(["sample", str(file), "--prompt=x", "run.device=cpu"]) != 0
     assert "mezzotint merge MODEL FILE NEW_FILE" in capsys.readouterr().err

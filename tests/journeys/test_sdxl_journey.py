@@ -39,9 +39,9 @@ def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any])
 def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
     world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any
 ) -> None:
-    given = settings | CACHED | {"run__export__single_file": True, "run__preview__every": 4}
-    given |= {"sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [64, 48]}
-    assert world.train("run", **given) == 0
+    values = settings | CACHED | {"run__export__single_file": True, "run__preview__every": 4}
+    values |= {"sample__prompts": ["a red circle"], "sample__steps": 2, "sample__size": [64, 48]}
+    assert world.train("run", **values) == 0
     assert loaded.count({"denoiser"}) == 1
     assert all(parts in ({"denoiser"}, {"vae"}, {"text_encoder", "text_encoder_2"}) for parts in loaded)
     said = capsys.readouterr().out
@@ -65,18 +65,18 @@ def test_sizes_of_the_cached_placement_reach_the_denoiser(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With random crops kept in a cache, what conditions is the crop of the entry that is read."""
-    told: list[list[float]] = []
+    vectors: list[list[float]] = []
     plain = Family.predict
 
     def watched(self: Family, noised: Any, condition: Any) -> torch.Tensor:
-        told.extend(condition.vector.tolist())
+        vectors.extend(condition.vector.tolist())
         return plain(self, noised, condition)
 
     monkeypatch.setattr(Family, "predict", watched)
     assert world.train("run", **settings | CACHED | {"data__buckets__shape": "square", "run__steps": 4}) == 0
-    assert {tuple(line[4:]) for line in told} == {(48.0, 48.0)}
+    assert {tuple(line[4:]) for line in vectors} == {(48.0, 48.0)}
     by_size: dict[tuple[float, ...], set[tuple[float, ...]]] = {}
-    for line in told:
+    for line in vectors:
         by_size.setdefault(tuple(line[:2]), set()).add(tuple(line[2:4]))
     assert by_size.keys() == {(48, 48), (48, 64), (64, 48)}, "height first"
     assert by_size[48, 48] == {(0, 0)}
@@ -89,8 +89,8 @@ def test_sizes_of_the_cached_placement_reach_the_denoiser(
 def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
     world: Any, settings: dict[str, Any], capsys: Any
 ) -> None:
-    given = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "run__steps": 4}
-    assert world.train("run", **given) == 0
+    values = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "run__steps": 4}
+    assert world.train("run", **values) == 0
     base = Family.of(ModelSettings(family="sdxl", path=settings["model__path"]))
     trained = load_file(world.root / "run" / "checkpoints" / "step-00000004" / "weights.safetensors")
     for part in ("text_encoder", "text_encoder_2"):
@@ -111,9 +111,9 @@ def test_both_text_encoders_are_trained_and_the_cache_of_text_is_refused(
 def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
     world: Any, settings: dict[str, Any]
 ) -> None:
-    given = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "data__cache__latents": True}
-    assert world.train("one", **given) == 0
-    for child in world.fork_group("two", 2, **given):
+    values = settings | {"model__train": ["denoiser", "text_encoder", "text_encoder_2"], "data__cache__latents": True}
+    assert world.train("one", **values) == 0
+    for child in world.fork_group("two", 2, **values):
         assert world.wait(child) == 0, world.out("two")
     assert logged(world.root / "two") == pytest.approx(logged(world.root / "one"), rel=2e-5)
 

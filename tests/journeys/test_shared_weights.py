@@ -39,16 +39,16 @@ def alone(shared_world: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "changes",
     [
         {},
         pytest.param({"run__shard__parameters": False}, marks=pytest.mark.slow),
         pytest.param({"run__shard__group": 1}, marks=pytest.mark.slow),
     ],
 )
-def test_two_that_share_end_as_one_does(shared_world: Any, alone: Path, given: dict[str, Any]) -> None:
-    name = "shared" + "".join(f"-{key[12:]}" for key in given)
-    folder = start(shared_world, name, 2, run__runtime="fsdp", **SETTINGS, **given)
+def test_two_that_share_end_as_one_does(shared_world: Any, alone: Path, changes: dict[str, Any]) -> None:
+    name = "shared" + "".join(f"-{key[12:]}" for key in changes)
+    folder = start(shared_world, name, 2, run__runtime="fsdp", **SETTINGS, **changes)
     assert_alike(tensors_of(folder), tensors_of(alone))
     assert logged(folder, "loss") == pytest.approx(logged(alone, "loss"), rel=1e-4)
     assert logged(folder, "val/loss") == pytest.approx(logged(alone, "val/loss"), rel=1e-4)
@@ -99,10 +99,10 @@ def of_two(shared_world: Any) -> Path:
 
 @pytest.mark.faults
 def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any, of_two: Path) -> None:
-    given = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}
-    broken = shared_world.fork_group("broken", 2, faults={1: "checkpoint.file@4:kill"}, **given)
+    settings = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}
+    broken = shared_world.fork_group("broken", 2, faults={1: "checkpoint.file@4:kill"}, **settings)
     assert 137 in [shared_world.wait(child) for child in broken]
-    mine, other = tensors_of(start(shared_world, "broken", 2, **given)), tensors_of(of_two)
+    mine, other = tensors_of(start(shared_world, "broken", 2, **settings)), tensors_of(of_two)
     assert all(torch.equal(mine[name], other[name]) for name in other)
 
 
@@ -113,7 +113,7 @@ def test_a_checkpoint_of_rows_that_is_not_whole_is_noticed(of_two: Path, tmp_pat
     shutil.copytree(source, copy)
     assert state.damage(copy) is None
     manifest = json.loads((copy / "manifest.json").read_text())
-    name = next(n for n, told in manifest["tensors"].items() if len(told["rows"]) == 2)
+    name = next(n for n, entry in manifest["tensors"].items() if len(entry["rows"]) == 2)
     if damage == "gap":
         manifest["tensors"][name]["rows"].pop()
     elif damage == "table":

@@ -63,10 +63,10 @@ def test_tables_shards_and_folders_are_checked_cached_and_trained(
 ) -> None:
     folder = world.root / "data"
     folder.mkdir()
-    given = PLAIN | form(world, folder) | {"data__path": folder}
-    given |= {"data__cache__latents": True, "data__cache__text": True}
+    settings = PLAIN | form(world, folder) | {"data__path": folder}
+    settings |= {"data__cache__latents": True, "data__cache__text": True}
     for verb, said in (("check", "10 pictures"), ("cache", "made 21"), ("train", "21 were there, nothing to make")):
-        assert world.train("run", verb=verb, **given) == 0
+        assert world.train("run", verb=verb, **settings) == 0
         assert said in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
     assert (world.root / "run" / "exports" / "step-00000001" / "model_index.json").is_file()
@@ -106,10 +106,10 @@ def test_clips_are_checked_cached_and_trained(
     form: str, world: Any, films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = films if form == "videofolder" else world.root / "clips.txt"
-    given = LATTE | {"data__format": form, "data__path": path}
-    given |= {"data__cache__latents": True, "data__cache__text": True}
+    settings = LATTE | {"data__format": form, "data__path": path}
+    settings |= {"data__cache__latents": True, "data__cache__text": True}
     for verb, said in (("check", "2 clips"), ("cache", "made 4"), ("train", "4 were there, nothing to make")):
-        assert world.train("run", verb=verb, **given) == 0
+        assert world.train("run", verb=verb, **settings) == 0
         assert said in capsys.readouterr().out
     assert logged(world.root / "run")[0] > 0
 
@@ -120,13 +120,13 @@ def test_clips_are_checked_cached_and_trained(
 def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted(
     world: Any, films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = LATTE | {"data__format": "videofolder", "data__path": films, "optim__ema__rule": "none"}
-    assert world.train("first", **given) == 0
+    settings = LATTE | {"data__format": "videofolder", "data__path": films, "optim__ema__rule": "none"}
+    assert world.train("first", **settings) == 0
     released = world.root / "first" / "exports" / "step-00000001"
     assert (released / "config.json").is_file()
-    given |= {"model__path": released, "model__weights": "files"}
+    settings |= {"model__path": released, "model__weights": "files"}
     for verb in ("check", "train"):
-        assert world.train("second", verb=verb, **given) == 0
+        assert world.train("second", verb=verb, **settings) == 0
     assert logged(world.root / "second")[0] > 0
     capsys.readouterr()
     drawing = ["--prompt=a ball", "--size=32x32", "--steps=1", "run.device=cpu", f"--out={world.root / 'drawn'}"]
@@ -145,10 +145,10 @@ def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_f
     for name, path in forms.items():
         if path != sdxl_folder:
             assert main(["convert", str(sdxl_folder), str(path)]) == 0
-        given = PLAIN | {"model__family": "sdxl", "model__path": path, "model__weights": "files"}
+        settings = PLAIN | {"model__family": "sdxl", "model__path": path, "model__weights": "files"}
         words = [] if path == sdxl_folder else [f"model.config={sdxl_folder}"]
         for verb in ("check", "train"):
-            assert main([verb, *world.words(name, **given), *words]) == 0
+            assert main([verb, *world.words(name, **settings), *words]) == 0
         losses[name] = logged(world.root / name)[0]
         drawing = [
             "--prompt=a field",
@@ -164,9 +164,9 @@ def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_f
 
 @pytest.mark.slow
 def test_the_refiner_is_checked_trained_and_drawn_from(world: Any, refiner_folder: Path) -> None:
-    given = PLAIN | {"model__family": "sdxl", "model__path": refiner_folder, "optim__ema__rule": "none"}
+    settings = PLAIN | {"model__family": "sdxl", "model__path": refiner_folder, "optim__ema__rule": "none"}
     for verb in ("check", "train"):
-        assert world.train("run", verb=verb, **given) == 0
+        assert world.train("run", verb=verb, **settings) == 0
     drawing = ["--prompt=a field", "--size=32x32", "--steps=1", f"--out={world.root / 'drawn'}"]
     assert main(["sample", str(world.root / "run"), *drawing]) == 0
     assert (world.root / "drawn" / "contact.png").is_file()

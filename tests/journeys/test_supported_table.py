@@ -38,14 +38,15 @@ FLOW_LINES = "tests/journeys/test_diffusers_flow_lines.py"
 EVERYDREAM = "tests/journeys/test_everydream_line.py"
 MINDONE_LINE = "tests/journeys/test_mindone_line.py"
 SORA_LINE = "tests/journeys/test_open_sora_line.py"
-CONVERT = "tests/tasks/convert/test_convert.py"
+CONVERT = "tests/tasks/weights/test_convert.py"
 KINDS = "tests/journeys/test_supported_kinds.py"
 XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
 REFINER = f"{KINDS}::test_the_refiner_is_checked_trained_and_drawn_from"
 LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted"
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
-NOT_CONVERTED = "tests/families/test_flow_families.py::test_folders_are_not_converted"
+MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
+STRAIGHT_FILES = "tests/tasks/convert/test_straight.py::test_folder_to_file_to_folder_changes_no_tensor"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
@@ -94,7 +95,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "SDXL in a checkpoint of MindSpore's, .ckpt": (XL, XL, XL, XL_MINDSPORE, XL_MINDSPORE),
     "LatteT2V: the released folder, with T5 and its autoencoder": (LATTE,) * 5,
     "SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, LTX-Video: folders in diffusers' layout": (
-        STRAIGHT, STRAIGHT, STRAIGHT, NOT_CONVERTED, NOT_CONVERTED,
+        STRAIGHT, STRAIGHT, STRAIGHT, STRAIGHT_FILES, STRAIGHT_FILES,
+    ),
+    "the same: the makers' .safetensors file, with such a folder beside it": (
+        MAKERS, MAKERS, MAKERS, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
@@ -213,15 +217,15 @@ def rows(text: str) -> Iterator[tuple[str, list[str]]]:
 
 def wrong_cells(text: str) -> list[str]:
     """What is not as it must be: a cell without a test, a test without a cell, a word that promises nothing."""
-    found = []
+    wrong = []
     table = dict(rows(text))
-    found += [f"{row}: no test is named" for row in table.keys() - TESTS.keys()]
-    found += [f"{row}: no row of the page" for row in TESTS.keys() - table.keys()]
+    wrong += [f"{row}: no test is named" for row in table.keys() - TESTS.keys()]
+    wrong += [f"{row}: no row of the page" for row in TESTS.keys() - table.keys()]
     for row in table.keys() & TESTS.keys():
         if len(table[row]) != len(TESTS[row]):
-            found.append(f"{row}: {len(table[row])} cells, {len(TESTS[row])} tests")
-        found += [f"{row}: {cell!r}" for cell in table[row] if not _promises(cell)]
-    return found
+            wrong.append(f"{row}: {len(table[row])} cells, {len(TESTS[row])} tests")
+        wrong += [f"{row}: {cell!r}" for cell in table[row] if not _promises(cell)]
+    return wrong
 
 
 def _promises(cell: str) -> bool:
@@ -273,18 +277,18 @@ def test_a_cell_without_a_test_would_be_noticed(change: tuple[str, str], said: s
 def forms(tmp_path_factory: pytest.TempPathFactory, shallow_sd: Path) -> dict[str, Path]:
     """One small model in every form, by the word of `test_every_form_of_a_model…`."""
     root = tmp_path_factory.mktemp("forms")
-    found = {"folder": shallow_sd}
+    paths = {"folder": shallow_sd}
     for dtype in ("fp32", "fp16", "bf16"):
-        found[dtype] = root / f"{dtype}.safetensors"
-        assert main(["convert", str(shallow_sd), str(found[dtype]), f"--dtype={dtype}"]) == 0
-    tensors = load_file(found["fp32"])
+        paths[dtype] = root / f"{dtype}.safetensors"
+        assert main(["convert", str(shallow_sd), str(paths[dtype]), f"--dtype={dtype}"]) == 0
+    tensors = load_file(paths["fp32"])
     for ending in ("ckpt", "pt", "bin"):
-        found[ending] = root / f"model.{ending}"
-        torch.save({"state_dict": tensors, "global_step": 7}, found[ending])
+        paths[ending] = root / f"model.{ending}"
+        torch.save({"state_dict": tensors, "global_step": 7}, paths[ending])
     averaged = {LAYOUT.average(name): 0.5 * t for name, t in tensors.items() if name.startswith("model.")}
-    found["averaged"] = root / "averaged.safetensors"
-    save_file(tensors | averaged, found["averaged"])
-    return found
+    paths["averaged"] = root / "averaged.safetensors"
+    save_file(tensors | averaged, paths["averaged"])
+    return paths
 
 
 def draw(folder: Path, *names: str) -> Path:
@@ -447,9 +451,9 @@ def with_pictures(folder: Path, ending: str) -> str:
     if ending == ".parquet":
         pq.write_table(pa.table(rows), folder / "data.parquet")
     else:
-        made = pa.table(rows)
-        with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, made.schema) as stream:
-            stream.write_table(made)
+        columns = pa.table(rows)
+        with pa.OSFile(str(folder / "data.arrow"), "wb") as file, pa.ipc.new_stream(file, columns.schema) as stream:
+            stream.write_table(columns)
     return "data.format=metadata"
 
 
@@ -508,16 +512,16 @@ def test_every_form_of_data_is_checked_cached_and_trained(
         data += ["data.format=everydream", "data.flip=0"]
     if form == "hub":
         data += ["data.path=someone/pictures", "data.hub_cache=hub"]
-    given = words("run", f"model.path={shallow_sd}", "data.cache.latents=true", "data.cache.text=true", *data)
-    made = "made 9"  # four pictures, four captions, the empty one
+    line = words("run", f"model.path={shallow_sd}", "data.cache.latents=true", "data.cache.text=true", *data)
+    report = "made 9"  # four pictures, four captions, the empty one
     if form in FIRST_OF_ITS_ROW:
-        assert main(["check", *given]) == 0
+        assert main(["check", *line]) == 0
         assert "4 pictures" in capsys.readouterr().out
-        assert main(["cache", *given]) == 0
-        assert made in capsys.readouterr().out
-        made = "9 were there, nothing to make"
-    assert main(["train", *given]) == 0
-    assert made in capsys.readouterr().out
+        assert main(["cache", *line]) == 0
+        assert report in capsys.readouterr().out
+        report = "9 were there, nothing to make"
+    assert main(["train", *line]) == 0
+    assert report in capsys.readouterr().out
     assert (here / "run" / "exports" / "step-00000001" / "model_index.json").is_file()
 
 

@@ -13,14 +13,14 @@ from mezzotint.nets.causal_vae import CausalVAE
 def test_latents_do_not_look_ahead(network: CausalVAE) -> None:
     """But for the statistics of its norms, which are those of the whole clip, and are held here."""
     norms = [module for module in network.modules() if isinstance(module, Norm)]
-    held = [norm.register_forward_hook(lambda _, given, __: given[0].clone()) for norm in norms]
+    held = [norm.register_forward_hook(lambda _, inputs, __: inputs[0].clone()) for norm in norms]
     whole, later = clip(13), clip(13)
     later[:, :, 9:] = 0
-    found, other = network.encode(whole), network.encode(later)
+    encoded, other = network.encode(whole), network.encode(later)
     for hook in held:
         hook.remove()
-    assert torch.equal(found[:, :, :3], other[:, :, :3])
-    assert not torch.equal(found[:, :, 3], other[:, :, 3])
+    assert torch.equal(encoded[:, :, :3], other[:, :, :3])
+    assert not torch.equal(encoded[:, :, 3], other[:, :, 3])
 
 
 def test_norms_can_stay_in_float32(network: CausalVAE) -> None:

@@ -40,11 +40,11 @@ class Live(TorchDispatchMode):
         self._held: dict[int, list[int]] = {}  # storage: its bytes, and how many tensors look at it
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(made):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._hold(tensor)
-        return made
+        return result
 
     def _hold(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -67,8 +67,8 @@ class Live(TorchDispatchMode):
 
 def family(tiled: bool) -> Family:
     tiling = {"enabled": tiled, "side": SIDE, "frames": FRAMES}
-    asked = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte={"tiling": tiling})
-    return Family.of(asked, ["vae"])
+    settings = ModelSettings(family="latte", path=shipped("tiny-latte"), weights="random", latte={"tiling": tiling})
+    return Family.of(settings, ["vae"])
 
 
 def peak(one: Family, frames: int, side: int = 64) -> tuple[int, int]:
@@ -102,11 +102,11 @@ def test_chunks_of_time_are_encoded_alone_and_share_a_frame(frames: int, network
     network.tiling = Tiling(side=32, frames=9)
     pixels = clip(frames, 24, 24)  # 24 of 32: the second tile begins at 24, so there is none
     chunks = [pixels[:, :, start : start + 9] for start in range(0, max(frames - 1, 1), 8)]
-    made = [network._encoded(chunk) for chunk in chunks]
-    wanted = torch.cat([made[0], *(part[:, :, 1:] for part in made[1:])], dim=2)
-    assert torch.equal(network.encode(pixels), wanted)
-    assert wanted.shape[2] == network.latent_frames(frames)
-    latents = posterior(wanted)[0]
+    encoded = [network._encoded(chunk) for chunk in chunks]
+    joined = torch.cat([encoded[0], *(part[:, :, 1:] for part in encoded[1:])], dim=2)
+    assert torch.equal(network.encode(pixels), joined)
+    assert joined.shape[2] == network.latent_frames(frames)
+    latents = posterior(joined)[0]
     chunks = [latents[:, :, start : start + 3] for start in range(0, max(latents.shape[2] - 1, 1), 2)]
     parts = [network._decoded(chunk) for chunk in chunks]
     whole = torch.cat([parts[0], *(part[:, :, 1:] for part in parts[1:])], dim=2)
@@ -145,10 +145,10 @@ def test_tiles_are_blended_row_by_row_with_what_was_blended_before(network: Caus
                 old = before.select(axis, before.shape[axis] - extent + n)
                 tile.select(axis, n).copy_(old * (1 - n / extent) + tile.select(axis, n) * (n / extent))
     rows = [torch.cat([tiles[i, j][..., :6, :6] for j in range(3)], dim=4) for i in range(2)]
-    wanted = torch.cat(rows, dim=3)
-    assert wanted.shape[3:] == (10, 15)
+    blended = torch.cat(rows, dim=3)
+    assert blended.shape[3:] == (10, 15)
     network.tiling = tiling
-    torch.testing.assert_close(network.encode(pixels), wanted, rtol=0, atol=1e-6)
+    torch.testing.assert_close(network.encode(pixels), blended, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("overlap", [0.25, 0.5, 0.75])
@@ -165,8 +165,8 @@ def test_a_plain_picture_has_no_seams() -> None:
     """A coder that gives each pixel block's mean: whatever is blended is equal, and the whole comes back."""
     tiling = Tiling(side=32, frames=9)
     pixels = clip(5, 80, 104)
-    found = tiling.encode(pixels, lambda part: nn.functional.avg_pool3d(part, (1, 8, 8)).clone())
-    torch.testing.assert_close(found, nn.functional.avg_pool3d(pixels, (1, 8, 8)), rtol=0, atol=1e-6)
+    pooled = tiling.encode(pixels, lambda part: nn.functional.avg_pool3d(part, (1, 8, 8)).clone())
+    torch.testing.assert_close(pooled, nn.functional.avg_pool3d(pixels, (1, 8, 8)), rtol=0, atol=1e-6)
     latents = torch.randn(1, 4, 2, 13, 9, generator=torch.Generator().manual_seed(0))
     wide = tiling.decode(latents, lambda part: nn.functional.interpolate(part, scale_factor=(1, 8, 8)))
     torch.testing.assert_close(wide, nn.functional.interpolate(latents, scale_factor=(1, 8, 8)), rtol=0, atol=1e-6)
@@ -196,11 +196,11 @@ class _Storages(TorchDispatchMode):
         self._known: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in torch.utils._pytree.tree_leaves(made):
+        result = func(*args, **(kwargs or {}))
+        for tensor in torch.utils._pytree.tree_leaves(result):
             if isinstance(tensor, Tensor):
                 self._count(tensor.untyped_storage())
-        return made
+        return result
 
     def _count(self, storage: Any) -> None:
         place = storage._cdata

@@ -15,12 +15,12 @@ def test_the_released_configuration_makes_the_released_tensors(name: str) -> Non
     config = CausalVAEConfig.read(released(name, "vae"))
     assert config == CausalVAEConfig()
     assert (config.pixels, config.frames) == (8, 4)
-    made = on_meta(lambda: CausalVAE(config))
-    names = {key: tuple(tensor.shape) for key, tensor in made.state_dict().items()}
+    network = on_meta(lambda: CausalVAE(config))
+    names = {key: tuple(tensor.shape) for key, tensor in network.state_dict().items()}
     assert len(names) == 260
-    assert sum(p.numel() for p in made.parameters()) == 246_859_499
-    assert sum(p.numel() for p in made.encoder.parameters()) == pytest.approx(97.3e6, rel=1e-3)
-    assert sum(p.numel() for p in made.decoder.parameters()) == pytest.approx(149.5e6, rel=1e-3)
+    assert sum(p.numel() for p in network.parameters()) == 246_859_499
+    assert sum(p.numel() for p in network.encoder.parameters()) == pytest.approx(97.3e6, rel=1e-3)
+    assert sum(p.numel() for p in network.decoder.parameters()) == pytest.approx(149.5e6, rel=1e-3)
     for key, shape in {
         "encoder.conv_in.weight": (128, 3, 3, 3),
         "encoder.down.0.block.0.conv1.weight": (128, 128, 3, 3),

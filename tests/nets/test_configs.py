@@ -13,7 +13,7 @@ from mezzotint.nets.latte import LatteConfig
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"q_conv": None}, "lacks q_conv; take the config.json that came with the weights of v1.1"),
         ({"encoder_attention": "AttnBlock3D"}, "encoder_attention has 'AttnBlock3D'.*v1.0"),
@@ -27,24 +27,24 @@ from mezzotint.nets.latte import LatteConfig
         ({"decoder_spatial_upsample": ["", "", "SpatialUpsample2x", "SpatialUpsample2x"]}, "does not grow"),
     ],
 )
-def test_another_versions_configuration_is_refused_by_name(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(WeightsError, match=told) as met:
+def test_another_versions_configuration_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(WeightsError, match=message) as met:
         CausalVAEConfig.read(released("latte-17f", "vae") | change, "vae/config.json")
     assert met.value.code == "E1409"
 
 
 def test_fields_of_its_training_are_ignored() -> None:
-    told = released("latte-17f", "vae") | {
+    config = released("latte-17f", "vae") | {
         "lr": 1e-5,
         "loss_type": "lpips",
         "loss_params": {"kl_weight": 1e-6},
         "resolution": 256,
     }
-    assert CausalVAEConfig.read(told) == CausalVAEConfig()
+    assert CausalVAEConfig.read(config) == CausalVAEConfig()
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"video_length": None}, "lacks video_length"),
         ({"activation_fn": "geglu"}, "activation_fn is 'geglu'"),
@@ -61,8 +61,8 @@ def test_fields_of_its_training_are_ignored() -> None:
         ({"attention_head_dim": 71, "num_attention_heads": 1, "cross_attention_dim": 71}, "must divide by 4"),
     ],
 )
-def test_a_configuration_of_another_network_is_refused_by_name(change: dict[str, Any], told: str) -> None:
-    with pytest.raises(WeightsError, match=told) as met:
+def test_a_configuration_of_another_network_is_refused_by_name(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(WeightsError, match=message) as met:
         LatteConfig.read(released("latte-17f") | change, "x/config.json")
     assert met.value.code == "E1409"
 
@@ -85,5 +85,5 @@ def test_positions_are_scaled_by_what_the_configuration_was_made_for(
 
 def test_what_says_nothing_of_the_network_is_ignored() -> None:
     plain = LatteConfig.read(released("latte-17f"))
-    told = released("latte-17f") | {"hidden_size": 300, "attention_mode": "math", "enable_flash_attention": True}
-    assert LatteConfig.read(told | {"compress_kv_factor": None, "sample_size": 64}) == plain == LatteConfig()
+    config = released("latte-17f") | {"hidden_size": 300, "attention_mode": "math", "enable_flash_attention": True}
+    assert LatteConfig.read(config | {"compress_kv_factor": None, "sample_size": 64}) == plain == LatteConfig()

@@ -46,9 +46,9 @@ def test_a_released_configuration_makes_the_released_tensors(name: str) -> None:
 
 
 def test_diffusers_class_has_the_same_tensors_but_for_the_table_that_nothing_reads() -> None:
-    told = released("latte-17f")
-    told = {k: v for k, v in told.items() if not k.startswith("_")} | {"sample_size": 64}
-    theirs = on_meta(lambda: LatteTransformer3DModel.from_config(told))
+    config = released("latte-17f")
+    config = {k: v for k, v in config.items() if not k.startswith("_")} | {"sample_size": 64}
+    theirs = on_meta(lambda: LatteTransformer3DModel.from_config(config))
     ours = on_meta(lambda: Latte(LatteConfig.read(dict(theirs.config))))
     shapes = [{k: tuple(t.shape) for k, t in network.state_dict().items()} for network in (ours, theirs)]
     assert shapes[0].pop("caption_projection.y_embedding") == (120, 4096)
@@ -78,13 +78,13 @@ def test_diffusers_class_says_the_same_of_a_clip() -> None:
     state = network.state_dict()
     state.pop("caption_projection.y_embedding")
     theirs.load_state_dict(state)
-    given = inputs()
+    tensors = inputs()
     mask = torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]])
     bias = ((1 - mask.float()) * -10000.0)[:, None].repeat_interleave(3, dim=0)
     with torch.no_grad():
-        wanted = theirs(given["latents"], given["timestep"], given["text"][:, 0], bias).sample
-        found = network(**given, text_mask=mask)
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+        expected = theirs(tensors["latents"], tensors["timestep"], tensors["text"][:, 0], bias).sample
+        ours = network(**tensors, text_mask=mask)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
 
 
 def test_a_clip_does_not_see_the_stills_that_join_it_and_stills_stand_alone() -> None:
@@ -130,18 +130,18 @@ def test_clips_may_be_longer_and_pictures_wider_than_the_configuration_says() ->
     rng = torch.Generator().manual_seed(3)
     latents = torch.randn(1, 4, 7, 6, 12, generator=rng)
     with torch.no_grad():
-        found = network(latents, torch.tensor([5]), inputs(batch=1)["text"])
-    assert found.shape == (1, 8, 7, 6, 12)
+        output = network(latents, torch.tensor([5]), inputs(batch=1)["text"])
+    assert output.shape == (1, 8, 7, 6, 12)
     longer = positions.time(7, 16, scale=1, device="cpu")
     assert torch.equal(longer[:3], positions.time(3, 16, scale=1, device="cpu"))
 
 
 def test_a_still_is_a_clip_of_one_frame() -> None:
-    network, given = tiny(), inputs(frames=1)
+    network, tensors = tiny(), inputs(frames=1)
     with torch.no_grad():
-        found, alone = network(**given), network(**given, temporal=False)
-    assert found.shape == (2, 8, 1, 8, 8)
-    assert not torch.equal(found, alone)
+        output, alone = network(**tensors), network(**tensors, temporal=False)
+    assert output.shape == (2, 8, 1, 8, 8)
+    assert not torch.equal(output, alone)
 
 
 @contextmanager
@@ -161,7 +161,7 @@ def kept(network: Latte, sizes: dict[int, int]) -> Iterator[None]:
 
 def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gradients() -> None:
     """The last pairs are exempt, as Open-Sora-Plan counts: the first of the pairs told from the end."""
-    found, gradients = {}, {}
+    saved, gradients = {}, {}
     for exempt in (None, 0, 1, 2, 4):
         network = tiny(num_layers=4)
         if exempt is not None:
@@ -173,11 +173,11 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
         with kept(network, sizes):
             loss = network(**inputs(stills=1), use_image_num=1).square().mean()
         loss.backward()
-        found[exempt] = sum(sizes.values())
+        saved[exempt] = sum(sizes.values())
         gradients[exempt] = {name: p.grad for name, p in network.named_parameters()}
-    assert found[0] < found[1] < found[2] < found[4] == found[None]
-    assert found[0] < found[None] / 4
-    each = [found[b] - found[a] for a, b in ((0, 1), (1, 2))]
+    assert saved[0] < saved[1] < saved[2] < saved[4] == saved[None]
+    assert saved[0] < saved[None] / 4
+    each = [saved[b] - saved[a] for a, b in ((0, 1), (1, 2))]
     assert each[0] == pytest.approx(each[1], rel=0.05)
     for name, gradient in gradients[None].items():
         assert all(torch.equal(gradient, gradients[exempt][name]) for exempt in (0, 1, 2, 4))
@@ -185,28 +185,28 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
 
 @pytest.mark.parametrize("changes", [{"use_rope": True}, {"compress_kv_factor": 2}])
 def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str, Any]) -> None:
-    given = inputs(stills=1) | {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
-    on_device = {name: tensor.to("meta") for name, tensor in given.items()}  # reading a number there is an error
+    tensors = inputs(stills=1) | {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
+    on_device = {name: tensor.to("meta") for name, tensor in tensors.items()}  # reading a number there is an error
     network = tiny(num_layers=1, **changes)
     assert tiny(**changes).to("meta")(**on_device, use_image_num=1).shape == (2, 8, 4, 8, 8)
     compiled = torch.compile(network, backend="eager", fullgraph=True, dynamic=False)
     with torch.no_grad():
-        torch.testing.assert_close(compiled(**given, use_image_num=1), network(**given, use_image_num=1))
+        torch.testing.assert_close(compiled(**tensors, use_image_num=1), network(**tensors, use_image_num=1))
 
 
 def test_weights_in_bf16_make_bf16_of_nearly_the_same() -> None:
-    network, given = tiny(use_rope=True), inputs(stills=1)
+    network, tensors = tiny(use_rope=True), inputs(stills=1)
     masks = {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}
     with torch.no_grad():
-        wanted = network(**given, **masks, use_image_num=1)
+        exact = network(**tensors, **masks, use_image_num=1)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            cast = network(**given, **masks, use_image_num=1)
-        half = {name: t.bfloat16() if t.is_floating_point() else t for name, t in given.items()}
-        found = network.bfloat16()(**half, **masks, use_image_num=1)
-    assert found.dtype == torch.bfloat16
-    scale = wanted.abs().mean()
-    assert (found.float() - wanted).abs().mean() < 0.05 * scale
-    assert (cast.float() - wanted).abs().mean() < 0.05 * scale
+            cast = network(**tensors, **masks, use_image_num=1)
+        half = {name: t.bfloat16() if t.is_floating_point() else t for name, t in tensors.items()}
+        rounded = network.bfloat16()(**half, **masks, use_image_num=1)
+    assert rounded.dtype == torch.bfloat16
+    scale = exact.abs().mean()
+    assert (rounded.float() - exact).abs().mean() < 0.05 * scale
+    assert (cast.float() - exact).abs().mean() < 0.05 * scale
 
 
 def test_a_network_made_without_memory_has_no_table_to_fill() -> None:

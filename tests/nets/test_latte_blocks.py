@@ -11,27 +11,27 @@ from mezzotint.nets.latte import Latte
 
 
 def test_masked_tokens_and_masked_patches_are_not_seen() -> None:
-    network, given = tiny(), inputs()
+    network, tensors = tiny(), inputs()
     text_mask = torch.tensor([[1, 1, 1, 1, 0, 0]] * 2)
     latent_mask = torch.ones(2, 3, 8, 8)
     latent_mask[:, :, 5:] = 0  # row 5 lies in a patch with row 4, which counts
-    other = {name: tensor.clone() for name, tensor in given.items()}
+    other = {name: tensor.clone() for name, tensor in tensors.items()}
     other["text"][:, :, 4:] = 9.0
     other["latents"][:, :, :, 6:] = 9.0
     masks = {"text_mask": text_mask, "latent_mask": latent_mask}
     with torch.no_grad():
-        found, again = network(**given, **masks), network(**other, **masks)
-        assert torch.equal(found[..., :6, :], again[..., :6, :])
-        assert not torch.equal(found, network(**given))
+        output, again = network(**tensors, **masks), network(**other, **masks)
+        assert torch.equal(output[..., :6, :], again[..., :6, :])
+        assert not torch.equal(output, network(**tensors))
         assert torch.equal(
-            network(**given, text_mask=torch.ones(2, 6), latent_mask=latent_mask.fill_(1)), network(**given)
+            network(**tensors, text_mask=torch.ones(2, 6), latent_mask=latent_mask.fill_(1)), network(**tensors)
         )
 
 
 def test_nothing_to_look_at_is_no_reason_for_nan() -> None:
     with torch.no_grad():
-        found = tiny()(**inputs(), text_mask=torch.zeros(2, 6), latent_mask=torch.zeros(2, 3, 8, 8))
-    assert found.isfinite().all()
+        output = tiny()(**inputs(), text_mask=torch.zeros(2, 6), latent_mask=torch.zeros(2, 3, 8, 8))
+    assert output.isfinite().all()
 
 
 def test_shrunk_keys_begin_as_means() -> None:
@@ -42,7 +42,7 @@ def test_shrunk_keys_begin_as_means() -> None:
     x = torch.arange(16.0).view(1, 16, 1).expand(1, 16, 16)
     mean = plane.sr(x.transpose(1, 2).unflatten(2, (4, 4)))[0, 0].flatten()
     assert mean.tolist() == [2.5, 4.5, 10.5, 12.5]
-    odd = time.sr.register_forward_pre_hook(lambda _, given: seen.append(given[0][0, 0].tolist()))
+    odd = time.sr.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[0][0, 0].tolist()))
     seen: list[list[float]] = []
     assert time.shrunk(x[:, :5]).shape == (1, 3, 16)
     odd.remove()

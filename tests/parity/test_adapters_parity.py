@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import statistics
+from adapter_records import read_off, statistics
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -116,10 +116,10 @@ def _split(name: str) -> tuple[str, str]:
     return path, leaf
 
 
-def near(found: Tensor, record: Tensor, relative: float, absolute: float, sizes: Tensor) -> bool:
+def near(ours: Tensor, record: Tensor, relative: float, absolute: float, sizes: Tensor) -> bool:
     """Whether statistics agree: by each tensor's absolute sum, and so much a number."""
     bound = relative * record[:, 1:2].abs() + absolute * sizes[:, None]
-    return bool(((found - record.double()).abs() <= bound).all())
+    return bool(((ours - record.double()).abs() <= bound).all())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_read_off_and_merged_the_network_says_the_same(case: str) -> None:
     with torch.no_grad():
         output = model.output()
     for part, shape in model.shapes.items():
-        modules: dict[str, AdapterModule] = networks.read_off(model.networks[part], shape)
+        modules: dict[str, AdapterModule] = read_off(model.networks[part], shape)
         assert set(modules) == set(shape.layers)
         bases = {name: m for name, m in model.networks[part].named_modules() if hasattr(m, "base_layer")}
         for name, module in bases.items():

@@ -29,9 +29,9 @@ def record() -> dict[str, Tensor]:
 
 @pytest.fixture(scope="module")
 def network(record: dict[str, Tensor]) -> CausalVAE:
-    made = CausalVAE(CausalVAEConfig.read(json.loads((DATA / "vae_488.json").read_text())["config"]))
-    made.load_state_dict({k.removeprefix("state."): v for k, v in record.items() if k.startswith("state.")})
-    return made.eval()
+    vae = CausalVAE(CausalVAEConfig.read(json.loads((DATA / "vae_488.json").read_text())["config"]))
+    vae.load_state_dict({k.removeprefix("state."): v for k, v in record.items() if k.startswith("state.")})
+    return vae.eval()
 
 
 @pytest.mark.parametrize("case", ["f1", "f5", "f9", "even4", "even8"])

@@ -46,25 +46,25 @@ def test_the_table_has_the_sizes_of_every_resolution() -> None:
 
 
 def test_pictures_fall_into_the_bucket_of_the_record_and_are_undersized_as_there() -> None:
-    found = record("buckets")
-    width, height = np.array(found["sizes"], dtype=np.int32).T
-    for resolution, wanted in found["assign"].items():
+    recorded = record("buckets")
+    width, height = np.array(recorded["sizes"], dtype=np.int32).T
+    for resolution, expected in recorded["assign"].items():
         sizes = buckets.table(table_of(int(resolution)))
         number = buckets.of_pictures(width, height, table_of(int(resolution)))
         small = buckets.is_undersized(width, height, number, sizes).tolist()
         ours = [
             [[sizes[n].width, sizes[n].height], is_small] for n, is_small in zip(number.tolist(), small, strict=True)
         ]
-        assert ours == wanted, resolution
-    assert len(found["assign"]) == 9
+        assert ours == expected, resolution
+    assert len(recorded["assign"]) == 9
     assert len(width) == 60
 
 
 def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> None:
-    found = record("bucket_warnings")
+    recorded = record("bucket_warnings")
     sizes = buckets.table(table_of(512))
     number, group = [], []
-    for name, width, height, count in found["counts"]:
+    for name, width, height, count in recorded["counts"]:
         number += [sizes.index(Size(width, height))] * count
         group += [int(name != "default_batch")] * count
     columns = PlanColumns(
@@ -73,8 +73,8 @@ def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> Non
         np.ones(len(number), np.float32),
         group=np.array(group, np.int32),
     )
-    told = 0
-    for case in found["cases"]:
+    warnings = 0
+    for case in recorded["cases"]:
         batch = case["batch_size"]
         ours = {
             (f.group, f.bucket.width, f.bucket.height, f.pictures, f.multiplier, f.missing,
@@ -89,8 +89,8 @@ def test_underfilled_buckets_are_told_with_the_multiplier_of_the_record() -> Non
             if w["count"] % batch  # the record warns of buckets that are filled exactly too
         }  # fmt: skip
         assert ours == theirs
-        told += len(ours)
-    assert told == 7
+        warnings += len(ours)
+    assert warnings == 7
 
 
 def test_ratios_in_small_numbers() -> None:
@@ -113,16 +113,16 @@ def test_boxes_of_the_record_are_among_those_that_are_drawn(case: dict[str, Any]
         across, down = placed.resized.width / size.width, placed.resized.height / size.height
         top, left = placed.crop_top_left[0] / down, placed.crop_top_left[1] / across
         boxes.append((left, top, left + bucket.width / across, top + bucket.height / down))
-    found = np.array(boxes)
-    assert (found[:, :2] >= 0).all()
-    assert (found[:, 2:] <= np.array(case["size"]) + 0.5).all()
-    spread = np.maximum(np.ptp(found, axis=0) * 0.15, 2.0)  # corners of the draws are rare
-    assert (found.min(axis=0) - spread <= case["box"]).all()
-    assert (found.max(axis=0) + spread >= case["box"]).all()
-    sides = found[:, 2:] - found[:, :2]
-    wanted = np.array(case["box"][2:]) - case["box"][:2]
-    assert (sides.min(axis=0) - 3 <= wanted).all()
-    assert (sides.max(axis=0) + 3 >= wanted).all()
+    drawn = np.array(boxes)
+    assert (drawn[:, :2] >= 0).all()
+    assert (drawn[:, 2:] <= np.array(case["size"]) + 0.5).all()
+    spread = np.maximum(np.ptp(drawn, axis=0) * 0.15, 2.0)  # corners of the draws are rare
+    assert (drawn.min(axis=0) - spread <= case["box"]).all()
+    assert (drawn.max(axis=0) + spread >= case["box"]).all()
+    sides = drawn[:, 2:] - drawn[:, :2]
+    expected = np.array(case["box"][2:]) - case["box"][:2]
+    assert (sides.min(axis=0) - 3 <= expected).all()
+    assert (sides.max(axis=0) + 3 >= expected).all()
 
 
 # --- captions ---------------------------------------------------------------------------------------------------------
@@ -145,24 +145,24 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     return build(settings, root / "index", workers=1)
 
 
-def of_row(found: Catalogue, row: int) -> dict[str, Any]:
+def of_row(catalogue: Catalogue, row: int) -> dict[str, Any]:
     """What the record keeps of a picture, as the catalogue has it."""
-    own = found.overrides
-    tags = Tags.decoded(own.tags_of(row)) if own.tags_of(row) else Tags.of(found.captions(row)[0])
+    own = catalogue.overrides
+    tags = Tags.decoded(own.tags_of(row)) if own.tags_of(row) else Tags.of(catalogue.captions(row)[0])
     return {
-        "path": found.key(row).partition("#")[0],
-        "caption": found.captions(row)[0],
+        "path": catalogue.key(row).partition("#")[0],
+        "caption": catalogue.captions(row)[0],
         "main_prompt": tags.main,
         "tags": list(tags.tags),
         "tag_weights": list(tags.weights),
         "use_weights": tags.is_weighted,
-        "multiplier": pytest.approx(float(found.repeats[row])),
+        "multiplier": pytest.approx(float(catalogue.repeats[row])),
         "flip_p": own.flip_of(row) or 0.0,
         "cond_dropout": own.caption_dropout_of(row),
         "shuffle_tags": bool(own.shuffle_tags[row]),
         "batch_id": own.group_name(int(own.group[row])) or "default_batch",
         "rating": pytest.approx(float(own.rating[row])),
-        "loss_scale": pytest.approx(float(found.weight[row])),
+        "loss_scale": pytest.approx(float(catalogue.weight[row])),
     }
 
 
@@ -181,24 +181,24 @@ def test_the_tree_of_the_record_gives_its_captions_and_settings(tree: Catalogue)
 
 
 def test_the_manifests_of_the_record(tmp_path: Path) -> None:
-    found = record("captions")
-    wanted = {
-        "main_prompt_entries": found["json_2025"]["main_prompt_entries"]["result"],  # one sample an entry
-        "caption_entries": found["json_2023_11"]["caption_entries"]["result"],
-        "no_caption": found["json_2023_11"]["no_caption"]["result"],
+    recorded = record("captions")
+    expected = {
+        "main_prompt_entries": recorded["json_2025"]["main_prompt_entries"]["result"],  # one sample an entry
+        "caption_entries": recorded["json_2023_11"]["caption_entries"]["result"],
+        "no_caption": recorded["json_2023_11"]["no_caption"]["result"],
     }
-    for name, images in wanted.items():
-        entries = found["json_2025"][name]["entries"]
+    for name, images in expected.items():
+        entries = recorded["json_2025"][name]["entries"]
         for entry in entries:
             Image.new("RGB", (64, 64)).save(tmp_path / entry["image"])
         (tmp_path / f"{name}.json").write_text(json.dumps(entries))
         settings = DataSettings.model_validate({"path": tmp_path / f"{name}.json", "format": "everydream"})
-        made = build(settings, tmp_path / "index", workers=1)
+        catalogue = build(settings, tmp_path / "index", workers=1)
         for row, theirs in enumerate(images):
-            ours = of_row(made, row)
+            ours = of_row(catalogue, row)
             assert bool(ours.pop("shuffle_tags")) == bool(theirs["shuffle_tags"])
             assert {key: theirs[key] for key in ours} == ours
-        assert len(made) == len(images)
+        assert len(catalogue) == len(images)
 
 
 def test_kept_tags_stay_as_in_the_record() -> None:
@@ -253,20 +253,20 @@ def planned(case: dict[str, Any], epoch: int) -> tuple[Any, PlanColumns, tuple[S
         group=np.array([names.index(item[2]) for item in case["items"]], np.int32),
         rating=np.array([item[4] for item in case["items"]], np.float32),
     )
-    made = plan.plan(columns, settings, accumulation=case["grad_accum"], seed=555, epoch=epoch)
-    return made, columns, sizes, names
+    epoch_plan = plan.plan(columns, settings, accumulation=case["grad_accum"], seed=555, epoch=epoch)
+    return epoch_plan, columns, sizes, names
 
 
-def composition(made: Any, columns: PlanColumns, sizes: tuple[Size, ...], names: list[str]) -> Counter[Any]:
+def composition(epoch: Any, columns: PlanColumns, sizes: tuple[Size, ...], names: list[str]) -> Counter[Any]:
     """(bucket, names, own pictures of a batch that was filled up) of every batch."""
-    found: Counter[Any] = Counter()
-    for batch in range(made.num_batches):
-        visits = slice(made.starts[batch], made.starts[batch + 1])
-        size, factor = sizes[made.bucket[batch]], float(made.factor[visits.start])
+    counts: Counter[Any] = Counter()
+    for batch in range(epoch.num_batches):
+        visits = slice(epoch.starts[batch], epoch.starts[batch + 1])
+        size, factor = sizes[epoch.bucket[batch]], float(epoch.factor[visits.start])
         runt = round(factor ** (1 / FACTOR) * (visits.stop - visits.start)) if factor < 1 else 0
-        groups = tuple(sorted({names[columns.group[row]] for row in made.order[visits]}))  # type: ignore[index]
-        found[(size.width, size.height), groups, runt] += 1
-    return found
+        groups = tuple(sorted({names[columns.group[row]] for row in epoch.order[visits]}))  # type: ignore[index]
+        counts[(size.width, size.height), groups, runt] += 1
+    return counts
 
 
 def theirs(epoch: dict[str, Any]) -> Counter[Any]:
@@ -281,25 +281,25 @@ DRAWN = ("batch_id", "batch_id_grad_accum", "multiply_fraction", "multiply_small
 def test_batches_have_the_composition_of_the_record(name: str) -> None:
     case = CASES[name]
     for number, epoch in enumerate(case["epochs"]):
-        made, *rest = planned(case, number)
-        assert composition(made, *rest) == theirs(epoch)
-        assert len(made.order) == len(epoch["order"])
+        ours, *rest = planned(case, number)
+        assert composition(ours, *rest) == theirs(epoch)
+        assert len(ours.order) == len(epoch["order"])
 
 
 @pytest.mark.parametrize("name", ["batch_id", "batch_id_grad_accum"])
 def test_named_batches_are_those_of_the_record(name: str) -> None:
     case = CASES[name]
     for number, epoch in enumerate(case["epochs"]):
-        made, columns, sizes, names = planned(case, number)
-        ours = composition(made, columns, sizes, names)
+        epoch_plan, columns, sizes, names = planned(case, number)
+        ours = composition(epoch_plan, columns, sizes, names)
 
-        def cells_of(found: Counter[Any]) -> Counter[Any]:
+        def cells_of(counts: Counter[Any]) -> Counter[Any]:
             """Which of the moved pictures lands in a mixed batch is a draw: mixed or nameless, it is the default."""
-            return Counter({key: n for key, n in found.items() if len(key[1]) == 1 and key[1] != ("default_batch",)})
+            return Counter({key: n for key, n in counts.items() if len(key[1]) == 1 and key[1] != ("default_batch",)})
 
         assert cells_of(ours) == cells_of(theirs(epoch))
         assert sum(ours.values()) == sum(theirs(epoch).values())
-        assert Counter(made.bucket.tolist()) == Counter(
+        assert Counter(epoch_plan.bucket.tolist()) == Counter(
             [sizes.index(Size(*bucket)) for bucket, *_ in epoch["batches"]]
         )  # fmt: skip
 
@@ -307,19 +307,19 @@ def test_named_batches_are_those_of_the_record(name: str) -> None:
 def test_windows_of_accumulation_keep_to_a_name_as_in_the_record() -> None:
     case = CASES["batch_id_grad_accum"]
     for number, epoch in enumerate(case["epochs"]):
-        made, columns, _, names = planned(case, number)
-        ours: list[list[str]] = [[] for _ in range(made.num_steps)]
-        for batch in range(made.num_batches):
-            rows = made.order[made.starts[batch] : made.starts[batch + 1]]
+        epoch_plan, columns, _, names = planned(case, number)
+        ours: list[list[str]] = [[] for _ in range(epoch_plan.num_steps)]
+        for batch in range(epoch_plan.num_batches):
+            rows = epoch_plan.order[epoch_plan.starts[batch] : epoch_plan.starts[batch + 1]]
             groups = {names[columns.group[row]] for row in rows}  # type: ignore[index]
-            full = float(made.factor[made.starts[batch]]) == 1
-            ours[made.step_of[batch]].append(groups.pop() if len(groups) == 1 and full else "default_batch")
+            full = float(epoch_plan.factor[epoch_plan.starts[batch]]) == 1
+            ours[epoch_plan.step_of[batch]].append(groups.pop() if len(groups) == 1 and full else "default_batch")
 
         def pure(windows: list[list[str]]) -> Counter[str]:
             return Counter(w[0] for w in windows if set(w) == {w[0]} and w[0] != "default_batch" and len(w) == 3)
 
-        told = [b[1][0] if len(b[1]) == 1 and not b[2] else "default_batch" for b in epoch["batches"]]
-        record_windows = [told[i : i + 3] for i in range(0, len(told), 3)]
+        counted = [b[1][0] if len(b[1]) == 1 and not b[2] else "default_batch" for b in epoch["batches"]]
+        record_windows = [counted[i : i + 3] for i in range(0, len(counted), 3)]
         assert pure(ours) == pure(record_windows) == {"my_horses": 1, "dogs": 1}
         assert max(len(set(window) - {"default_batch"}) for window in ours) == 1
 
@@ -330,11 +330,13 @@ def test_fractions_of_visits_add_up_over_an_epoch() -> None:
         whole = round(sum(item[3] for item in case["items"]), 6)
         seen = np.zeros(len(case["items"]))
         for number in range(400):
-            made, columns, *_ = planned(case, number)
-            own = len(made.order) - made.filled
+            epoch_plan, columns, *_ = planned(case, number)
+            own = len(epoch_plan.order) - epoch_plan.filled
             assert int(whole) <= own <= int(whole) + 1
             assert case["expected"] in (int(whole), int(whole) - 1)  # the record adds twenty times 0.1 up to 1.9999…
-            counts = np.bincount(made.order[made.visit < np.ceil(columns.repeats)[made.order]], minlength=len(seen))
+            counts = np.bincount(
+                epoch_plan.order[epoch_plan.visit < np.ceil(columns.repeats)[epoch_plan.order]], minlength=len(seen)
+            )
             assert (counts >= np.floor(columns.repeats)).all()
             seen += np.minimum(counts, np.ceil(columns.repeats))
         assert np.abs(seen / 400 - columns.repeats).max() < 0.12
@@ -347,8 +349,8 @@ def test_lists_are_joined_into_windows_as_in_the_record(case: dict[str, Any]) ->
 
     def windows(joined: list[int]) -> list[list[int]]:
         """For each window, how many entries of which length of list; −1 for the filler."""
-        found = [joined[i : i + case["size"]] for i in range(0, len(joined), case["size"])]
-        return [sorted(lengths[of_list[one]] if one in of_list else -1 for one in window) for window in found]
+        chunks = [joined[i : i + case["size"]] for i in range(0, len(joined), case["size"])]
+        return [sorted(lengths[of_list[one]] if one in of_list else -1 for one in window) for window in chunks]
 
     ours = _grouping.packed(case["input"], case["filler"], case["size"])
     assert windows(ours) == windows(case["output"])
@@ -361,12 +363,12 @@ def test_the_schedule_has_the_lines_of_the_record(tmp_path: Path) -> None:
     assert case["schedule_file"] == "ep0_batch_schedule.txt"
     Image.new("RGB", (512, 512)).save(tmp_path / "a00.png")
     settings = table_of(512, path=tmp_path, format="everydream", batch_size=4, remainder="repeat")
-    found = build(settings, tmp_path / "index", workers=1)
+    catalogue = build(settings, tmp_path / "index", workers=1)
     rows = np.arange(1, dtype=np.int32)
-    columns = plan.plan_columns(found, rows, settings)
+    columns = plan.plan_columns(catalogue, rows, settings)
     for number in (0, 1):
-        made = plan.plan(columns, settings, accumulation=1, seed=555, epoch=number)
-        path = schedule_file.write(made, rows, found, settings, tmp_path)
+        epoch = plan.plan(columns, settings, accumulation=1, seed=555, epoch=number)
+        path = schedule_file.write(epoch, rows, catalogue, settings, tmp_path)
         assert path.name == f"ep{number}_batch_schedule.txt"
         ours = path.read_text("utf-8").splitlines()
         assert [line.replace(str(tmp_path), "DATA") for line in ours[:3]] == case["schedule_rows"]

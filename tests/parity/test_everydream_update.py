@@ -51,14 +51,14 @@ def test_adacoor_moves_weights_and_sums_to_the_bit(case: dict[str, Any]) -> None
 
 def schedule(case: dict[str, Any], kind: str, peak: float) -> ScheduleSettings:
     """As EveryDream2's settings mean it: `constant` has no warm-up, `polynomial` ends at 1e-7."""
-    given: dict[str, Any] = {"kind": kind, "floor": 1e-7 / peak if kind == "polynomial" else 0.0}
+    values: dict[str, Any] = {"kind": kind, "floor": 1e-7 / peak if kind == "polynomial" else 0.0}
     if kind == "cosine":
-        given["beyond"] = "wave"
+        values["beyond"] = "wave"
     if "lr_decay_steps" in case["args"]:
-        given |= {"decay_steps": case["decay"], "warmup_steps": case["warmup"]}
+        values |= {"decay_steps": case["decay"], "warmup_steps": case["warmup"]}
     elif kind != "constant":
-        given |= {"decay_of_run": 1.5, "warmup_share": 0.02}
-    return ScheduleSettings(**given)
+        values |= {"decay_of_run": 1.5, "warmup_share": 0.02}
+    return ScheduleSettings(**values)
 
 
 @pytest.mark.parametrize("case", RECORD["lr_curves"], ids=lambda case: case["name"])
@@ -66,29 +66,29 @@ def schedule(case: dict[str, Any], kind: str, peak: float) -> ScheduleSettings:
 def test_rates_are_everydreams(case: dict[str, Any], network: str) -> None:
     base = case["base_in"].get("lr_scheduler", "constant")
     kind = base if network == "unet" or "lr_scheduler" in case["te_in"] else "cosine"
-    wanted = case[f"{network}_lr_before_step"]
+    theirs = case[f"{network}_lr_before_step"]
     steps = case["epoch_len"] * case["max_epochs"]
-    peak = max(wanted)
+    peak = max(theirs)
     settings = schedule(case, kind, peak)
     if kind != "constant":
         assert lr.span(settings, steps) == (case["warmup"], case["decay"])
-    found = [peak * lr.factor(settings, step, steps) for step in range(len(wanted))]
-    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-18)
+    ours = [peak * lr.factor(settings, step, steps) for step in range(len(theirs))]
+    assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-18)
 
 
 @pytest.mark.parametrize("case", RECORD["automatic"], ids=str)
 def test_automatic_decay_and_warm_up_are_everydreams(case: dict[str, Any]) -> None:
-    asked: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if "lr_decay_steps" in case["args"]:
-        asked["decay_steps"] = case["args"]["lr_decay_steps"]
+        values["decay_steps"] = case["args"]["lr_decay_steps"]
     else:
-        asked["decay_of_run"] = 1.5
+        values["decay_of_run"] = 1.5
     if "lr_warmup_steps" in case["args"]:
-        asked["warmup_steps"] = case["args"]["lr_warmup_steps"]
+        values["warmup_steps"] = case["args"]["lr_warmup_steps"]
     else:
-        asked["warmup_share"] = 0.02
-    found = lr.span(ScheduleSettings(**asked), case["epoch_len"] * case["max_epochs"])
-    assert found == (case["args_lr_warmup_steps"], case["args_lr_decay_steps"])
+        values["warmup_share"] = 0.02
+    ours = lr.span(ScheduleSettings(**values), case["epoch_len"] * case["max_epochs"])
+    assert ours == (case["args_lr_warmup_steps"], case["args_lr_decay_steps"])
 
 
 def test_a_warm_up_of_two_percent_is_rounded_down_and_no_further() -> None:
@@ -112,8 +112,8 @@ def test_scaled_rates_are_everydreams(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", AVERAGES["strength_cases"], ids=str)
 def test_decays_of_a_strength_are_everydreams(case: dict[str, Any]) -> None:
     batches = case["epoch_len_batches"] * case["max_epochs"]
-    found = decay_for(case["ema_strength_target"], interval=case["effective_interval"], steps=batches)
-    assert found == pytest.approx(case["ema_decay_rate"], rel=1e-12)
+    decay = decay_for(case["ema_strength_target"], interval=case["effective_interval"], steps=batches)
+    assert decay == pytest.approx(case["ema_decay_rate"], rel=1e-12)
 
 
 def test_five_updates_of_an_average_are_everydreams() -> None:
@@ -125,8 +125,8 @@ def test_five_updates_of_an_average_are_everydreams() -> None:
         now = {f"denoiser/{name}": tensors[f"model.{step}.{name}"] for name in ("weight", "bias")}
         average.follow(now, torch.zeros(()))
         for name in ("weight", "bias"):
-            wanted = tensors[f"ema.{step}.{name}"]
-            torch.testing.assert_close(average.weights[f"denoiser/{name}"], wanted, rtol=1e-6, atol=1e-7)
+            expected = tensors[f"ema.{step}.{name}"]
+            torch.testing.assert_close(average.weights[f"denoiser/{name}"], expected, rtol=1e-6, atol=1e-7)
 
 
 class Clip(nn.Module):
@@ -160,9 +160,9 @@ def freezing(config: dict[str, Any]) -> dict[str, Any]:
 )
 def test_what_is_trained_of_a_text_encoder_is_everydreams(case: dict[str, Any]) -> None:
     settings = ModelSettings(train=("text_encoder",), **freezing(case["config"] or {}))
-    found = trained_parameters({"text_encoder": Clip()}, settings, ("denoiser", "text_encoder"))
-    assert [f"text_model.{name.removeprefix('text_encoder/')}" for name in found] == case["trained"]
-    assert any(fnmatchcase(name, "*encoder.layers.3.*") for name in found)
+    trained = trained_parameters({"text_encoder": Clip()}, settings, ("denoiser", "text_encoder"))
+    assert [f"text_model.{name.removeprefix('text_encoder/')}" for name in trained] == case["trained"]
+    assert any(fnmatchcase(name, "*encoder.layers.3.*") for name in trained)
 
 
 def test_the_loss_scale_changes_its_pace_as_everydreams() -> None:

@@ -62,10 +62,10 @@ class Records:
         """Of the recorded step."""
         draws = StepDraws(torch.zeros(2, dtype=torch.int64), *([None] * 4))  # type: ignore[arg-type]
         sigma = torch.tensor(self.numbers["step"]["sigmas"])
-        made = self.objective().noise_at(self.tensors["vae.latents"], draws, sigma, sigma)
-        eps, at = self.tensors["step.noise"], sigma.view(-1, *[1] * (made.x_0.ndim - 1))
-        x_t = (1 - at) * made.x_0 + at * eps
-        return Noised(made.x_0, eps, x_t, x_t, made.model_t, made.level)
+        drawn = self.objective().noise_at(self.tensors["vae.latents"], draws, sigma, sigma)
+        eps, at = self.tensors["step.noise"], sigma.view(-1, *[1] * (drawn.x_0.ndim - 1))
+        x_t = (1 - at) * drawn.x_0 + at * eps
+        return Noised(drawn.x_0, eps, x_t, x_t, drawn.model_t, drawn.level)
 
     def objective(self, **settings: Any) -> FlowObjective:
         objective = objective_of(ObjectiveSettings(**settings), self.family.schedule, self.family.prediction)
@@ -128,8 +128,8 @@ def test_a_step_shows_tells_and_says_what_is_recorded(records: Records) -> None:
     tensors, noised = records.tensors, records.noised
     assert near(noised.x_t, tensors["step.noisy"], 1e-6)
     assert near(records.objective().target(noised), tensors["step.target"], 1e-6)
-    told = torch.tensor(records.numbers["step"]["timesteps"])
-    assert near(noised.model_t, told, 1e-6)
+    times = torch.tensor(records.numbers["step"]["timesteps"])
+    assert near(noised.model_t, times, 1e-6)
     assert near(records.velocity(), tensors["step.velocity"], 1e-5)
 
 
@@ -186,12 +186,12 @@ def test_an_update_is_the_recorded_one(records: Records) -> None:
 
 def test_four_steps_of_drawing_end_at_the_recorded_latents(records: Records, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers, tensors = records.numbers["sample"], records.tensors
-    told = numbers["guidance"]
-    scale = told.get("true_cfg_scale", told.get("guidance_scale"))
+    guidance = numbers["guidance"]
+    scale = guidance.get("true_cfg_scale", guidance.get("guidance_scale"))
     height, width = numbers["size"]
     monkeypatch.setattr(sampling, "initial_noise", lambda *_: tensors["sample.noise"])
     requests = [
-        Request(prompt, Size(width, height, numbers["frames"]), negative=told.get("negative_prompt", ""), index=i)
+        Request(prompt, Size(width, height, numbers["frames"]), negative=guidance.get("negative_prompt", ""), index=i)
         for i, prompt in enumerate(records.numbers["prompts"])
     ]
     solver = "unipc" if "flow_shift" in records.family.schedule.config else "euler"  # type: ignore[attr-defined]

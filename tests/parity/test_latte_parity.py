@@ -31,32 +31,32 @@ def record(name: str) -> dict[str, Tensor]:
 
 
 def described(name: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
-    return told
+    description: dict[str, Any] = json.loads((DATA / f"{name}.json").read_text())
+    return description
 
 
 def network(name: str, dtype: torch.dtype = torch.float32) -> Latte:
-    made = Latte(LatteConfig.read(described(name)["config"]))
+    latte = Latte(LatteConfig.read(described(name)["config"]))
     source = record("latte_base" if name == "latte_rope" else name)
-    made.load_state_dict({k.removeprefix("state."): v for k, v in source.items() if k.startswith("state.")})
-    return made.to(dtype)
+    latte.load_state_dict({k.removeprefix("state."): v for k, v in source.items() if k.startswith("state.")})
+    return latte.to(dtype)
 
 
 def under(name: str, start: str) -> dict[str, Tensor]:
     return {k.removeprefix(start): v for k, v in record(name).items() if k.startswith(start)}
 
 
-def run(made: Latte, name: str, case: str) -> Tensor:
-    told, dtype = described(name)["cases"][case], next(made.parameters()).dtype
-    given = {k: v.to(dtype) if v.is_floating_point() else v for k, v in under(name, f"{case}.in.").items()}
-    output: Tensor = made(
-        given["hidden_states"],
-        given["timestep"],
-        given["encoder_hidden_states"],
-        text_mask=given.get("encoder_attention_mask"),
-        latent_mask=given.get("attention_mask"),
-        use_image_num=told.get("use_image_num", 0),
-        temporal=told.get("enable_temporal_attentions", True),
+def run(latte: Latte, name: str, case: str) -> Tensor:
+    description, dtype = described(name)["cases"][case], next(latte.parameters()).dtype
+    tensors = {k: v.to(dtype) if v.is_floating_point() else v for k, v in under(name, f"{case}.in.").items()}
+    output: Tensor = latte(
+        tensors["hidden_states"],
+        tensors["timestep"],
+        tensors["encoder_hidden_states"],
+        text_mask=tensors.get("encoder_attention_mask"),
+        latent_mask=tensors.get("attention_mask"),
+        use_image_num=description.get("use_image_num", 0),
+        temporal=description.get("enable_temporal_attentions", True),
     )
     return output
 
@@ -72,54 +72,54 @@ def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), TRAINED)
 def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> None:
-    made = network(name, dtype).train()
-    loss = run(made, name, case).square().mean()
+    latte = network(name, dtype).train()
+    loss = run(latte, name, case).square().mean()
     loss.backward()
     within(loss.detach()[None], record(name)[f"{case}.out.loss_mean_square"], roundings=32, name="loss")
-    parameters, wanted = dict(made.named_parameters()), under(name, f"{case}.grad.")
-    assert len(wanted) == 6
-    for parameter, gradient in wanted.items():
-        found = parameters[parameter].grad
-        assert found is not None
-        within(found, gradient, roundings=ROUNDINGS[dtype][1], name=parameter)
+    parameters, expected = dict(latte.named_parameters()), under(name, f"{case}.grad.")
+    assert len(expected) == 6
+    for parameter, gradient in expected.items():
+        gradients = parameters[parameter].grad
+        assert gradients is not None
+        within(gradients, gradient, roundings=ROUNDINGS[dtype][1], name=parameter)
 
 
 def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Open-Sora-Plan leaves the table out there. Ours adds it always; without it the record comes out."""
-    made, case = network("latte_base"), "joint_train_plain"
-    wanted = record("latte_base")[f"{case}.out.sample"]
+    latte, case = network("latte_base"), "joint_train_plain"
+    expected = record("latte_base")[f"{case}.out.sample"]
     with torch.no_grad():
-        assert (run(made, "latte_base", case) - wanted).abs().max() > 1
-        monkeypatch.setattr(made, "_time_table", lambda x, frames: torch.zeros(()))
-        output = run(made, "latte_base", case)
-    within(output, wanted, roundings=ROUNDINGS[torch.float32][0])
+        assert (run(latte, "latte_base", case) - expected).abs().max() > 1
+        monkeypatch.setattr(latte, "_time_table", lambda x, frames: torch.zeros(()))
+        output = run(latte, "latte_base", case)
+    within(output, expected, roundings=ROUNDINGS[torch.float32][0])
 
 
 @pytest.mark.parametrize(("frames", "scale"), [(5, 1), (17, 1), (56, 3), (129, 8)])
 def test_temporal_tables_are_the_records(frames: int, scale: int) -> None:
-    wanted = record("positions")[f"sincos1d_len{frames}_scale{scale}_dim64"]
-    found = positions.time(frames, 64, scale=LatteConfig(video_length=frames).time_scale, device="cpu")
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+    expected = record("positions")[f"sincos1d_len{frames}_scale{scale}_dim64"]
+    table = positions.time(frames, 64, scale=LatteConfig(video_length=frames).time_scale, device="cpu")
+    torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("grid", "base", "scale"), [((8, 8), 8, 1), ((8, 8), 16, 2), ((6, 10), 8, 1)])
 def test_plane_tables_are_the_records(grid: tuple[int, int], base: int, scale: int) -> None:
-    wanted = record("positions")[f"sincos2d_grid{grid[0]}x{grid[1]}_base{base}_scale{scale}_dim64"]
-    found = positions.plane(grid, 64, base=base, scale=scale, device="cpu")
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-6)
+    expected = record("positions")[f"sincos2d_grid{grid[0]}x{grid[1]}_base{base}_scale{scale}_dim64"]
+    table = positions.plane(grid, 64, base=base, scale=scale, device="cpu")
+    torch.testing.assert_close(table, expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1, 3])
 def test_turns_in_time_are_the_records(scale: int) -> None:
-    given = record("positions")
+    recorded = record("positions")
     turns = positions.time_rotation(12, 16, scale=scale, device="cpu")
-    found = positions.rotate(given["rope.in_tokens_2x3x12x16"], turns)
-    torch.testing.assert_close(found, given[f"rope.out_1d_scale{scale}"], rtol=0, atol=1e-6)
+    turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
+    torch.testing.assert_close(turned, recorded[f"rope.out_1d_scale{scale}"], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("scale", [1, 2])
 def test_turns_in_the_plane_are_the_records(scale: int) -> None:
-    given = record("positions")
+    recorded = record("positions")
     turns = positions.plane_rotation((3, 4), 16, scale=scale, device="cpu")
-    found = positions.rotate(given["rope.in_tokens_2x3x12x16"], turns)
-    torch.testing.assert_close(found, given[f"rope.out_2d_scale{scale}"], rtol=0, atol=1e-6)
+    turned = positions.rotate(recorded["rope.in_tokens_2x3x12x16"], turns)
+    torch.testing.assert_close(turned, recorded[f"rope.out_2d_scale{scale}"], rtol=0, atol=1e-6)

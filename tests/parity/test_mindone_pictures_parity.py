@@ -34,9 +34,9 @@ BATCHES = [(batch, place) for batch in RECORD["multi_aspect"]["batches"] for pla
 
 
 def settings_of(**more: Any) -> DataSettings:
-    given = {"path": DATA / "pictures", "format": "mindone", "resize": "bicubic", "antialias": False, "workers": 0}
+    values = {"path": DATA / "pictures", "format": "mindone", "resize": "bicubic", "antialias": False, "workers": 0}
     return DataSettings.model_validate(
-        given | {"resolution": 32, "buckets": {"shape": "square", "step": 8}, "batch_size": 1, "crop": "random"} | more
+        values | {"resolution": 32, "buckets": {"shape": "square", "step": 8}, "batch_size": 1, "crop": "random"} | more
     )
 
 
@@ -67,13 +67,13 @@ def test_the_square_chain_is_the_same_to_the_bit(line: dict[str, Any], catalogue
 
 def test_sizes_are_those_of_the_record_and_of_the_crop_that_was_drawn(catalogue: Catalogue) -> None:
     rows = np.arange(len(catalogue), dtype=np.int32)
-    told = {line["file"]: line for line in RECORD["square32"]}
+    lines = {line["file"]: line for line in RECORD["square32"]}
     settings = settings_of()
     with open_loader(catalogue, rows, settings, accumulation=1, seed=3, start_step=0, last_step=4) as loader:
         for batch in (batch for step in loader for batch in step.batches):
             [key] = batch.keys
-            assert batch.original_size.tolist() == [told[key]["original_size_as_tuple"]]
-            assert batch.target_size.tolist() == [told[key]["target_size_as_tuple"]]
+            assert batch.original_size.tolist() == [lines[key]["original_size_as_tuple"]]
+            assert batch.target_size.tolist() == [lines[key]["target_size_as_tuple"]]
             row = next(row for row in range(len(catalogue)) if catalogue.key(row) == key)
             [corner] = batch.crop_top_left.tolist()
             size = Size(int(catalogue.width[row]), int(catalogue.height[row]))
@@ -92,10 +92,10 @@ def test_the_chain_of_several_sizes_is_the_same_to_the_bit(batch: dict[str, Any]
     factor = max(height / old_height, width / old_width)
     resized = Size(int(np.ceil(old_width * factor - 1e-9)), int(np.ceil(old_height * factor - 1e-9)))
     placed = Placement(Size(width, height), resized, tuple(batch["crop"][place]))
-    found = decoding.picture(
+    pixels = decoding.picture(
         path, placed, resize="bilinear", antialias=False, background="#ffffff", max_pixels=1_000_000
     )  # fmt: skip
-    assert np.array_equal(found, recorded(f"multi_aspect/e{batch['epoch']}b{batch['batch']}/image")[place])
+    assert np.array_equal(pixels, recorded(f"multi_aspect/e{batch['epoch']}b{batch['batch']}/image")[place])
 
 
 @pytest.mark.parametrize("name", OPENCV)
@@ -103,5 +103,5 @@ def test_a_picture_resized_is_opencvs_to_the_bit(name: str) -> None:
     kind, size = name.split(".")
     height, width = map(int, size.split("x"))
     with Image.open(DATA / "pictures" / "a.png") as image:
-        found = _opencv_resize.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
-    assert np.array_equal(found, OPENCV[name])
+        resized = _opencv_resize.resize(np.asarray(image.convert("RGB")), Size(width, height), kind)
+    assert np.array_equal(resized, OPENCV[name])

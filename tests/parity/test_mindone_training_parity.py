@@ -56,19 +56,19 @@ def test_the_loss_is_theirs_whatever_the_classes(kind: str, weighting: str, loss
     w = w if gamma is None else w.clamp_max(gamma)
     error = (c_skip * x_sigma + c_out * said - x_0).abs() ** (2 if loss == "mse" else 1)
     expected = (w.view(-1, 1, 1, 1) * error).flatten(1).mean(1)
-    found = objective.loss(said, noised, torch.ones(count))
-    torch.testing.assert_close(found.per_sample * found.weight, expected, rtol=3e-4, atol=1e-6)
+    losses = objective.loss(said, noised, torch.ones(count))
+    torch.testing.assert_close(losses.per_sample * losses.weight, expected, rtol=3e-4, atol=1e-6)
 
 
 def test_the_factors_used_above_are_the_recorded_ones() -> None:
     at = SIGMAS
     for kind, name in SCALINGS.items():
         c_skip = RECORD[f"scaling.{name}.c_skip"]
-        wanted = {"epsilon": torch.ones_like(at), "edm": 0.25 / (at**2 + 0.25)}.get(kind, 1 / (at**2 + 1))
-        torch.testing.assert_close(c_skip, wanted, rtol=1e-5, atol=0)
+        expected = {"epsilon": torch.ones_like(at), "edm": 0.25 / (at**2 + 0.25)}.get(kind, 1 / (at**2 + 1))
+        torch.testing.assert_close(c_skip, expected, rtol=1e-5, atol=0)
     for kind, name in WEIGHTINGS.items():
-        wanted = {"unit": torch.ones_like(at), "epsilon": at**-2, "v": at**-2 + 1, "edm": at**-2 + 4}[kind]
-        torch.testing.assert_close(RECORD[f"weighting.{name}"], wanted, rtol=1e-5, atol=0)
+        expected = {"unit": torch.ones_like(at), "epsilon": at**-2, "v": at**-2 + 1, "edm": at**-2 + 4}[kind]
+        torch.testing.assert_close(RECORD[f"weighting.{name}"], expected, rtol=1e-5, atol=0)
 
 
 def test_decay_groups_of_the_full_size_base_are_the_recorded_ones() -> None:

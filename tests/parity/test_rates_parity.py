@@ -35,13 +35,13 @@ def test_learning_rates_are_diffusers(name: str, length: str) -> None:
     record = json.loads((DATA / "diffusers/lr_schedules.json").read_text())
     expected: list[float] = record["values"][f"{name}_{length}"]
     warmup, total = LENGTHS[length]
-    found = rates(record["base_lr"], {"warmup_steps": warmup} | KINDS[name], len(expected), total)
+    ours = rates(record["base_lr"], {"warmup_steps": warmup} | KINDS[name], len(expected), total)
     assert len(expected) == total + 11
     if name == "cosine":  # diffusers' rises again after the end; ours stays at the floor
-        assert found[total:] == [0.0] * 11
+        assert ours[total:] == [0.0] * 11
         assert expected[total + 10] > 0
-        found, expected = found[:total], expected[:total]
-    assert found == pytest.approx(expected, rel=1e-12, abs=1e-20)
+        ours, expected = ours[:total], expected[:total]
+    assert ours == pytest.approx(expected, rel=1e-12, abs=1e-20)
 
 
 def test_learning_rates_are_mindones() -> None:
@@ -53,10 +53,10 @@ def test_learning_rates_are_mindones() -> None:
     steps = rates(2e-4, {"kind": "piecewise", "points": points}, 12, 12)
     assert steps == pytest.approx(record["multistep"]["values"], rel=1e-12)
 
-    given = {"kind": "cosine", "warmup_steps": 4, "warmup_from": 0.01, "floor": 0.1}
-    cosine = rates(1.0, given | {"decay_steps": 16}, 20, 20)
+    schedule = {"kind": "cosine", "warmup_steps": 4, "warmup_from": 0.01, "floor": 0.1}
+    cosine = rates(1.0, schedule | {"decay_steps": 16}, 20, 20)
     assert cosine == pytest.approx(record["cosine"]["values"], rel=1e-12)
-    assert rates(1.0, given, 20, 20) == pytest.approx(record["cosine_auto_decay"]["values"], rel=1e-12)
+    assert rates(1.0, schedule, 20, 20) == pytest.approx(record["cosine_auto_decay"]["values"], rel=1e-12)
 
     assert rates(8e-5, {"warmup_steps": 5}, 8, 8) == pytest.approx(record["warmup5_scale8"]["values"], rel=1e-12)
     assert rates(1e-6, {"warmup_steps": 500}, 1000, 1000) == pytest.approx(
@@ -69,17 +69,17 @@ def test_learning_rates_are_mindones() -> None:
 @pytest.mark.parametrize("name", ["linear_cycles", "cosine2_cycles"])
 def test_rounds_are_mindones_cycles(name: str) -> None:
     record = json.loads((DATA / "mindone-sdxl/lr_schedules.json").read_text())[name]
-    told = record["config"]["scheduler_config"]["params"]
+    params = record["config"]["scheduler_config"]["params"]
     rounds = [
         {"steps": steps, "warmup_steps": warmup, "start": start, "peak": peak, "end": end,
          "curve": name.partition("_")[0].rstrip("2")}
         for steps, warmup, start, peak, end in zip(
-            told["cycle_lengths"], told["warm_up_steps"], told["f_start"], told["f_max"], told["f_min"], strict=True
+            *(params[key] for key in ("cycle_lengths", "warm_up_steps", "f_start", "f_max", "f_min")), strict=True
         )
     ]  # fmt: skip
     count = record["total_step"]
-    found = rates(1.0, {"kind": "rounds", "rounds": rounds}, count, count)
-    assert found == pytest.approx(record["values"], rel=1e-12)
+    ours = rates(1.0, {"kind": "rounds", "rounds": rounds}, count, count)
+    assert ours == pytest.approx(record["values"], rel=1e-12)
     assert rates(1.0, {"kind": "rounds", "rounds": rounds}, 40, 40)[-1] == rounds[-1]["end"]
 
 
@@ -89,18 +89,18 @@ def test_decays_of_the_ramp_are_diffusers(case: str) -> None:
     decay = record["cases"][case]["args"].get("decay", 0.9999)
     for dtype, tolerance in ((torch.float64, 1e-15), (torch.float32, 1e-7)):
         updates = torch.tensor(record["steps"], dtype=dtype) - 1  # update k = 1, 2, … has k − 1 before it
-        found = torch.stack([decay_at("ramp", decay, u) for u in updates]).tolist()
-        assert found == pytest.approx(record["cases"][case]["decay"], rel=tolerance, abs=0)
+        decays = torch.stack([decay_at("ramp", decay, u) for u in updates]).tolist()
+        assert decays == pytest.approx(record["cases"][case]["decay"], rel=tolerance, abs=0)
 
 
 @pytest.mark.parametrize("case", ["script_default", "decay_0.99"])
 def test_the_average_of_a_scalar_is_diffusers(case: str) -> None:
     record = json.loads((DATA / "diffusers/ema_decay.json").read_text())
     decay = record["cases"][case]["args"].get("decay", 0.9999)
-    average, updates, found = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), []
+    average, updates, averages = torch.tensor(1.0, dtype=torch.float64), torch.tensor(0.0, dtype=torch.float64), []
     for k in range(1, 51):
         weight = torch.tensor(1 + k * k / 100, dtype=torch.float64)
         average = average - (1 - decay_at("ramp", decay, updates)) * (average - weight)
         updates = updates + 1
-        found.append(average.item())
-    assert found == pytest.approx(record["cases"][case]["shadow_first_50"], rel=1e-15, abs=0)
+        averages.append(average.item())
+    assert averages == pytest.approx(record["cases"][case]["shadow_first_50"], rel=1e-15, abs=0)

@@ -31,9 +31,9 @@ NAMES: dict[str, SolverName] = {
 LEVELS = {"legacy": SampleSettings(spacing="stability"), "edm": SampleSettings(sigmas="edm")}
 
 
-def _toy(x: Tensor, index: Tensor, told: Tensor) -> Tensor:
+def _toy(x: Tensor, index: Tensor, condition: Tensor) -> Tensor:
     """The recorded network: of its scaled input, the index of its level, and one number a sample."""
-    return 0.5 * torch.tanh(x) + 0.1 * math.cos(float(index) / 1000) * x + 0.05 * told.reshape(-1, 1, 1, 1)
+    return 0.5 * torch.tanh(x) + 0.1 * math.cos(float(index) / 1000) * x + 0.05 * condition.reshape(-1, 1, 1, 1)
 
 
 def _plain(x: Tensor, index: Tensor) -> Tensor:
@@ -62,11 +62,11 @@ def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
 @pytest.mark.parametrize("kind", LEVELS)
 @pytest.mark.parametrize("guidance", ["id", "cfg5"])
 def test_a_descent_is_the_recorded_one(theirs: str, kind: str, guidance: str) -> None:
-    found = _walk(NAMES[theirs], kind, guidance == "cfg5")
+    latents = _walk(NAMES[theirs], kind, guidance == "cfg5")
     key = f"{theirs}.{kind}.{guidance}"
-    pairs = [(found[-1], RECORD[key])]
+    pairs = [(latents[-1], RECORD[key])]
     if f"{key}.steps" in RECORD:
-        pairs += list(zip(found, RECORD[f"{key}.steps"], strict=True))
+        pairs += list(zip(latents, RECORD[f"{key}.steps"], strict=True))
     worst = max(float((ours - record).abs().max() / record.abs().max()) for ours, record in pairs)
     print(f"\n{key}: {len(pairs)} states, worst deviation {worst:.1e} of the largest number")  # shown by pytest -s
     assert worst < 1e-5
@@ -86,5 +86,5 @@ def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
 
 @pytest.mark.parametrize(("ratio", "most"), [(0.995, 1.0), (0.995, 2.5), (0.9, 1.5)])
 def test_thresholding_is_the_recorded_one(ratio: float, most: float) -> None:
-    found = thresholded(RECORD["dyn.input"], ratio=ratio, most=most)
-    torch.testing.assert_close(found, RECORD[f"dyn.ratio{ratio}_max{most}"], rtol=0, atol=0)
+    bounded = thresholded(RECORD["dyn.input"], ratio=ratio, most=most)
+    torch.testing.assert_close(bounded, RECORD[f"dyn.ratio{ratio}_max{most}"], rtol=0, atol=0)

@@ -31,8 +31,8 @@ POWERS = 64
 FEW = 8
 
 
-def same(found: Tensor, name: str, *, roundings: float = FEW) -> None:
-    within(found, RECORD[name], roundings=roundings, of="each", name=name)
+def same(ours: Tensor, name: str, *, roundings: float = FEW) -> None:
+    within(ours, RECORD[name], roundings=roundings, of="each", name=name)
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_the_tables_are_the_recorded_ones() -> None:
 
 
 def test_levels_between_the_tables_entries_go_to_the_nearest() -> None:
-    found = preconditioning.nearest(TABLE, SIGMAS)
-    assert torch.equal(found, RECORD["probe_sigma_to_idx"])
-    same(TABLE[found], "probe_quantized_sigma", roundings=TABLES)
+    indices = preconditioning.nearest(TABLE, SIGMAS)
+    assert torch.equal(indices, RECORD["probe_sigma_to_idx"])
+    same(TABLE[indices], "probe_quantized_sigma", roundings=TABLES)
     assert torch.equal(preconditioning.nearest(TABLE, TABLE), torch.arange(1000))
 
 
@@ -85,9 +85,9 @@ def test_the_discrete_models_are_the_same_thing_on_a_table(t: int, seed: int) ->
     for kind, right in said.items():
         factors = preconditioning.scaling(kind, sigma)
         torch.testing.assert_close(factors.c_in * x_sigma, add_noise(x_0, eps, alpha_bar), rtol=1e-4, atol=1e-4)
-        found = preconditioning.denoised(right, x_sigma, factors)
-        torch.testing.assert_close(found.double(), x_0, rtol=1e-3, atol=1e-3)
-        error = (preconditioning.denoised(right + wrong, x_sigma, factors) - found).square()
+        denoised = preconditioning.denoised(right, x_sigma, factors)
+        torch.testing.assert_close(denoised.double(), x_0, rtol=1e-3, atol=1e-3)
+        error = (preconditioning.denoised(right + wrong, x_sigma, factors) - denoised).square()
         weighted = weighting.of_x_0(kind, sigma**-2.0) * error
         torch.testing.assert_close(weighted.double(), wrong.square(), rtol=2e-2, atol=2e-3)
 

@@ -48,16 +48,16 @@ def drawn() -> dict[str, Tensor]:
     """All 510 tensors under Stability's names."""
     shapes: dict[str, list[Any]] = json.loads((DATA / "names.json").read_text())
     generator = torch.Generator().manual_seed(1234)
-    found = {}
+    tensors = {}
     for start in STARTS:
         for name in sorted(name for name in shapes if name.startswith(start)):
             number = torch.randn(tuple(shapes[name][1]), generator=generator)
             if number.ndim > 1:
-                found[name] = number / number[0].numel() ** 0.5
+                tensors[name] = number / number[0].numel() ** 0.5
             else:
-                found[name] = 1 + 0.1 * number if name.endswith(".weight") else 0.05 * number
-    assert found.keys() == shapes.keys()
-    return found
+                tensors[name] = 1 + 0.1 * number if name.endswith(".weight") else 0.05 * number
+    assert tensors.keys() == shapes.keys()
+    return tensors
 
 
 @pytest.fixture(scope="module")
@@ -90,10 +90,10 @@ def text(family: Family, monkeypatch: pytest.MonkeyPatch) -> TextEmbedding:
         return family.encode_text(["", ""])
 
 
-def same(found: Tensor, name: str, *, rtol: float = 1e-4, atol: float = 1e-4) -> None:
+def same(ours: Tensor, name: str, *, rtol: float = 1e-4, atol: float = 1e-4) -> None:
     expected = RECORD[name]
-    print(f"\n{name}: worst deviation {float((found - expected).abs().max()):.1e}")  # shown by pytest -s
-    torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+    print(f"\n{name}: worst deviation {float((ours - expected).abs().max()):.1e}")  # shown by pytest -s
+    torch.testing.assert_close(ours, expected, rtol=rtol, atol=atol)
 
 
 def noised(x: Tensor, t: Tensor) -> Noised:

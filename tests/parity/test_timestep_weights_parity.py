@@ -21,8 +21,8 @@ VECTORS = load_file(DATA / "timestep_weights.safetensors")
 
 
 def weights(args: dict[str, Any]) -> NDArray[np.float64]:
-    given = {name.removeprefix("timestep_bias_"): value for name, value in args.items()}
-    return bias_weights(given.pop("strategy"), **given)
+    values = {name.removeprefix("timestep_bias_"): value for name, value in args.items()}
+    return bias_weights(values.pop("strategy"), **values)
 
 
 @pytest.mark.parametrize("case", VECTORS)
@@ -31,20 +31,20 @@ def test_the_weights_are_the_recorded_ones(case: str) -> None:
     if case == "none":  # ones there, which are never drawn from
         assert (expected == 1).all()
         expected /= expected.sum()
-    found = weights(RECORD[case])
-    worst = float((np.abs(found - expected) / expected).max())
+    ours = weights(RECORD[case])
+    worst = float((np.abs(ours - expected) / expected).max())
     print(f"\n{case}: worst relative deviation {worst:.1e}")  # shown by pytest -s
     assert worst < 3e-7, "float32 there"
-    assert found.sum() == pytest.approx(1, rel=1e-12)
+    assert ours.sum() == pytest.approx(1, rel=1e-12)
 
 
 def test_every_recorded_case_is_compared() -> None:
-    refused = [case for case, told in RECORD.items() if "outcome" in told]
+    refused = [case for case, entry in RECORD.items() if "outcome" in entry]
     assert sorted([*VECTORS, *refused]) == sorted(RECORD)
     assert len(refused) == 3
 
 
-@pytest.mark.parametrize("case", [case for case, told in RECORD.items() if "outcome" in told])
+@pytest.mark.parametrize("case", [case for case, entry in RECORD.items() if "outcome" in entry])
 def test_what_is_wrong_there_is_refused(case: str) -> None:
     assert "ValueError" in RECORD[case]["outcome"]
     with pytest.raises(ValueError, match="timesteps"):
@@ -53,12 +53,12 @@ def test_what_is_wrong_there_is_refused(case: str) -> None:
 
 @given(st.sampled_from(["earlier", "later", "range"]), st.floats(0.01, 100), st.floats(0, 1), st.integers(0, 100))
 def test_biased_timesteps_come_so_many_times_as_often(what: str, factor: float, portion: float, begin: int) -> None:
-    found = bias_weights(what, multiplier=factor, begin=begin, end=100, portion=portion, num_timesteps=100)
+    shares = bias_weights(what, multiplier=factor, begin=begin, end=100, portion=portion, num_timesteps=100)
     count = 100 - begin if what == "range" else int(portion * 100)
-    biased = found[:count] if what == "earlier" else found[100 - count :]
-    rest = found[count:] if what == "earlier" else found[: 100 - count]
-    assert (found > 0).all()
-    assert np.ptp(biased) == np.ptp(rest) == 0 if 0 < count < 100 else np.ptp(found) == 0
+    biased = shares[:count] if what == "earlier" else shares[100 - count :]
+    rest = shares[count:] if what == "earlier" else shares[: 100 - count]
+    assert (shares > 0).all()
+    assert np.ptp(biased) == np.ptp(rest) == 0 if 0 < count < 100 else np.ptp(shares) == 0
     if 0 < count < 100:
         assert biased[0] / rest[0] == pytest.approx(factor, rel=1e-12)
 

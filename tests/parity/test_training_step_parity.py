@@ -42,14 +42,14 @@ STREAMS = ("input.noise", "input.offset_noise", "input.perturb_noise")
 
 def line(case: str) -> list[str]:
     """The script's command line of a case."""
-    given = dict(RECORD[case]["case"])
-    if "dream" in given:
-        given |= {"dream_training": True, "dream_detail_preservation": given.pop("dream")}
-    if "prediction" in given:
-        given["prediction_type"] = given.pop("prediction")
+    values = dict(RECORD[case]["case"])
+    if "dream" in values:
+        values |= {"dream_training": True, "dream_detail_preservation": values.pop("dream")}
+    if "prediction" in values:
+        values["prediction_type"] = values.pop("prediction")
     usual = {"pretrained_model_name_or_path": DATA / "tiny_sd", "train_data_dir": "pictures", "train_batch_size": 4,
              "learning_rate": 1e-4, "max_grad_norm": 1, "use_ema": True}  # fmt: skip
-    return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in (usual | given).items()]
+    return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in (usual | values).items()]
 
 
 def translated(case: str) -> Recipe:
@@ -61,8 +61,8 @@ class AtGivenTimesteps(Objective):
 
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         first, second, third = (torch.full((len(x_0),), place) for place in range(len(STREAMS)))
-        given = replace(draws, noise=first, offset=second, perturbation=third)
-        return self.noise_at(x_0, given, TENSORS["input.timesteps"])
+        recorded = replace(draws, noise=first, offset=second, perturbation=third)
+        return self.noise_at(x_0, recorded, TENSORS["input.timesteps"])
 
 
 @pytest.fixture
@@ -71,9 +71,9 @@ def _recorded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def normal(addresses: Tensor, shape: Sequence[int]) -> Tensor:
         (place,) = set(addresses.tolist())
-        found = TENSORS[STREAMS[place]]
-        assert found.shape[1:] == tuple(shape)
-        return found
+        recorded = TENSORS[STREAMS[place]]
+        assert recorded.shape[1:] == tuple(shape)
+        return recorded
 
     monkeypatch.setattr(noise, "normal", normal)
 
@@ -104,8 +104,8 @@ def test_three_steps_are_the_recorded_ones(case: str) -> None:
     worst["norm"] = _relative([r.norm for r in reports], expected["grad_norm"])
     for name, prefix in (("params", "w/"), ("ema_params", "ema/")):
         for kind in ("sum", "abs_sum"):
-            found = [_sums(state, prefix)[kind] for state in after]
-            worst[f"{name} {kind}"] = _relative(found, [state[kind] for state in expected[name]])
+            sums = [_sums(state, prefix)[kind] for state in after]
+            worst[f"{name} {kind}"] = _relative(sums, [state[kind] for state in expected[name]])
     print(f"\n{case}: " + ", ".join(f"{name} {value:.1e}" for name, value in worst.items()))  # shown by pytest -s
     assert {name: value for name, value in worst.items() if value > ROUNDINGS.get(name, 8) * unit(torch.float32)} == {}
     if case == "epsilon":
@@ -125,12 +125,12 @@ def _first_step(case: str, family: Family, objective: Objective, text: TextEmbed
     noised = objective.noise(TENSORS["input.latents"], StepDraws.at(0, 0, torch.arange(4).numpy(), "cpu"))
     with torch.no_grad():
         predicted = family.predict(noised, family.condition(text, None))
-    found = {"noisy_latents": noised.x_t, "target": objective.target(noised), "model_pred": predicted}
-    return {name: float((tensor - TENSORS[f"{case}.{name}"]).abs().max()) for name, tensor in found.items()}
+    tensors = {"noisy_latents": noised.x_t, "target": objective.target(noised), "model_pred": predicted}
+    return {name: float((tensor - TENSORS[f"{case}.{name}"]).abs().max()) for name, tensor in tensors.items()}
 
 
-def _relative(found: Sequence[float], expected: Sequence[float]) -> float:
-    return max(abs(a - b) / abs(b) for a, b in zip(found, expected, strict=True))
+def _relative(ours: Sequence[float], expected: Sequence[float]) -> float:
+    return max(abs(a - b) / abs(b) for a, b in zip(ours, expected, strict=True))
 
 
 def _sums(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, float]:

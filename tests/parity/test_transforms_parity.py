@@ -62,21 +62,23 @@ def test_every_recorded_picture_is_the_same_to_the_bit(version: str, pictures: P
     assert {key for batch in batches for key in batch.keys} == {f"{int(number):04}.png" for number in RECORD}
     for batch in batches:
         number = str(int(Path(batch.keys[0]).stem))
-        told, recorded = RECORD[number], BYTES[f"{number}.{filter_name}.center_crop"].float()
+        facts, recorded = RECORD[number], BYTES[f"{number}.{filter_name}.center_crop"].float()
         assert batch.pixels is not None
         # as the script makes a number of a byte: divided by 255, 0.5 taken away, divided by 0.5
         assert torch.equal(batch.pixels[0], (recorded / 255 - 0.5) / 0.5), f"picture {number}"
-        assert batch.original_size.tolist() == [told["original_height_width"]]
-        assert batch.crop_top_left.tolist() == [told["sdxl_center_crop_top_left"]]
+        assert batch.original_size.tolist() == [facts["original_height_width"]]
+        assert batch.crop_top_left.tolist() == [facts["sdxl_center_crop_top_left"]]
 
 
 def test_the_longer_side_is_cut_to_whole_pixels_as_there(pictures: Path, tmp_path: Path) -> None:
     settings = settings_of(pictures)
     catalogue = catalogues.build(settings, tmp_path, workers=1)
     for row in range(len(catalogue)):
-        told = RECORD[str(int(Path(catalogue.key(row)).stem))]
+        facts = RECORD[str(int(Path(catalogue.key(row)).stem))]
         placed = at_visit(catalogue, Visit(row, 1, 0, 0, 0), Size(64, 64), settings)
-        assert [placed.resized.height, placed.resized.width] == told["resized_height_width"]
-        assert list(placed.crop_top_left) == told["sdxl_center_crop_top_left"]
-    exact = [64 * max(told["original_height_width"]) / min(told["original_height_width"]) for told in RECORD.values()]
+        assert [placed.resized.height, placed.resized.width] == facts["resized_height_width"]
+        assert list(placed.crop_top_left) == facts["sdxl_center_crop_top_left"]
+    exact = [
+        64 * max(facts["original_height_width"]) / min(facts["original_height_width"]) for facts in RECORD.values()
+    ]
     assert any(side % 1 > 0.5 for side in exact), "no recorded picture would tell cutting from rounding"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,11 +13,6 @@ from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.metrics_log import MetricsLog
 from mezzotint.training.progress import Progress
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "fox-$5").open()
 
 
 def decaying(step: int) -> float:

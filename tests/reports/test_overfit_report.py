@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,11 +14,6 @@ from mezzotint import durable
 from mezzotint.reports.curves import overfit_curves, read_metrics
 from mezzotint.reports.overfit_report import overfit_report
 from mezzotint.run_folder import RunFolder
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "fox-$5").open()
 
 
 def measured(folder: RunFolder, held: Sequence[float], **others: Sequence[float]) -> None:

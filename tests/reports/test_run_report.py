@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -48,11 +47,6 @@ def every_tenth(folder: RunFolder) -> None:
                 line | {"steps_since": between, "samples_since": 8 * between, "seconds_since": 0.5 * between},
             )
             last = line["step"]
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> RunFolder:
-    return RunFolder(tmp_path / "fox-$5").open()
 
 
 def test_the_loss_plot_is_written_and_shows_every_curve(folder: RunFolder) -> None:

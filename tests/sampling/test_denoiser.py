@@ -41,9 +41,9 @@ class Knowing:
         return SimpleNamespace(text=text)
 
     def predict(self, noised: Any, condition: Any) -> Tensor:
-        told = noised.model_t[:1]
-        self.told.append(float(told[0]))
-        sigma = (4.0 * told).exp() if self.form.tells_sigma else level_of(told, SCHEDULE)
+        time = noised.model_t[:1]
+        self.told.append(float(time[0]))
+        sigma = (4.0 * time).exp() if self.form.tells_sigma else level_of(time, SCHEDULE)
         at = sigma.view(1, 1, 1, 1)
         x_sigma = noised.model_input / (self.form.factors(sigma).c_in.view(1, 1, 1, 1) if self.form.in_sigma else
                                         1 / (1 + at**2).sqrt())  # fmt: skip
@@ -72,7 +72,7 @@ def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
 def test_thresholding_holds_each_text_before_guidance() -> None:
     away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
     bound = ThresholdingSettings(ratio=1.0, max=1.0)
-    network = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
+    network = Denoiser(lambda shown, time: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
     assert network(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [1.0, -2.0], "1 + 2·(1 − 1), 1 + 2·(−0.5 − 1)"
-    free = Denoiser(lambda shown, told: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
+    free = Denoiser(lambda shown, time: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
     assert free(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [5.0, -4.0]

@@ -33,8 +33,8 @@ def fresh(number: int) -> Tensor:
 def knowing(form: Parameterization) -> Any:
     """A network that knows the picture: what it says of its input and what it is told of the level."""
 
-    def network(shown: Tensor, told: Tensor) -> Tensor:
-        sigma = (4 * told).exp() if form.tells_sigma else SCHEDULE.sigma[told]
+    def network(shown: Tensor, time: Tensor) -> Tensor:
+        sigma = (4 * time).exp() if form.tells_sigma else SCHEDULE.sigma[time]
         at = sigma.reshape(-1, 1, 1, 1)
         if not form.in_sigma:
             eps = (shown * (1 + at**2).sqrt() - PICTURE) / at
@@ -61,7 +61,7 @@ def test_a_network_that_knows_the_picture_is_led_to_it(
 @pytest.mark.parametrize("name", ["ddim", "euler", "heun", "euler-a", "dpm++-2s-a", "lcm"])
 @pytest.mark.parametrize("at", [1, 5, 11])
 def test_a_descent_that_is_left_and_gone_on_with_is_the_whole_one(name: SolverName, at: int) -> None:
-    network = Denoiser(lambda shown, told: 0.5 * torch.tanh(shown), SCHEDULE, "epsilon", scale=1.0)
+    network = Denoiser(lambda shown, time: 0.5 * torch.tanh(shown), SCHEDULE, "epsilon", scale=1.0)
     visited = levels(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
     x = float(visited[0]) * fresh(-1)
     whole = descend(SigmaSampler(name, visited), x, network, fresh)

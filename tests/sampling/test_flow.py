@@ -55,6 +55,12 @@ def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor
     assert seen == 90
 
 
+def test_one_step_goes_from_noise_to_the_picture() -> None:
+    for line in LINES.values():
+        schedule = FlowSchedule.of({"use_dynamic_shifting": True, **line}, Tokens(cell=1))
+        torch.testing.assert_close(levels(schedule, (4, 64, 1), 1), torch.tensor([1.0, 0.0]))
+
+
 def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:
     for shift in (3.0, 5.0):
         for steps in (4, 20, 50):

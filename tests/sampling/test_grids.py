@@ -46,13 +46,13 @@ def test_large_pictures_are_not_enlarged() -> None:
 
 def test_texts_are_written_in_their_place() -> None:
     plain = grids.sheet([[_flat((0, 250, 0))]], rows=[""], columns=[""])
-    told = grids.sheet([[_flat((0, 250, 0))]], rows=["a caption of several words " * 20], columns=[""])
-    assert plain.size == told.size
-    difference = np.asarray(plain).astype(int) != np.asarray(told).astype(int)
+    lettered = grids.sheet([[_flat((0, 250, 0))]], rows=["a caption of several words " * 20], columns=[""])
+    assert plain.size == lettered.size
+    difference = np.asarray(plain).astype(int) != np.asarray(lettered).astype(int)
     columns = np.flatnonzero(difference.any(axis=(0, 2)))
     assert len(columns)
     assert columns.max() < grids._CAPTION_WIDTH
-    assert _count(told, (0, 250, 0)) == 192 * 192
+    assert _count(lettered, (0, 250, 0)) == 192 * 192
 
 
 def test_letters_beyond_ascii_are_written_and_not_shown_as_boxes() -> None:

@@ -20,8 +20,8 @@ from mezzotint.shapes import Size
 PIXELS = np.zeros((16, 24, 3), np.uint8)
 
 
-def opened(told: dict[str, str]) -> PngImageFile:
-    image = Image.open(io.BytesIO(pictures.png(PIXELS, told)))
+def opened(facts: dict[str, str]) -> PngImageFile:
+    image = Image.open(io.BytesIO(pictures.png(PIXELS, facts)))
     assert isinstance(image, PngImageFile)
     return image
 
@@ -66,13 +66,13 @@ def test_without_a_negative_prompt_there_is_no_such_line_and_odd_names_are_quote
 
 @pytest.mark.parametrize("prompt", ["a red fox", "ein Fuß ☃", 'a "sign", {"not": json}', ""])
 def test_our_own_chunk_holds_everything_as_json(prompt: str) -> None:
-    told = told_of(prompt)
-    image = opened(told)
-    assert json.loads(image.text["mezzotint"]) == told == pictures.told_by(image)
+    facts = told_of(prompt)
+    image = opened(facts)
+    assert json.loads(image.text["mezzotint"]) == facts == pictures.told_by(image)
 
 
 def test_pictures_of_earlier_versions_are_read_and_those_of_others_are_not() -> None:
-    def made(chunks: dict[str, str]) -> Image.Image:
+    def png_with(chunks: dict[str, str]) -> Image.Image:
         info, file = PngInfo(), io.BytesIO()
         for name, text in chunks.items():
             info.add_itxt(name, text)
@@ -80,8 +80,8 @@ def test_pictures_of_earlier_versions_are_read_and_those_of_others_are_not() -> 
         return Image.open(file)
 
     old = {"prompt": "a fox", "seed": "3", "mezzotint": "0.1.0"}
-    assert pictures.told_by(made(old)) == old
-    assert pictures.told_by(made({"prompt": '{"3": {}}', "workflow": "{}"})) == {}
+    assert pictures.told_by(png_with(old)) == old
+    assert pictures.told_by(png_with({"prompt": '{"3": {}}', "workflow": "{}"})) == {}
 
 
 def test_every_solver_has_a_name_there() -> None:

@@ -55,23 +55,23 @@ def test_embeddings_made_beforehand_give_the_same_pictures_without_the_encoder(t
     whole = Family.of(settings)
     cached = Family.of(settings, only=["denoiser", "vae"])
     requests = [Request("a red circle", Size(32, 32), "dark"), Request("a star", Size(32, 32), "dark", index=1)]
-    made = embedded(whole, requests)
-    assert all(r.text is not None and not r.text.states.requires_grad for r in made)
-    for a, b in zip(_draw(whole, requests), _draw(cached, made), strict=True):
+    with_texts = embedded(whole, requests)
+    assert all(r.text is not None and not r.text.states.requires_grad for r in with_texts)
+    for a, b in zip(_draw(whole, requests), _draw(cached, with_texts), strict=True):
         assert np.array_equal(a.pixels, b.pixels)
 
 
 def test_each_text_is_encoded_once(tiny: Family, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    texts: list[str] = []
     encode = tiny.encode_text
 
     def counted(captions: list[str]) -> TextEmbedding:
-        asked.extend(captions)
+        texts.extend(captions)
         return encode(captions)
 
     monkeypatch.setattr(tiny, "encode_text", counted)
     embedded(tiny, [Request("a", Size(8, 8)), Request("b", Size(8, 8)), Request("a", Size(8, 8))])
-    assert asked == ["a", "", "b"]
+    assert texts == ["a", "", "b"]
 
 
 def test_sampling_leaves_the_denoisers_mode_and_makes_no_gradient(tiny: Family) -> None:

@@ -19,9 +19,11 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, Spacing
 from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample_latents, step_noise
-from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, STOCHASTIC, Solver, SolverName, descend
+from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, Solver, SolverName, descend
 from mezzotint.shapes import Size
 
+STOCHASTIC = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
+"""Solvers that add fresh noise at every step."""
 STOCK: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ddim": ("ddim", "DDIMScheduler", {}),
     "ddpm": ("ddpm", "DDPMScheduler", {}),
@@ -66,9 +68,9 @@ def stock(pipeline: Any, family: Family, shallow_sd: Path, monkeypatch: pytest.M
             monkeypatch.setattr(
                 scheduling, "randn_tensor", lambda *_, **__: step_noise(family, requests, next(numbers))
             )
-        told = json.loads((shallow_sd / "scheduler" / "scheduler_config.json").read_text())
+        config_file = json.loads((shallow_sd / "scheduler" / "scheduler_config.json").read_text())
         kind = getattr(scheduling, name)
-        pipeline.scheduler = kind.from_config({**told, "timestep_spacing": "leading", **own, **config})
+        pipeline.scheduler = kind.from_config({**config_file, "timestep_spacing": "leading", **own, **config})
         return pipeline(
             [r.prompt for r in requests],
             negative_prompt=[r.negative for r in requests] if scale != 1.0 else None,
@@ -114,7 +116,7 @@ def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: Sol
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("spacing", ["trailing", "linspace"])
+@pytest.mark.parametrize("spacing", ["trailing", pytest.param("linspace", marks=pytest.mark.slow)])
 def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
     stock: Any, ours: Any, solver: SolverName, spacing: Spacing
 ) -> None:
@@ -137,8 +139,8 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
     requests = [Request("a red circle", Size(64, 64))]
     mine = ours(requests, 1.0, solver, schedule=schedule, prediction="v")
-    told = {"timestep_spacing": "trailing", "prediction_type": "v_prediction"}
-    theirs = stock(solver, requests, 1.0, rescale_betas_zero_snr=True, **told)
+    config = {"timestep_spacing": "trailing", "prediction_type": "v_prediction"}
+    theirs = stock(solver, requests, 1.0, rescale_betas_zero_snr=True, **config)
     assert bool(mine.isfinite().all())
     assert float(Solver(solver, schedule, "v", steps=5, device="cpu").timesteps[0]) == 999
     torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from mezzotint.adapters import networks
+from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.networks import AdapterShape
 from mezzotint.assets import MODELS
 from mezzotint.cli import main
 
@@ -49,3 +52,11 @@ def statistics(weights: Mapping[str, Tensor]) -> Tensor:
         waves = torch.cos(0.7 * torch.arange(len(flat), dtype=torch.float64) + 1)
         rows.append(torch.stack((flat.sum(), flat.abs().sum(), flat.norm(), flat @ waves)))
     return torch.stack(rows)
+
+
+def read_off(network: nn.Module, shape: AdapterShape) -> dict[str, AdapterModule]:
+    """The adapter of each layer with the values it has now, by path; tensors are copies on the CPU."""
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for path, leaf, parameter in networks.trained(network):
+        tensors.setdefault(path, {})[leaf] = parameter.detach().to("cpu", copy=True)
+    return {path: networks.as_module(shape, path, leaves) for path, leaves in tensors.items()}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.client
 import json
 import math
+import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -64,7 +69,7 @@ def write_run(
     tree = {"schema": 1, "optim": {"lr": 1e-4}, "run": {"name": SCRIPT}, "sample": {"prompts": list(prompts)}}
     (folder / "recipe.yaml").write_text(json.dumps(tree | dict(recipe or {})))
     (folder / "environment.json").write_text(
-        json.dumps({"mezzotint": "0.1.0", "device": "cpu", "packages": {"a": "1"}})
+        json.dumps({"mezzotint": "0.1.0", "commit": "ab12" * 10, "device": "cpu", "packages": {"torch": "2.13.0"}})
     )
     (folder / "run.log").write_text(f"2026-03-01T10:00:00Z step 1 {SCRIPT} \x1b[31mred\x1b[0m\n")
     return folder
@@ -86,6 +91,32 @@ def write_pictures(folder: Path, count: int = 6, *, resolution: int = 48) -> Pat
     return folder
 
 
+@contextmanager
+def waiting(folder: Path) -> Iterator[Path]:
+    """A run whose process waits for a lock of this one, `index/lock` beside it: as one does whose data another run is
+    indexing."""
+    write_run(folder, steps=3, ended=None)
+    (folder / "metrics.jsonl").unlink()
+    index = folder.parent / "index"
+    index.mkdir()
+    code = "import fcntl, sys\nfcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX)"
+    with open(index / "lock", "w") as own:
+        fcntl.flock(own, fcntl.LOCK_EX)
+        process = subprocess.Popen([sys.executable, "-S", "-c", code, str(index / "lock")])
+        facts = {"pid": process.pid, "host": socket.gethostname(), "since": "2030-01-01T00:00:00Z"}
+        (folder / "lock").write_text(json.dumps(facts))
+        until = time.monotonic() + 10
+        while f"-> FLOCK  ADVISORY  WRITE {process.pid} " not in Path("/proc/locks").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        try:
+            yield folder
+        finally:
+            process.kill()
+            process.wait()
+            shutil.rmtree(index)
+
+
 def add_lines(folder: Path, first: int, last: int) -> None:
     """More steps of a run."""
     with open(folder / "metrics.jsonl", "a") as file:
@@ -102,11 +133,11 @@ def wait(page: Any, words: str, *, seconds: float = 10.0) -> None:
 
 def write_picture(path: Path, prompt: str, *, shade: int = 90) -> None:
     """A picture that says what it was drawn from."""
-    told = PngInfo()
-    told.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))
+    texts = PngInfo()
+    texts.add_itxt("mezzotint", json.dumps({"prompt": prompt, "seed": "0", "steps": "4"}))
     grid = np.indices((48, 48)).sum(0) * 2
     pixels = np.stack([(grid + shade) % 256, (grid * 2) % 256, np.full_like(grid, shade % 256)], -1).astype(np.uint8)
-    Image.fromarray(pixels).save(path, pnginfo=told)
+    Image.fromarray(pixels).save(path, pnginfo=texts)
 
 
 @dataclass

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
-from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.files import columns
+from mezzotint.data.files.columns import TextBuilder
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.sections.data import DataSettings
@@ -18,6 +21,29 @@ def paint(root: Path, count: int, start: int = 0, size: tuple[int, int] = (80, 7
     for i in range(start, start + count):
         Image.new("RGB", size, (i % 256, 7, 9)).save(root / f"{i:03}.png")
         (root / f"{i:03}.txt").write_text(f"picture {i}")
+
+
+def many(folder: Path, count: int) -> Catalogue:
+    """A made-up catalogue of so many samples in ten folders, over the files of three pictures."""
+    paint(folder / "pictures", 3)
+    few = build(DataSettings(path=(folder / "pictures",)), folder / "index")
+    table, about = columns.read(few.folder)
+    wide = {name: np.resize(column, (count, *column.shape[1:])) for name, column in table.items() if len(column) == 3}
+    wide["key_hash"] = np.arange(count, dtype=np.uint64)
+    wide["digest"] = np.zeros((count, 32), np.uint8)
+    wide["digest"][:, :8] = np.arange(count, dtype="<u8")[:, None].view(np.uint8)
+    wide["width"] = 64 + np.arange(count, dtype=np.int32) % 512
+    texts = {name: TextBuilder() for name in ("key", "path", "caption")}
+    for number in range(count):
+        texts["key"].append(f"{number % 10}/{number:07d}.png")
+        texts["path"].append(f"{number % 3:03}.png")
+        texts["caption"].append(f"a picture of thing {number}, with some more words behind it")
+    for name, builder in texts.items():
+        wide |= builder.texts().columns(name)
+    wide["caption_starts"] = np.arange(count + 1)
+    none = {f"{name}_offsets": np.zeros(count + 1, np.int64) for name in ("tags", "embedding", "sizes")}
+    columns.write(few.folder.parent / "many", {**table, **wide, **none}, about)
+    return Catalogue.open(few.folder.parent / "many", few.roots)
 
 
 class Looks:

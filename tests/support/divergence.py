@@ -24,11 +24,11 @@ def poisoning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def spoil(*steps: int, when: Callable[[Trainer], bool] = lambda trainer: True) -> None:
         def spoilt(trainer: Trainer, batch: Any, step: int) -> Any:
-            made, level = loss(trainer, batch, step)
+            poisoned, level = loss(trainer, batch, step)
             if step in steps and when(trainer):
-                made.per_sample.mul_(math.nan)
-                made.total.mul_(math.nan)
-            return made, level
+                poisoned.per_sample.mul_(math.nan)
+                poisoned.total.mul_(math.nan)
+            return poisoned, level
 
         monkeypatch.setattr(Trainer, "_loss", spoilt)
 

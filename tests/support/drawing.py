@@ -17,12 +17,12 @@ QUICK = ("--size=32x32", "--steps=2", "--guidance=1", "run.device=cpu")
 
 def drawn(out: Path) -> dict[str, Any]:
     """Pixels and text of every picture of a folder by name, contact sheets apart."""
-    found = {}
+    pictures_by_name = {}
     for path in sorted(out.glob("*.png")):
         if not path.name.startswith("contact"):
             with Image.open(path) as image:
-                found[path.name] = (np.asarray(image), pictures.told_by(image))
-    return found
+                pictures_by_name[path.name] = (np.asarray(image), pictures.told_by(image))
+    return pictures_by_name
 
 
 def draw(out: Path, *words: str, place: Path | str = FOLDER) -> dict[str, Any]:

@@ -29,7 +29,7 @@ SIZES = [(32, 32), (40, 40), (64, 32), (32, 64), (48, 40), (33, 50)]
 class Encoder:
     """A family that encodes by a formula and counts. It stands for a model where only the bookkeeping is looked at."""
 
-    asked: Encodes
+    part: Encodes
     pictures: int = 0
     captions: list[str] = field(default_factory=list)
     spoil: Callable[[Tensor], Tensor] = lambda moments: moments
@@ -40,14 +40,14 @@ class Encoder:
         return {}
 
     def encode_media(self, pixels: Tensor) -> Tensor:
-        assert self.asked == "media"
+        assert self.part == "media"
         self.pictures += len(pixels)
         self.largest = max(self.largest, len(pixels))
         mean = nn.functional.avg_pool2d(pixels, 8)
         return self.spoil(torch.cat([mean, mean.abs() + 0.1], dim=1))
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
-        assert self.asked == "text"
+        assert self.part == "text"
         self.captions += captions
         self.largest = max(self.largest, len(captions))
         keys = torch.tensor([draws.text_key(c) >> 1 for c in captions])
@@ -104,12 +104,12 @@ def filled(
     said: list[str] = []
     spoil = changes.pop("spoil", lambda moments: moments)
 
-    def load(asked: Encodes) -> ModelFamily:
-        encoders.append(Encoder(asked, spoil=spoil))
+    def load(part: Encodes) -> ModelFamily:
+        encoders.append(Encoder(part, spoil=spoil))
         return cast(ModelFamily, encoders[-1])
 
     rows = changes.pop("rows", np.arange(len(catalogue), dtype=np.int32))
-    given = {name: changes.pop(name) for name in ("extra_captions", "verify_bytes") if name in changes}
+    options = {name: changes.pop(name) for name in ("extra_captions", "verify_bytes") if name in changes}
     worker = Worker(catalogue, settings, load, torch.device("cpu"), say=said.append, **changes)
-    summary = fill(worker, rows, Caches(latents, text), **given)
+    summary = fill(worker, rows, Caches(latents, text), **options)
     return Filled(summary, encoders, catalogue, latents, text, said)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from sd_folder import edit
 
 from mezzotint.weights.folder.model_folder import shipped
@@ -131,4 +133,25 @@ def full_size(name: str, place: Path) -> Path:
     shutil.copytree(shipped(f"tiny-{family}"), place)
     for folder, values in configs.items():
         edit(place / folder / "config.json", **values)
+    return place
+
+
+def tiny_5b(records: Path, place: Path) -> Path:
+    """A random model as Wan 2.2 TI2V 5B is: an autoencoder that folds two by two, levels told of each token. records:
+    the folder of a tiny Wan 2.1, of which all else is."""
+    from diffusers.models.autoencoders.autoencoder_kl_wan import AutoencoderKLWan
+    from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+
+    shutil.copytree(records, place, ignore=shutil.ignore_patterns("vae", "diffusion_pytorch_model*"))
+    edit(place / "model_index.json", expand_timesteps=True)
+    torch.manual_seed(5)
+    vae = AutoencoderKLWan(
+        base_dim=4, decoder_base_dim=4, z_dim=8, dim_mult=[1, 1, 1, 1], num_res_blocks=1, is_residual=True,
+        temperal_downsample=[False, True, True], in_channels=12, out_channels=12, patch_size=2, scale_factor_spatial=16,
+        scale_factor_temporal=4, latents_mean=[n / 10 for n in range(8)], latents_std=[0.5 + n / 10 for n in range(8)],
+    )  # fmt: skip
+    vae.save_pretrained(place / "vae")
+    config = json.loads((place / "transformer" / "config.json").read_text())
+    known = {key: value for key, value in config.items() if not key.startswith("_")}
+    WanTransformer3DModel(**known | {"in_channels": 8, "out_channels": 8}).save_pretrained(place / "transformer")
     return place

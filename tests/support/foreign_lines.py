@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mezzotint.cli import main
 from mezzotint.dialects.base import Dialect, Launched, Row, Translation
 from mezzotint.errors import CODES, RecipeError
 from mezzotint.tasks.reading import foreign
@@ -87,3 +88,9 @@ class Lines:
         assert str(caught.value).startswith(f"the line of {self.name} has ")
         assert {problem.code for problem in caught.value.problems} <= CODES.keys()
         return [(problem.where, problem.code) for problem in caught.value.problems]
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """The recipe that `translate` prints for a line."""
+    assert main(["translate", *words]) == 0
+    return capsys.readouterr().out

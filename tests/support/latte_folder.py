@@ -39,8 +39,8 @@ def write_release(root: Path, denoiser: str) -> Path:
 
 
 def settings(released: Path, **changes: Any) -> ModelSettings:
-    told = {"family": "latte", "path": released / "5x64x64", "text_encoder": released / "t5"} | changes
-    return ModelSettings(**told)
+    values = {"family": "latte", "path": released / "5x64x64", "text_encoder": released / "t5"} | changes
+    return ModelSettings(**values)
 
 
 def same(one: Family, other: Family) -> bool:

@@ -29,9 +29,9 @@ def table_of(model: str, component: str, layout: KeyMap = sd.LAYOUT) -> Table:
 
 
 def header_of(model: str, layout: KeyMap) -> dict[str, TensorInfo]:
-    found = {}
+    header = {}
     for component in layout.parts:
         shapes = shapes_of(model, component, layout)
         for entry in table_of(model, component, layout).entries:
-            found[entry.foreign] = TensorInfo("F16", entry.foreign_shape(shapes))
-    return found
+            header[entry.foreign] = TensorInfo("F16", entry.foreign_shape(shapes))
+    return header

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,8 +49,8 @@ def export_model(
 ) -> Path:  # fmt: skip
     """Writes a model that came from here as a folder: in float32 and as it was trained, where nothing else is given."""
     form = Parameterization(prediction or family.prediction)
-    given = {"dtype": "fp32", "schedule": family.schedule, "trained_form": form} | changed
-    family.export(folder, files_of(family), weights=weights or {}, **given)
+    arguments = {"dtype": "fp32", "schedule": family.schedule, "trained_form": form} | changed
+    family.export(folder, files_of(family), weights=weights or {}, **arguments)
     return folder
 
 
@@ -70,3 +72,11 @@ def counted_portions(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     monkeypatch.setattr(merge, "_portion", counted)
     monkeypatch.setattr(merge, "CHUNK", most)
     return portions
+
+
+def is_sealed(path: Path) -> bool:
+    """Whether a file's tensor content is what its header says. False when it says nothing."""
+    with path.open("rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        written = str(header.get("__metadata__", {}).get("modelspec.hash_sha256", ""))
+        return written == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"

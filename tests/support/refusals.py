@@ -30,3 +30,10 @@ def only_problem(text: str, *overrides: str) -> Problem:
     """The one thing that is wrong with it."""
     (problem,) = problems_of(text, *overrides)
     return problem
+
+
+def refusal(*words: str) -> str:
+    """What is said of a recipe of `key=value` words that cannot be used."""
+    with pytest.raises(RecipeError) as caught:
+        read_text("schema: 1", overrides=list(words))
+    return str(caught.value)

@@ -18,16 +18,16 @@ def unit(dtype: torch.dtype) -> float:
     return torch.finfo(dtype).eps / 2
 
 
-def apart(found: Tensor, expected: Tensor, *, of: Literal["each", "largest"] = "largest") -> float:
+def apart(ours: Tensor, expected: Tensor, *, of: Literal["each", "largest"] = "largest") -> float:
     """The most roundings, in the type of `expected`, that two tensors are apart.
 
     of: what is rounded. "each": every number itself, for what is made of few products and quotients. "largest": the
     largest number in size, for sums whose terms cancel, so that small results carry the rounding of large terms.
     """
-    assert found.shape == expected.shape, f"{tuple(found.shape)} is not {tuple(expected.shape)}"
-    wanted = expected.detach().double()
-    size = wanted.abs() if of == "each" else wanted.abs().max()
-    off = (found.detach().double() - wanted).abs()
+    assert ours.shape == expected.shape, f"{tuple(ours.shape)} is not {tuple(expected.shape)}"
+    exact = expected.detach().double()
+    size = exact.abs() if of == "each" else exact.abs().max()
+    off = (ours.detach().double() - exact).abs()
     if not bool(off.isfinite().all()):
         return float("inf")
     rounding = (size * unit(expected.dtype)).clamp_min(torch.finfo(torch.float64).tiny)
@@ -35,9 +35,9 @@ def apart(found: Tensor, expected: Tensor, *, of: Literal["each", "largest"] = "
 
 
 def within(
-    found: Tensor, expected: Tensor, *, roundings: float, of: Literal["each", "largest"] = "largest", name: str = ""
+    ours: Tensor, expected: Tensor, *, roundings: float, of: Literal["each", "largest"] = "largest", name: str = ""
 ) -> None:
     """Fails if two tensors are further apart than so many roundings in the type of `expected`; see `apart`."""
-    worst = apart(found, expected, of=of)
+    worst = apart(ours, expected, of=of)
     print(f"\n{name or 'result'}: {worst:.1f} roundings apart, {roundings:g} allowed")  # shown by pytest -s
     assert worst <= roundings, f"{name or 'result'}: {worst:.1f} roundings apart, at most {roundings:g} are allowed"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,3 +42,14 @@ def run_at(folder: Path, stamp: str, *, step: int | None = 3, name: str = "fox")
         (run / "checkpoints" / f"step-{step:08}").mkdir()
         (run / "checkpoints" / f"step-{step:08}" / "manifest.json").write_text("{}")
     return run
+
+
+def bench_results(out: Path) -> dict[str, Any]:
+    """What `bench` has written into a folder."""
+    results: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
+    return results
+
+
+def report_of(folder: Path) -> dict[str, dict[str, Any]]:
+    """What a run says of its samples, by their keys."""
+    return {line["id"]: line for line in outside.read_lines(folder / "data_report.jsonl")}

@@ -49,11 +49,11 @@ def apply(
     )
 
 
-def steps(update: Update, trained: Parameters, seeds: range, *, lr: float = 1e-2, **given: Any) -> None:
+def steps(update: Update, trained: Parameters, seeds: range, *, lr: float = 1e-2, **gradients: Any) -> None:
     """A step for each seed."""
     for seed in seeds:
-        give_gradients(trained, seed, **given)
-        apply(update, lr=lr, scale=given.get("scale", 1.0))
+        give_gradients(trained, seed, **gradients)
+        apply(update, lr=lr, scale=gradients.get("scale", 1.0))
 
 
 def kept(update: Update) -> dict[str, Tensor]:
@@ -68,15 +68,15 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     )
 
 
-def resumed_after_three(optimizer: Any, **given: Any) -> None:
+def resumed_after_three(optimizer: Any, **gradients: Any) -> None:
     """Six steps in one go are three steps, a checkpoint, and three more, bit by bit."""
     whole, half, again = parameters(), parameters(), parameters()
-    steps(update_of(optimizer, whole), whole, range(6), **given)
+    steps(update_of(optimizer, whole), whole, range(6), **gradients)
     first, second = update_of(optimizer, half), update_of(optimizer, again)
-    steps(first, half, range(3), **given)
+    steps(first, half, range(3), **gradients)
     second.load(kept(first))
     assert same(kept(first), second.tensors())
-    steps(second, again, range(3, 6), **given)
+    steps(second, again, range(3, 6), **gradients)
     assert same(again, whole)
     assert not same(again, parameters())
 

@@ -10,15 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from runs import report_of
 
-from mezzotint import outside
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue.catalogue import build
 from mezzotint.recipe.reading.read import located, read
-
-
-def report_of(folder: Path) -> dict[str, dict[str, Any]]:
-    return {line["id"]: line for line in outside.read_lines(folder / "data_report.jsonl")}
 
 
 def odd_pictures(world: Any) -> None:
@@ -42,33 +38,33 @@ def odd_pictures(world: Any) -> None:
 def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     odd_pictures(world)
     settings = {"data__captions__lines": "choose", "run__steps": 1, "optim__ema__rule": "none"}
-    wanted = (
+    patterns = (
         r"1 caption of \d+ is longer than the text encoder reads, and the end is never seen: long\.png \(\d+ tokens\)",
         r"1 picture has the very bytes of another, and count as often: twin\.png = small\.png",
         r"1 picture has a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
         r"1 sample has 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
     )
     assert world.train("run", verb="cache", data__cache__text=True, data__captions__lines="choose") == 0
-    assert re.search(wanted[0], capsys.readouterr().out)
+    assert re.search(patterns[0], capsys.readouterr().out)
     assert world.train("run", verb="check", **settings) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert world.train("run", **settings) == 0
     start, log = capsys.readouterr().out, (world.root / "run" / "run.log").read_text()
-    for pattern in wanted:
+    for pattern in patterns:
         assert re.search(pattern, said), pattern
         assert re.search(pattern, start), pattern
         assert re.search(pattern, log), pattern
-    told = report_of(world.root / "run")
-    assert told["small.png"]["enlarged"] is True
-    assert (told["small.png"]["size"], told["small.png"]["bucket"]) == ("20×20", "48×48")
-    assert told["twin.png"]["same_as"] == "small.png"
-    assert told["twin.png"]["sha256"] == told["small.png"]["sha256"]
-    assert told["mute.png"]["empty_caption"] is True
-    assert told["many.png"]["captions"] == 33
-    assert told["strip.png"]["seen"] < 0.25
-    assert told["long.png"]["lost_tokens"] == 112 + 2 - 77
+    report = report_of(world.root / "run")
+    assert report["small.png"]["enlarged"] is True
+    assert (report["small.png"]["size"], report["small.png"]["bucket"]) == ("20×20", "48×48")
+    assert report["twin.png"]["same_as"] == "small.png"
+    assert report["twin.png"]["sha256"] == report["small.png"]["sha256"]
+    assert report["mute.png"]["empty_caption"] is True
+    assert report["many.png"]["captions"] == 33
+    assert report["strip.png"]["seen"] < 0.25
+    assert report["long.png"]["lost_tokens"] == 112 + 2 - 77
     for name in ("enlarged", "same_as", "empty_caption", "captions", "seen", "lost_tokens"):
-        assert name not in told["00.png"], name
+        assert name not in report["00.png"], name
 
 
 def test_the_prompt_of_quick_start_is_one_that_its_training_shows_in_the_size_it_is_drawn(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from foreign_lines import printed
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,11 +25,6 @@ scalars = st.one_of(
 )  # fmt: skip
 
 
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["translate", *words]) == 0
-    return capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     "more",
     [
@@ -44,9 +40,9 @@ def test_what_is_printed_is_a_recipe_that_reads_to_the_same(
 ) -> None:
     text = printed(capsys, "--as", "diffusers-sd", "--", *LINE, *more)
     (tmp_path / "recipe.yaml").write_text(text, "utf-8")
-    wanted = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
-    assert read(tmp_path / "recipe.yaml").recipe == wanted.recipe
-    assert read(tmp_path / "recipe.yaml").digest == wanted.digest
+    direct = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
+    assert read(tmp_path / "recipe.yaml").recipe == direct.recipe
+    assert read(tmp_path / "recipe.yaml").digest == direct.digest
 
 
 def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,7 +35,7 @@ def test_a_start_of_a_thousand_ranks_is_simulated_with_the_real_code(
         "its part of all steps, cut", "open the cache's shards", "look up its part of the cache",
     ]  # fmt: skip
     assert len(looked) == 2 * simulate_scale.RANKS_TIMED, "of the ranks that are timed"
-    assert lines[-2].startswith("one process for all, list: ")
+    assert lines[-3].startswith("one process for all, list: ")
 
 
 def test_widened_rows_are_samples_of_their_own(tmp_path: Path) -> None:

@@ -57,9 +57,9 @@ def test_the_lock_and_the_bill_are_of_the_pins() -> None:
 
 
 def test_everything_that_ships_has_its_licence_told() -> None:
-    told = (ROOT / "LICENSES" / "README.md").read_text("utf-8")
+    page = (ROOT / "LICENSES" / "README.md").read_text("utf-8")
     kinds = ("models", "data", "tokenizers")
     places = [ASSETS, *(ASSETS / kind for kind in kinds)]
     names = {path.name for place in places for path in place.iterdir() if path.is_dir()}
-    silent = {name for name in names if not re.search(rf"\b{re.escape(name)}`", told)}
+    silent = {name for name in names if not re.search(rf"\b{re.escape(name)}`", page)}
     assert silent <= {*kinds, "recipes", "__pycache__"}

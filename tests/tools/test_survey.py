@@ -138,7 +138,7 @@ def figures(root: Path) -> survey.Figures:
         (
             "names",
             {
-                "functions with a local found, told, made, wanted": 2,
+                "functions with a local found, told, made, wanted, asked, given, taught": 2,
                 "functions with a local told": 1,
                 "functions and properties so called": 1,
                 "which class names": "Source 2",

@@ -113,8 +113,8 @@ class Line:
     def __init__(self, name: str, said: list[str]) -> None:
         self.name, self.said = name, said
 
-    def __getattr__(self, asked: str) -> Any:
-        return lambda *others: self.said.append(" ".join([self.name, asked, *(o.name for o in others)]))
+    def __getattr__(self, name: str) -> Any:
+        return lambda *others: self.said.append(" ".join([self.name, name, *(o.name for o in others)]))
 
     def __enter__(self) -> None:
         self.said.append(f"within {self.name}")

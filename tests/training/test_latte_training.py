@@ -43,25 +43,25 @@ def joint(family: Family, clips: int = 2, stills: int = 2) -> Batch:
 
 
 def test_stills_lie_behind_the_frames_of_their_clip(family: Family) -> None:
-    given = joint(family)
-    result = latents_of(family, given, torch.device("cpu"))
+    batch = joint(family)
+    result = latents_of(family, batch, torch.device("cpu"))
     assert result.shape == (2, 4, 4, 4, 4)
-    assert given.latents is not None
-    assert torch.equal(result[:, :, :2], given.latents)
-    assert given.stills is not None
-    assert given.stills.latents is not None
+    assert batch.latents is not None
+    assert torch.equal(result[:, :, :2], batch.latents)
+    assert batch.stills is not None
+    assert batch.stills.latents is not None
     for clip in range(2):
         for still in range(2):
-            assert torch.equal(result[clip, :, 2 + still], given.stills.latents[2 * clip + still])
+            assert torch.equal(result[clip, :, 2 + still], batch.stills.latents[2 * clip + still])
 
 
 def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
     pixels, stills = noise(1, 3, 5, 32, 32).clamp(-1, 1), noise(2, 3, 32, 32, seed=2).clamp(-1, 1)
-    given = joint(family, clips=1)
-    assert given.stills is not None
-    beside = replace(given.stills, latents=None, pixels=stills)
-    result = latents_of(family, replace(given, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
-    alone = latents_of(family, replace(given, latents=None, pixels=pixels, stills=None), torch.device("cpu"))
+    batch = joint(family, clips=1)
+    assert batch.stills is not None
+    beside = replace(batch.stills, latents=None, pixels=stills)
+    result = latents_of(family, replace(batch, latents=None, pixels=pixels, stills=beside), torch.device("cpu"))
+    alone = latents_of(family, replace(batch, latents=None, pixels=pixels, stills=None), torch.device("cpu"))
     assert result.shape == (1, 4, 4, 4, 4)
     assert torch.equal(result[:, :, :2], alone)
     picture = replace(beside, stills=None)
@@ -69,21 +69,21 @@ def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
 
 
 def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Family) -> None:
-    given = joint(family)
-    trainer = trainer_over(family, [step_batches([given], 0)], run={"device": "cpu", "seed": 5})
-    loss, level = trainer._loss(given, 0)
+    batch = joint(family)
+    trainer = trainer_over(family, [step_batches([batch], 0)], run={"device": "cpu", "seed": 5})
+    loss, level = trainer._loss(batch, 0)
     objective = Objective(ObjectiveSettings(variance="none"), family.schedule, family.prediction)
-    x_0 = latents_of(family, given, torch.device("cpu"))
-    noised = objective.noise(x_0, StepDraws.at(5, 0, given.positions.numpy(), "cpu"))
-    assert given.text is not None
-    assert given.stills is not None
-    condition = replace(family.condition(given.text, given), stills=given.stills.text)
+    x_0 = latents_of(family, batch, torch.device("cpu"))
+    noised = objective.noise(x_0, StepDraws.at(5, 0, batch.positions.numpy(), "cpu"))
+    assert batch.text is not None
+    assert batch.stills is not None
+    condition = replace(family.condition(batch.text, batch), stills=batch.stills.text)
     said = family.predict(noised, condition)
     squared = (said[:, :4] - noised.noise).square().flatten(1).mean(1)
     assert torch.equal(objective.loss(said, noised, torch.ones(2)).per_sample, squared)
     assert (loss.per_sample > squared).all()  # the variational term is added
     assert torch.equal(level, noised.level)
-    lonely = replace(given, stills=None)
+    lonely = replace(batch, stills=None)
     assert not torch.equal(trainer._loss(lonely, 0)[0].per_sample, loss.per_sample)
 
 
@@ -115,10 +115,10 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
         blocks = list(family.blocks())
         done = recompute_blocks(blocks, settings) if settings else 0
         assert done == {"none": 0, "one exempt": 1, "all": 2}[name]
-        given = joint(family)
-        trainer = trainer_over(family, [step_batches([given], 0)], run={"device": "cpu"})
+        batch = joint(family)
+        trainer = trainer_over(family, [step_batches([batch], 0)], run={"device": "cpu"})
         with saved_bytes() as total:
-            loss = trainer._loss(given, 0)[0].total
+            loss = trainer._loss(batch, 0)[0].total
         kept[name] = total[0]
         loss.backward()
         gradients[name] = [p.grad for p in family.parts()["denoiser"].parameters() if p.grad is not None]
@@ -145,9 +145,9 @@ def test_it_learns_two_clips_by_heart(family: Family) -> None:
 
 @pytest.mark.parametrize("changes", [{"min_snr_gamma": 5.0}, {"noise_offset": 0.1}, {"loss": "huber"}])
 def test_other_objectives_train_it_too(family: Family, changes: dict[str, Any]) -> None:
-    given = joint(family)
+    batch = joint(family)
     trainer: Any = trainer_over(
-        Family.tiny(seed=1), [step_batches([given], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}
+        Family.tiny(seed=1), [step_batches([batch], 0)], objective=changes, run={"device": "cpu"}, optim={"lr": 1e-3}
     )
     before = trainer.model.family.parts()["denoiser"].proj_out.weight.detach().clone()
     trainer.run()

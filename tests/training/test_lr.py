@@ -13,8 +13,8 @@ from mezzotint.training.lr import factor
 DECAYING = ("linear", "cosine", "restarts", "polynomial")
 
 
-def curve(steps: range, total: int = 100, **given: Any) -> list[float]:
-    built = ScheduleSettings(**given)
+def curve(steps: range, total: int = 100, **fields: Any) -> list[float]:
+    built = ScheduleSettings(**fields)
     return [factor(built, step, total) for step in steps]
 
 

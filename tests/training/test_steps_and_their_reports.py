@@ -81,9 +81,9 @@ class OneAtATime:
         for number in range(self.count):
             gc.collect()
             assert self.before is None or self.before() is None, f"micro-batch {number} while the one before is held"
-            yield self.made()
+            yield self.make_batch()
 
-    def made(self) -> Any:
+    def make_batch(self) -> Any:
         batch = self.make()
         self.before = weakref.ref(batch.latents)
         return batch

@@ -46,12 +46,12 @@ def text_of(family: Family, n: int) -> TextEmbedding:
         return TextEmbedding(family.encode_text(list(COLOURS[:n])).states)
 
 
-def four_samples(family: Family, split: Sequence[int], **given: Any) -> list[Any]:
+def four_samples(family: Family, split: Sequence[int], **fields: Any) -> list[Any]:
     latents, text = latents_at(1, 4), text_of(family, 4)
     built, first = [], 0
     for n in split:
         rows = slice(first, first + n)
-        built.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **given))
+        built.append(batch_of(latents[rows], TextEmbedding(text.states[rows]), first=first, **fields))
         first += n
     return built
 
@@ -238,18 +238,18 @@ EVERYDREAM: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("given", [{}, EVERYDREAM], ids=["plain", "everydream"])
+@pytest.mark.parametrize("sections", [{}, EVERYDREAM], ids=["plain", "everydream"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_no_step_reads_a_number_back(precision: str, given: dict[str, Any]) -> None:
+def test_no_step_reads_a_number_back(precision: str, sections: dict[str, Any]) -> None:
     family = Family.tiny()
     steps = [step_batches(four_samples(family, (2, 2)), step) for step in range(3)]
-    optim, run = (given.get(section, {}) for section in ("optim", "run"))
+    optim, run = (sections.get(section, {}) for section in ("optim", "run"))
     trainer = trainer_over(
         family,
         steps,
         optim={"ema": {"rule": "ramp"}} | optim,
         run={"precision": precision} | run,
-        objective=given.get("objective"),
+        objective=sections.get("objective"),
         update_check=None,
     )
     trainer.step(steps[0])
@@ -441,8 +441,8 @@ def events_of(family: Family, count: int, callbacks: Sequence[Callback], **host:
         return left[0] > 0
 
     named = {name: lambda *_, name=name: events.append(name) for name in ("end_save", "hold_save", "export")}
-    given = {"save": save, "is_saving": is_saving} | named | host
-    trainer = trainer_over(family, steps, callbacks=callbacks, update_check=None, **given)
+    hooks = {"save": save, "is_saving": is_saving} | named | host
+    trainer = trainer_over(family, steps, callbacks=callbacks, update_check=None, **hooks)
     apply = trainer.model.update.apply
     trainer.model.update.apply = lambda **kwargs: (events.append("apply"), apply(**kwargs))  # type: ignore[method-assign]
     return trainer, events

@@ -100,12 +100,12 @@ def _plan(num: int) -> tuple[float, int]:
     columns = PlanColumns(draw.integers(0, 2**63, num, dtype=np.uint64), buckets, np.ones(num, np.float32))
     settings = DataSettings(resolution=1024, batch_size=8)
 
-    def made() -> None:
+    def plan_once() -> None:
         plan(columns, settings, accumulation=1, seed=1, epoch=0)
 
-    seconds = min(_cpu(made) for _ in range(2))
+    seconds = min(_cpu(plan_once) for _ in range(2))
     tracemalloc.start()
-    made()
+    plan_once()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return seconds, peak

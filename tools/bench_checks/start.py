@@ -12,7 +12,8 @@ from collections.abc import Sequence
 IMPORT = "from mezzotint import late; late.install(); import mezzotint.tasks.train.train"
 TO_THE_STEP = """
 import os
-from mezzotint import cli
+from mezzotint import cli, late
+late.install()
 from mezzotint.training.trainer import Trainer
 Trainer._made = lambda *_: os._exit(0)
 cli.main(["train", "tiny_cpu", "run.steps=1", "run.folder=run"])

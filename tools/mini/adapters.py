@@ -73,18 +73,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=KINDS, action="append")
     parser.add_argument("--folder", type=Path, default=Path("demo/adapters"))
     parser.add_argument("--page", action="store_true")
-    given = parser.parse_args(arguments)
-    if given.page:
+    options = parser.parse_args(arguments)
+    if options.page:
         write_page()
         return 0
     figures: dict[str, Any] = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else {}
-    pictures = write_pictures(given.folder / "pictures")
-    for name in given.only or KINDS:
-        figures[name] = figures_of(name, given.folder, pictures)
+    pictures = write_pictures(options.folder / "pictures")
+    for name in options.only or KINDS:
+        figures[name] = figures_of(name, options.folder, pictures)
         durable.write_json(FIGURES, {kind: figures[kind] for kind in KINDS if kind in figures})
         print(json.dumps({name: figures[name]}), flush=True)
-    if all((given.folder / f"{name}.npz").exists() for name in KINDS):
-        draw_sheet(given.folder)
+    if all((options.folder / f"{name}.npz").exists() for name in KINDS):
+        draw_sheet(options.folder)
     return 0
 
 
@@ -117,7 +117,7 @@ def figures_of(name: str, place: Path, pictures: tuple[Path, Path]) -> dict[str,
     asked_new, asked_old = lesson.questions(ASKED, ASKED)
     prompts = [(text.replace("wug", WORD), scene) for text, scene in asked_new]
     settings = argparse.Namespace(seed=lesson.EXAM_SEED, steps=20, guidance=3.0, solver="ddim", batch=50)
-    new, old = (list(measure.pictures(family, asked, settings)) for asked in (prompts, asked_old))
+    new, old = (list(measure.pictures(family, prompts_of, settings)) for prompts_of in (prompts, asked_old))
     np.savez_compressed(place / f"{name}.npz", new=np.stack([new[n] for n in SHOWN]), old=old[5])
     whole = export / "unet" / "diffusion_pytorch_model.safetensors"
     file = whole if whole.exists() else adapter_file(export)

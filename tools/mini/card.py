@@ -20,17 +20,17 @@ def card(figures: Mapping[str, Any], parameters: Mapping[str, int]) -> str:
 
 def _parameters(parameters: Mapping[str, int]) -> str:
     names = {"unet": "UNet", "text_encoder": "text encoder", "vae": "VAE"}
-    told = ", ".join(f"{names[component]} {count / 1e6:.2f} M" for component, count in parameters.items())
-    return f"Parameters: {told}; in half precision {sum(parameters.values()) * 2 / 1e6:.1f} MB.\n\n"
+    counts = ", ".join(f"{names[component]} {count / 1e6:.2f} M" for component, count in parameters.items())
+    return f"Parameters: {counts}; in half precision {sum(parameters.values()) * 2 / 1e6:.1f} MB.\n\n"
 
 
 def _figures(figures: Mapping[str, Any]) -> str:
-    told = figures["settings"]
+    settings = figures["settings"]
     lines = [
         "## Figures\n",
-        f"Drawn with {told['solver']}, {told['steps']} steps, guidance {told['guidance']:g}, seed {told['seed']}, and "
-        "read off the pixels by the recognisers\nof `tools/mini/recognise.py`: the share of pictures in which what is "
-        "named is as asked.\n",
+        f"Drawn with {settings['solver']}, {settings['steps']} steps, guidance {settings['guidance']:g}, "
+        f"seed {settings['seed']}, and read off the pixels by the recognisers\nof `tools/mini/recognise.py`: the share "
+        "of pictures in which what is named is as asked.\n",
         *(f"- {kind.replace('_', ' ')}: {meaning}" for kind, meaning in _KINDS.items()),
         "",
         "| prompts | weights | colour | shape | position | relation | count | all |",

@@ -104,12 +104,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--pictures", type=int, default=1000)
-    given = parser.parse_args(arguments)
-    found = check(given.folder, given.pictures)
-    durable.write_json(given.folder.parent / "vae_check.json", found)
-    for name, values in found.items():
+    options = parser.parse_args(arguments)
+    by_world = check(options.folder, options.pictures)
+    durable.write_json(options.folder.parent / "vae_check.json", by_world)
+    for name, values in by_world.items():
         print(name, " ".join(f"{question}={value:.4g}" for question, value in values.items()))
-    sys.exit(0 if min(found["world"][name] for name in ("colour", "shape", "position")) >= LEAST else 1)
+    sys.exit(0 if min(by_world["world"][name] for name in ("colour", "shape", "position")) >= LEAST else 1)
 
 
 if __name__ == "__main__":

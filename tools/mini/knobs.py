@@ -174,19 +174,19 @@ def answers(row: Row, model: Path, subject: Subject) -> tuple[list[Pixels], Figu
 
 
 def _wug_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
-    given = lesson.examine(family, new=ASKED, old=ASKED, guidance=row.guidance, spread=SPREAD)
-    figures = {f"new word: {name}": share for name, share in given.new.items()}
-    figures["old world: all"] = given.old["all"]
-    return [given.new_pictures[number] for number in SHOWN], figures
+    exam = lesson.examine(family, new=ASKED, old=ASKED, guidance=row.guidance, spread=SPREAD)
+    figures = {f"new word: {name}": share for name, share in exam.new.items()}
+    figures["old world: all"] = exam.old["all"]
+    return [exam.new_pictures[number] for number in SHOWN], figures
 
 
 def _night_answers(family: Family, row: Row) -> tuple[list[Pixels], Figures]:
     settings = argparse.Namespace(seed=lesson.EXAM_SEED, steps=20, guidance=row.guidance, solver="ddim", batch=40)
-    asked = night.prompts(40)
-    drawn = list(measure.pictures(family, [(text, scene) for text, scene, _ in asked], settings))
+    prompts = night.prompts(40)
+    drawn = list(measure.pictures(family, [(text, scene) for text, scene, _ in prompts], settings))
     figures: Figures = {}
     for light in night.LIGHTS:
-        own = [(pixels, scene) for pixels, (_, scene, lit) in zip(drawn, asked, strict=True) if lit == light]
+        own = [(pixels, scene) for pixels, (_, scene, lit) in zip(drawn, prompts, strict=True) if lit == light]
         true = np.stack([np.asarray(night.draw(scene, light)) for _, scene in own])
         levels = np.array([pixels.mean() for pixels, _ in own])
         best = check_vae.reconstruct(family.parts()["vae"], true)[0].mean(axis=(1, 2, 3))
@@ -213,11 +213,11 @@ def try_out(name: str, folder: Path, base: Path, steps: int) -> None:
         cells.append(drawn)
         rows.append({"what": row.what, "figures": figures})
         print(row.what, "  ".join(f"{column} {value:.3f}" for column, value in figures.items()), flush=True)
-    asked = [lesson.questions(ASKED, 1, SPREAD)[0][number][0] for number in SHOWN]
+    columns = [lesson.questions(ASKED, 1, SPREAD)[0][number][0] for number in SHOWN]
     if subject == "night":
-        asked = [text for text, _, _ in night.prompts(len(SHOWN))]
+        columns = [text for text, _, _ in night.prompts(len(SHOWN))]
     PICTURES.mkdir(parents=True, exist_ok=True)
-    sheet = grids.sheet(cells, rows=[row.what for row in knob.rows], columns=asked, title=knob.title)
+    sheet = grids.sheet(cells, rows=[row.what for row in knob.rows], columns=columns, title=knob.title)
     sheet.save(PICTURES / f"{name}.png", optimize=True)
     durable.write_json(PICTURES / f"{name}.json", {"knob": knob.title, "steps": steps, "rows": rows})
 
@@ -225,9 +225,9 @@ def try_out(name: str, folder: Path, base: Path, steps: int) -> None:
 # --- the page ---------------------------------------------------------------------------------------------------------
 
 
-def table(told: Mapping[str, Any]) -> str:
+def table(results: Mapping[str, Any]) -> str:
     """The figures of a knob as a table: shares in percent, levels as they are."""
-    rows: Sequence[Mapping[str, Any]] = told["rows"]
+    rows: Sequence[Mapping[str, Any]] = results["rows"]
     columns = list(rows[0]["figures"])
     lines = ["| | " + " | ".join(columns) + " |", "| --- " * (1 + len(columns)) + "|"]
     for row in rows:
@@ -259,11 +259,11 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("demo/knobs"), help="where the runs lie")
     parser.add_argument("--base", type=Path, default=shipped("mezzotint-mini"), help="the model they begin with")
     parser.add_argument("--steps", type=int, default=STEPS)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    names = () if given.name == "page" else tuple(KNOBS) if given.name == "all" else (given.name,)
+    names = () if options.name == "page" else tuple(KNOBS) if options.name == "all" else (options.name,)
     for name in names:
-        try_out(name, given.folder, given.base, given.steps)
+        try_out(name, options.folder, options.base, options.steps)
     durable.write_file(PAGE, laid_in(PAGE.read_text("utf-8")))
 
 

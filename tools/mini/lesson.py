@@ -105,9 +105,9 @@ def examine(
     return Answers(drawn_new, drawn_old, shares(drawn_new, asked_new), shares(drawn_old, asked_old))
 
 
-def shares(drawn: Sequence[Pixels], asked: Prompts) -> dict[str, float]:
+def shares(drawn: Sequence[Pixels], prompts: Prompts) -> dict[str, float]:
     """Shares of pictures that are as asked, by attribute and in all."""
-    row = measure.judged(drawn, asked, "seen")
+    row = measure.judged(drawn, prompts, "seen")
     return {name: row[name] for name in ("colour", "shape", "position", "all")}
 
 
@@ -118,10 +118,10 @@ _BETWEEN = 24  # pixels between two pairs
 _LINE = 22
 
 
-def sheet(taught: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pixels]]) -> Image.Image:
+def sheet(examples: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pixels]]) -> Image.Image:
     """What was shown on top, and below it a pair of pictures for each prompt: before, after.
 
-    taught: pictures of the lesson, 64 × 64. rows: prompt, picture before, picture after, three pairs in a line.
+    examples: pictures of the lesson, 64 × 64. rows: prompt, picture before, picture after, three pairs in a line.
     """
     pair = 2 * _TILE + _GAP
     width = _ACROSS * pair + (_ACROSS + 1) * _BETWEEN
@@ -129,15 +129,15 @@ def sheet(taught: Sequence[Image.Image], rows: Sequence[tuple[str, Pixels, Pixel
     top = 2 * _BETWEEN + _LINE + world.PIXELS + 2 * _LINE
     image = Image.new("RGB", (width, top + lines * (_TILE + 2 * _LINE) + _GAP), _PAPER)
     pen, font, small = ImageDraw.Draw(image), ImageFont.load_default(15), ImageFont.load_default(13)
-    pen.text((_BETWEEN, _BETWEEN - 6), f"taught with these {len(taught)} pictures of a wug", _INK, font)
-    for number, picture in enumerate(taught):
-        left = _BETWEEN + number * (width - 2 * _BETWEEN - world.PIXELS) // max(1, len(taught) - 1)
+    pen.text((_BETWEEN, _BETWEEN - 6), f"taught with these {len(examples)} pictures of a wug", _INK, font)
+    for number, picture in enumerate(examples):
+        left = _BETWEEN + number * (width - 2 * _BETWEEN - world.PIXELS) // max(1, len(examples) - 1)
         image.paste(picture, (left, _BETWEEN + _LINE))
     y = top - 2 * _LINE + 4
-    asked = (
+    questions_of = (
         "asked in colours and at places that none of them shows, and at last for what it knew; left before, right after"
     )
-    pen.text((_BETWEEN, y), asked, _INK, font)
+    pen.text((_BETWEEN, y), questions_of, _INK, font)
     for number, (prompt, before, after) in enumerate(rows):
         left = _BETWEEN + number % _ACROSS * (pair + _BETWEEN)
         y = top + number // _ACROSS * (_TILE + 2 * _LINE)

@@ -24,6 +24,10 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import write_json
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from make_tiny_sd_assets import INDEX
+from make_tiny_sd_assets import SCHEDULER as DDIM
+from make_tiny_sd_assets import UNET as OF_TINY
+from make_tiny_sd_assets import text_encoder as of_tiny
 from mini.card import card
 from mini.make_tokenizer import LENGTH, write_tokenizer
 
@@ -35,54 +39,19 @@ LARGEST = 8_000_000
 
 WIDTH = 128  # of a text embedding
 
-UNET: dict[str, Any] = {
-    "_class_name": "UNet2DConditionModel",
-    "act_fn": "silu",
+UNET: dict[str, Any] = OF_TINY | {
     "attention_head_dim": 4,
     "block_out_channels": [64, 96],
-    "center_input_sample": False,
     "cross_attention_dim": WIDTH,
     "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D"],
-    "downsample_padding": 1,
-    "flip_sin_to_cos": True,
-    "freq_shift": 0,
-    "in_channels": 4,
     "layers_per_block": 1,
-    "mid_block_scale_factor": 1,
-    "norm_eps": 1e-05,
-    "norm_num_groups": 8,
-    "out_channels": 4,
     "sample_size": 8,
     "up_block_types": ["CrossAttnUpBlock2D", "UpBlock2D"],
 }
 """Two levels, 8×8 and 4×4 latents for a picture of 64×64 pixels. attention_head_dim is the number of heads, as in every
 UNet of Stable Diffusion 1."""
 
-SCHEDULER: dict[str, Any] = {
-    "_class_name": "DDIMScheduler",
-    "beta_end": 0.012,
-    "beta_schedule": "scaled_linear",
-    "beta_start": 0.00085,
-    "clip_sample": False,
-    "num_train_timesteps": 1000,
-    "prediction_type": "v_prediction",
-    "set_alpha_to_one": False,
-    "steps_offset": 1,
-    "timestep_spacing": "leading",
-    "trained_betas": None,
-}
-
-INDEX: dict[str, Any] = {
-    "_class_name": "StableDiffusionPipeline",
-    "feature_extractor": [None, None],
-    "requires_safety_checker": False,
-    "safety_checker": [None, None],
-    "scheduler": ["diffusers", "DDIMScheduler"],
-    "text_encoder": ["transformers", "CLIPTextModel"],
-    "tokenizer": ["transformers", "CLIPTokenizer"],
-    "unet": ["diffusers", "UNet2DConditionModel"],
-    "vae": ["diffusers", "AutoencoderKL"],
-}
+SCHEDULER: dict[str, Any] = DDIM | {"prediction_type": "v_prediction"}
 
 _NETWORKS: dict[str, components.Network] = {"unet": "unet", "text_encoder": "clip_text", "vae": "vae"}
 
@@ -90,27 +59,8 @@ _NETWORKS: dict[str, components.Network] = {"unet": "unet", "text_encoder": "cli
 def text_encoder(vocabulary: Mapping[str, int]) -> dict[str, Any]:
     """A CLIP text encoder of two layers. The last two tokens of the vocabulary are start and end."""
     start, end = len(vocabulary) - 2, len(vocabulary) - 1
-    return {
-        "architectures": ["CLIPTextModel"],
-        "attention_dropout": 0.0,
-        "bos_token_id": start,
-        "dropout": 0.0,
-        "eos_token_id": end,
-        "hidden_act": "quick_gelu",
-        "hidden_size": WIDTH,
-        "initializer_factor": 1.0,
-        "initializer_range": 0.02,
-        "intermediate_size": 2 * WIDTH,
-        "layer_norm_eps": 1e-05,
-        "max_position_embeddings": LENGTH,
-        "model_type": "clip_text_model",
-        "num_attention_heads": 4,
-        "num_hidden_layers": 2,
-        "pad_token_id": end,
-        "projection_dim": WIDTH,
-        "torch_dtype": "float32",
-        "vocab_size": len(vocabulary),
-    }
+    wide = {"hidden_size": WIDTH, "intermediate_size": 2 * WIDTH, "projection_dim": WIDTH}
+    return of_tiny(len(vocabulary), start, end) | wide | {"max_position_embeddings": LENGTH, "num_hidden_layers": 2}
 
 
 def start(vae: Path, folder: Path, seed: int = SEED) -> None:
@@ -133,8 +83,8 @@ def ship(export: Path, figures: Path, folder: Path) -> int:
     for component in ("tokenizer", "scheduler"):
         shutil.copytree(export / component, folder / component, dirs_exist_ok=True)
     shutil.copyfile(export / "model_index.json", folder / "model_index.json")
-    told = json.loads(figures.read_text("utf-8"))
-    (folder / "README.md").write_text(card(told, _parameters(folder)), encoding="utf-8")
+    numbers = json.loads(figures.read_text("utf-8"))
+    (folder / "README.md").write_text(card(numbers, _parameters(folder)), encoding="utf-8")
     size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
     assert size <= LARGEST, f"{size} bytes of weights, of which {LARGEST} may ship"
     return size
@@ -144,8 +94,8 @@ def _write_halved(component: str, source: Path, target: Path) -> None:
     """A component's folder with its weights in half precision."""
     network = _NETWORKS[component]
     config = json.loads((source / "config.json").read_text("utf-8"))
-    told = {key: value for key, value in config.items() if key not in ("_diffusers_version", "transformers_version")}
-    components.write(network, tensor_files.read(source / components.file_name(network)), told, target, "fp16")
+    plain = {key: value for key, value in config.items() if key not in ("_diffusers_version", "transformers_version")}
+    components.write(network, tensor_files.read(source / components.file_name(network)), plain, target, "fp16")
 
 
 def _parameters(folder: Path) -> dict[str, int]:
@@ -175,11 +125,11 @@ def main() -> None:
     end.add_argument("export", type=Path)
     end.add_argument("figures", type=Path)
     end.add_argument("folder", type=Path)
-    asked = parser.parse_args()
-    if asked.verb == "start":
-        start(asked.vae, asked.folder, asked.seed)
+    options = parser.parse_args()
+    if options.verb == "start":
+        start(options.vae, options.folder, options.seed)
     else:
-        print(f"{ship(asked.export, asked.figures, asked.folder)} bytes of weights in {asked.folder}")
+        print(f"{ship(options.export, options.figures, options.folder)} bytes of weights in {options.folder}")
 
 
 if __name__ == "__main__":

@@ -26,18 +26,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--wug", action="store_true", help="the twelve pictures of the new word instead")
     parser.add_argument("--full", action="store_true", help="captions that name everything, in every such wording")
     parser.add_argument("--spread", choices=get_args(world.WugSpread), default="even", help="where wugs are shown")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     scenes = (
-        world.wug_scenes(given.spread)
-        if given.wug
-        else (world.scene(index, given.seed) for index in range(given.count))
+        world.wug_scenes(options.spread)
+        if options.wug
+        else (world.scene(index, options.seed) for index in range(options.count))
     )
-    given.folder.mkdir(parents=True, exist_ok=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
     for index, scene in enumerate(scenes):
-        stem = given.folder / f"{index:05d}"
+        stem = options.folder / f"{index:05d}"
         world.draw(scene).save(stem.with_suffix(".png"))
-        told = world.full_captions(scene) if given.full else world.captions(scene)
-        stem.with_suffix(".txt").write_text("\n".join(told) + "\n", encoding="utf-8", newline="\n")
+        lines = world.full_captions(scene) if options.full else world.captions(scene)
+        stem.with_suffix(".txt").write_text("\n".join(lines) + "\n", encoding="utf-8", newline="\n")
 
 
 if __name__ == "__main__":

@@ -85,21 +85,21 @@ def pictures(family: Family, prompts: Prompts, settings: argparse.Namespace) -> 
 def judged(drawn: Sequence[Pixels], prompts: Prompts, kind: world.PromptKind) -> dict[str, Any]:
     """Shares of pictures that are as asked: by attribute, and in all that the kind asks for."""
     verdicts = [recognise.judge(pixels, scene) for pixels, (_, scene) in zip(drawn, prompts, strict=True)]
-    asked = JUDGED[kind]
+    attributes = JUDGED[kind]
     row: dict[str, Any] = {"prompts": len(prompts)}
     for name in ATTRIBUTES:
-        row[name] = float(np.mean([getattr(v, name) for v in verdicts])) if name in asked else None
-    row["all"] = float(np.mean([all(getattr(v, name) for name in asked) for v in verdicts]))
+        row[name] = float(np.mean([getattr(v, name) for v in verdicts])) if name in attributes else None
+    row["all"] = float(np.mean([all(getattr(v, name) for name in attributes) for v in verdicts]))
     return row
 
 
 def measure(family: Family, prompts: dict[world.PromptKind, Prompts], settings: argparse.Namespace, name: str) -> Any:
     """The figures of one model, by kind of prompt."""
     figures = {}
-    for kind, asked in prompts.items():
+    for kind, scenes in prompts.items():
         begin = time.process_time()
-        drawn = list(pictures(family, asked, settings))
-        figures[kind] = judged(drawn, asked, kind)
+        drawn = list(pictures(family, scenes, settings))
+        figures[kind] = judged(drawn, scenes, kind)
         print(line(name, kind, figures[kind], time.process_time() - begin), flush=True)
         if settings.sheets is not None:
             settings.sheets.mkdir(parents=True, exist_ok=True)
@@ -109,8 +109,8 @@ def measure(family: Family, prompts: dict[world.PromptKind, Prompts], settings: 
 
 def line(name: str, kind: str, row: dict[str, Any], seconds: float) -> str:
     """The figures of one model and kind for the reader."""
-    told = "  ".join(f"{key} {100 * row[key]:5.1f} %" for key in (*ATTRIBUTES, "all") if row[key] is not None)
-    return f"{name:<10} {kind:<10} {row['prompts']:>4} prompts  {told}  ({seconds:.0f} s of processor time)"
+    shares = "  ".join(f"{key} {100 * row[key]:5.1f} %" for key in (*ATTRIBUTES, "all") if row[key] is not None)
+    return f"{name:<10} {kind:<10} {row['prompts']:>4} prompts  {shares}  ({seconds:.0f} s of processor time)"
 
 
 def sheet(drawn: Sequence[Pixels], columns: int = 10) -> Image.Image:
@@ -146,14 +146,14 @@ def main() -> None:
         "relations": world.prompts("relations", settings.others, settings.seed),
         "counts": world.prompts("counts", settings.others, settings.seed),
     }
-    prompts = {kind: asked for kind, asked in prompts.items() if asked}
+    prompts = {kind: scenes for kind, scenes in prompts.items() if scenes}
     models = {name: measure(load(folder), prompts, settings, name) for name, folder in folders.items()}
     if settings.untrained:
         first = next(iter(folders.values()))
         models["untrained"] = measure(load(first, untrained=True), prompts, settings, "untrained")
-    told = {key: getattr(settings, key) for key in ("solver", "steps", "guidance", "seed")}
+    how = {key: getattr(settings, key) for key in ("solver", "steps", "guidance", "seed")}
     if settings.out is not None:
-        figures = {"settings": told, "chance": CHANCE, "models": models}
+        figures = {"settings": how, "chance": CHANCE, "models": models}
         settings.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 

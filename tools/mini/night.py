@@ -45,14 +45,14 @@ def _cover(scene: Scene) -> np.ndarray:
 
 def scenes(count: int, seed: int) -> list[Scene]:
     """The first scenes of a world that show one thing."""
-    found: list[Scene] = []
+    drawn: list[Scene] = []
     index = 0
-    while len(found) < count:
+    while len(drawn) < count:
         scene = world.scene(index, seed)
         if scene.kind == "single":
-            found.append(scene)
+            drawn.append(scene)
         index += 1
-    return found
+    return drawn
 
 
 def caption(scene: Scene, light: Light) -> str:
@@ -74,8 +74,8 @@ def write(folder: Path) -> Path:
 
 def prompts(count: int) -> list[tuple[str, Scene, Light]]:
     """Prompts of a world that was not taught, the scene each asks for, and its light, in turn."""
-    asked = []
+    drawn = []
     for index, scene in enumerate(scenes(count, SEED + 1)):
         light = LIGHTS[index % 2]
-        asked.append((caption(scene, light), scene, light))
-    return asked
+        drawn.append((caption(scene, light), scene, light))
+    return drawn

@@ -81,10 +81,10 @@ def look(pixels: Picture) -> list[Seen]:
     distance = np.sqrt(np.square(apart).sum(axis=2))
     labels, _ = ndimage.label(distance > LEAST_DISTANCE, structure=np.ones((3, 3)))
     areas = np.bincount(labels.ravel())
-    found = [(int(areas[number]), number, window) for number, window in _windows(labels)]
-    found = [region for region in found if region[0] >= LEAST_AREA]
-    found.sort(key=lambda region: -region[0])
-    return [_read(pixels, apart, distance, labels == number, window) for _, number, window in found]
+    regions = [(int(areas[number]), number, window) for number, window in _windows(labels)]
+    regions = [region for region in regions if region[0] >= LEAST_AREA]
+    regions.sort(key=lambda region: -region[0])
+    return [_read(pixels, apart, distance, labels == number, window) for _, number, window in regions]
 
 
 def background(pixels: Picture) -> str:
@@ -95,27 +95,27 @@ def background(pixels: Picture) -> str:
 def judge(pixels: Picture, scene: Scene) -> Verdict:
     """Whether a picture shows what a scene asks for. pixels: (64, 64, 3) uint8."""
     seen = look(pixels)
-    wanted = scene.things
-    shown = seen[:1] if len(wanted) == 1 else seen
+    things = scene.things
+    shown = seen[:1] if len(things) == 1 else seen
     alone = scene.kind == "single"
     return Verdict(
-        colour=Counter(thing.colour for thing in shown) == Counter(thing.colour for thing in wanted),
-        shape=Counter(thing.shape for thing in shown) == Counter(thing.shape for thing in wanted),
-        position=not alone or (bool(shown) and shown[0].position == wanted[0].position),
-        count=len(seen) == len(wanted),
+        colour=Counter(thing.colour for thing in shown) == Counter(thing.colour for thing in things),
+        shape=Counter(thing.shape for thing in shown) == Counter(thing.shape for thing in things),
+        position=not alone or (bool(shown) and shown[0].position == things[0].position),
+        count=len(seen) == len(things),
         relation=scene.relation is None or _stands(seen, scene),
     )
 
 
 def _stands(seen: list[Seen], scene: Scene) -> bool:
     """The two things of a relation are there, and stand to each other as asked, by five pixels at least."""
-    found = []
-    for wanted in scene.things:
-        fitting = [thing for thing in seen if (thing.shape, thing.colour) == (wanted.shape, wanted.colour)]
+    centres = []
+    for named in scene.things:
+        fitting = [thing for thing in seen if (thing.shape, thing.colour) == (named.shape, named.colour)]
         if not fitting:
             return False
-        found.append(fitting[0].centre)
-    right, down = found[1][0] - found[0][0], found[1][1] - found[0][1]
+        centres.append(fitting[0].centre)
+    right, down = centres[1][0] - centres[0][0], centres[1][1] - centres[0][1]
     ways = {"left of": right, "right of": -right, "above": down, "below": -down}
     assert scene.relation is not None
     return ways[scene.relation] >= 5

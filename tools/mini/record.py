@@ -51,9 +51,9 @@ def named(value: Any) -> Any:
 
 def curve(metrics: Sequence[dict[str, Any]]) -> Iterator[tuple[int | str, ...]]:
     """The last step of each piece of the run, and the means of COLUMNS over the piece."""
-    told = [entry for entry in metrics if "loss" in entry]
-    for piece in np.array_split(np.arange(len(told)), min(POINTS, len(told))):
-        entries = [told[number] for number in piece]
+    steps = [entry for entry in metrics if "loss" in entry]
+    for piece in np.array_split(np.arange(len(steps)), min(POINTS, len(steps))):
+        entries = [steps[number] for number in piece]
         means = (f"{np.mean([entry[name] for entry in entries]):.5g}" for name in COLUMNS)
         yield (entries[-1]["step"], *means)
 

@@ -144,10 +144,12 @@ class Course:
     def load(self, path: Path) -> None:
         """Goes on from a saved state. Raises SystemExit when its course was longer; in a longer one the rate rises."""
         with safe_open(path, "pt") as file:
-            told = file.metadata()
-            if int(told["steps"]) > self.steps:
-                sys.exit(f"{path} is of a course of {told['steps']} steps; give --steps {told['steps']} or more")
-            self.done = int(told["done"])
+            metadata = file.metadata()
+            if int(metadata["steps"]) > self.steps:
+                sys.exit(
+                    f"{path} is of a course of {metadata['steps']} steps; give --steps {metadata['steps']} or more"
+                )
+            self.done = int(metadata["done"])
             for name, weight, average in zip(self.names, self.weights, self.average, strict=True):
                 weight.data.copy_(file.get_tensor(f"weight.{name}"))
                 average.copy_(file.get_tensor(f"average.{name}"))
@@ -286,9 +288,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=16_000)
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--threads", type=int, default=1)
-    given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
-    train(given.folder, given.steps, given.minutes)
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(options.threads)
+    train(options.folder, options.steps, options.minutes)
 
 
 if __name__ == "__main__":

@@ -277,13 +277,13 @@ def wug_prompts(n: int = 100, seed: int = 0, spread: WugSpread = "even") -> list
     shown = _wugs_shown(spread)
     colours = [colour for colour in COLOURS if colour not in {each for each, _ in shown}]
     positions = [position for position in CENTRES if position not in {each for _, each in shown}]
-    asked = []
+    pairs = []
     for number in range(n):
         address = draws.key(seed, "mini wug prompt", number)
         colour, position = colours[number % len(colours)], positions[number // len(colours) % len(positions)]
-        wanted = _alone(address, WUG, colour, position=position)
-        asked.append((caption(wanted, _full_wording(wanted)), wanted))
-    return asked
+        alone = _alone(address, WUG, colour, position=position)
+        pairs.append((caption(alone, _full_wording(alone)), alone))
+    return pairs
 
 
 def _wugs_shown(spread: WugSpread) -> tuple[tuple[str, Position], ...]:
@@ -388,12 +388,12 @@ def _prompt(kind: PromptKind, number: int, seed: int) -> tuple[str, Scene]:
             pairs = TAUGHT if kind == "seen" else HELD_OUT
             shape, colour = pairs[number % len(pairs)]
             position = tuple(CENTRES)[(number + number // len(pairs)) % len(CENTRES)]
-            wanted = _alone(address, shape, colour, position=position)
+            drawn = _alone(address, shape, colour, position=position)
         case "relations":
-            wanted = _related(address)
+            drawn = _related(address)
         case "counts":
-            wanted = _several(address)
-    return caption(wanted, _full_wording(wanted)), wanted
+            drawn = _several(address)
+    return caption(drawn, _full_wording(drawn)), drawn
 
 
 def _single(address: int, pairs: Sequence[tuple[str, str]]) -> Scene:

@@ -1,4 +1,4 @@
-"""Adapters on networks that train: put on with peft, with initial values at addresses, and read off again.
+"""Adapters on networks that train: put on with peft, with initial values at addresses.
 
 Needs the extra `adapters` (peft), which is imported at use.
 """
@@ -150,14 +150,6 @@ def load(network: nn.Module, modules: Mapping[str, AdapterModule]) -> None:
     with torch.no_grad():
         for place, parameter in places.items():
             parameter.copy_(values[place].reshape(parameter.shape))
-
-
-def read_off(network: nn.Module, shape: AdapterShape) -> dict[str, AdapterModule]:
-    """The adapter of each layer with the values it has now, by path; tensors are copies on the CPU."""
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for path, leaf, parameter in trained(network):
-        tensors.setdefault(path, {})[leaf] = parameter.detach().to("cpu", copy=True)
-    return {path: as_module(shape, path, leaves) for path, leaves in tensors.items()}
 
 
 def shape_of(modules: Mapping[str, AdapterModule], factor: int = -1) -> AdapterShape:

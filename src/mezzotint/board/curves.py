@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.board.reading import runs
-from mezzotint.board.reading.metrics import Axis, Metrics, Table
-from mezzotint.board.reading.thinning import shown
+from mezzotint.board.reading.metrics import Axis, MetricsTable, RunMetrics
 
+Numbers = NDArray[np.float64]
 WIDEST = 8000
 """Points across, at most."""
 
@@ -64,7 +64,7 @@ def place_of(text: str) -> float | None:
 
 
 def charts(
-    metrics: Metrics, path: Path, *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
+    metrics: RunMetrics, path: Path, *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The charts of a run with the points of a stretch, as JSON."""
     table = metrics.table
@@ -82,7 +82,7 @@ def charts(
 
 
 def _chart(
-    chart: Chart, table: Table, *, axis: Axis, width: int, begin: float | None, end: float | None
+    chart: Chart, table: MetricsTable, *, axis: Axis, width: int, begin: float | None, end: float | None
 ) -> dict[str, Any] | None:  # fmt: skip
     pattern = re.compile("|".join(chart.tags))
     series = []
@@ -131,7 +131,7 @@ def _placed(
 
 
 def over_each_other(
-    tables: Mapping[str, Table], *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
+    tables: Mapping[str, MetricsTable], *, axis: Axis, width: int, begin: float | None = None, end: float | None = None
 ) -> dict[str, Any]:  # fmt: skip
     """The charts of several runs, each tag of every run that has it, as JSON."""
     drawn = []
@@ -152,3 +152,37 @@ def over_each_other(
             drawn.append({"name": name, "unit": "", "help": tag, "series": series})
     ends = [float(table.places[axis][index]) for table in tables.values() for index in (0, -1) if table.places[axis]]
     return {"charts": drawn, "axis": axis, "ends": [min(ends), max(ends)] if ends else [], "share": 1.0, "marks": []}
+
+
+def thinned(x: Numbers, y: Numbers, most: int) -> tuple[Numbers, Numbers]:
+    """At most `most` points of a curve, in their order: the first and the last, and the lowest and highest of each of
+    as many equal stretches as fit. What is not finite is kept in its stretch when nothing else is. A curve that is
+    short enough stays as it is."""
+    count = len(x)
+    if count <= max(4, most):
+        return x, y
+    stretches = max(1, (most - 2) // 2)
+    edges = np.linspace(0, count, stretches + 1).astype(np.int64)
+    low = _places(np.where(np.isfinite(y), y, np.inf), edges)
+    high = _places(np.where(np.isfinite(y), -y, np.inf), edges)
+    chosen = np.unique(np.concatenate([[0], low, high, [count - 1]]))
+    return x[chosen], y[chosen]
+
+
+def _places(values: Numbers, edges: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The index of the smallest value of each stretch, the first of several."""
+    smallest = np.minimum.reduceat(values, edges[:-1])
+    hits = np.flatnonzero(values == np.repeat(smallest, np.diff(edges)))
+    stretch = np.searchsorted(edges, hits, side="right") - 1
+    _, first = np.unique(stretch, return_index=True)
+    return hits[first]
+
+
+def shown(
+    x: Numbers, y: Numbers, most: int, *, begin: float | None = None, end: float | None = None
+) -> tuple[Numbers, Numbers]:
+    """`thinned` of the part of a curve between two places, with the neighbour on each side, so that the line goes on to
+    the edge."""
+    first = 0 if begin is None else max(0, int(np.searchsorted(x, begin)) - 1)
+    last = len(x) if end is None else min(len(x), int(np.searchsorted(x, end, side="right")) + 1)
+    return thinned(x[first:last], y[first:last], most)

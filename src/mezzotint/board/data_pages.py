@@ -74,6 +74,7 @@ class DataPages:
             "chosen": chosen, "summary": data.summary(), "histograms": histograms, "folders": data.folders(),
             "buckets": [label for label, _ in histograms[0]["bars"]],
             "roots": [shown(str(root)) for root in data.catalogue.roots],
+            "is_counted": self._opening(request).is_counted,
         }  # fmt: skip
 
     def thumbnail(self, request: Request) -> Response:
@@ -91,7 +92,14 @@ class DataPages:
         """How far the data set is opened."""
         opening = self._opening(request)
         ready = opening.wait(0)
-        return JSONResponse({"ready": ready, "done": opening.done, "total": opening.total})
+        return JSONResponse(
+            {"ready": ready, "done": opening.done, "total": opening.total, "counted": opening.is_counted}
+        )
+
+    def histograms(self, request: Request) -> Response:
+        """The histograms, as far as they are counted."""
+        facts = {"histograms": self._opened(request).histograms(), "query": _query(request)}
+        return self.pages.html("_histograms.html", **facts)
 
     def near(self, request: Request) -> Response:
         """Pairs of pictures that look alike. Asking begins the look, which goes on in a thread."""

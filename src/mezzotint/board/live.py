@@ -15,7 +15,7 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from mezzotint.board.reading import runs
+from mezzotint.board.reading import holders, runs
 
 LOOK_SECONDS = 0.5
 """How often a run's folder is looked at for a page that shows it."""
@@ -40,7 +40,8 @@ def marks(path: Path) -> Marks:
             seen[part] = (status.st_size, status.st_mtime_ns)
         except OSError:
             seen[part] = None
-    seen["standing"] = runs.standing(path).state
+    standing = runs.standing(path)
+    seen["standing"] = standing.state, standing.waits_for
     seen["gone"] = not path.is_dir()
     return seen
 
@@ -53,7 +54,7 @@ def brief(path: Path) -> Any:
             stamps.append(os.stat(path / name).st_mtime_ns)
         except OSError:
             stamps.append(0)
-    return runs.holder(path), *stamps
+    return holders.holder(path), *stamps
 
 
 async def changes(look: Callable[[], Marks]) -> AsyncIterator[str]:

@@ -149,7 +149,7 @@ class Pages:
             case "facts":
                 standing = runs.standing(path)
                 offered = [] if self.read_only else actions.offered(path)
-                return {"standing": standing, "meaning": runs.WORDS[standing.state], "offered": offered}
+                return {"standing": standing, "meaning": standing.meaning, "offered": offered}
             case "stored":
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
                 return {**stored, "going_on": runs.going_on(path)}

@@ -8,7 +8,7 @@ import base64
 import hashlib
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,13 @@ MOST = 30_000_000
 """Bytes of a report."""
 
 _PICTURES = 24_000_000
-"""Bytes of it for pictures."""
+"""Bytes of it for pictures and clips."""
+
+_CLIPS = 8_000_000
+"""Of those, bytes for clips where there are any."""
 
 _SIDE = 512
+_CLIP_SIDE = 256
 _WIDTH = 1600
 _SAMPLES = 1200
 _MODULES = ("page.js", "curves.js", "pictures.js", "settings.js", "frames.js", "report.js")
@@ -62,18 +66,21 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     """The report of a run, and what it leaves out."""
     from mezzotint.board import curves
     from mezzotint.board.pages import Pages
-    from mezzotint.board.reading import pictures, tails
-    from mezzotint.board.reading.metrics import Metrics
+    from mezzotint.board.reading import pictures, small_clips, tails
+    from mezzotint.board.reading.metrics import RunMetrics
     from mezzotint.board.reading.places import Places
 
     pages = Pages(Places.of([path]), read_only=True)
-    metrics = Metrics(path / "metrics.jsonl")
+    metrics = RunMetrics(path / "metrics.jsonl")
     while metrics.follow(blocks=8):
         pass
     charts = {axis: curves.charts(metrics, path, axis=axis, width=_WIDTH) for axis in ("step", "time", "samples")}
     previews = pictures.previews(path)
-    kept = dict(_pictures(path, previews.drawn))
-    drawn = previews.as_json() | {"drawn": sorted(kept), "clips": []}
+    shots, most_clips = path / "samples", min(_CLIPS, _PICTURES // 3) if previews.clips else 0
+    kept = dict(_fitting(previews.drawn, _PICTURES - most_clips, lambda name: _picture(shots / f"step-{name}")))
+    own = [name for name in previews.clips if name in kept]
+    clips = dict(_fitting(own, most_clips, lambda name: _clip((shots / f"step-{name}").with_suffix(".mp4"))))
+    drawn = previews.as_json() | {"drawn": sorted(kept), "clips": sorted(clips)}
     drawn["steps"] = sorted({int(name[:8]) if name[8] == "/" else int(name.partition("/")[0]) for name in kept})
     left_out = []
     most = max((one["count"] for chart in charts["step"]["charts"] for one in chart["series"]), default=0)
@@ -83,12 +90,15 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         left_out.append(f"{len(previews.drawn) - len(kept)} of {len(previews.drawn)} pictures")
     if kept:
         left_out.append(f"pictures larger than {_SIDE} pixels are smaller here, and what they say of themselves")
-    if previews.clips:
-        left_out.append(f"{len(previews.clips)} clips; a strip of their frames stands for each")
+    if clips:
+        left_out.append(f"clips have at most {small_clips.FRAMES} frames of {_CLIP_SIDE} pixels here, and no sound")
+    if len(clips) < len(previews.clips):
+        count = len(previews.clips) - len(clips)
+        left_out.append(f"{count} of {len(previews.clips)} clips; a strip of their frames stands for each that is kept")
     log = path / "run.log"
     if log.is_file() and log.stat().st_size > tails.TAIL:
         left_out.append(f"the log but for its last {tails.TAIL // 1000} kB")
-    embedded = {"charts": charts, "drawn": drawn, "pictures": kept}
+    embedded = {"charts": charts, "drawn": drawn, "pictures": kept, "clips": clips}
     facts = pages.facts(path.resolve()) | {
         "name": "",
         "path": path.resolve(),
@@ -114,7 +124,7 @@ def of_data(path: Path) -> tuple[str, list[str]]:
     thumbs: dict[int, str] = {}
     for row in _spread(total, _SAMPLES):
         content = thumbnails.thumbnail(data.catalogue, row, data.settings)
-        uri = _uri(content) if content is not None else "data:,"
+        uri = _uri(content) or "data:,"
         if len(uri) > room:
             break
         room -= len(uri)
@@ -130,24 +140,28 @@ def of_data(path: Path) -> tuple[str, list[str]]:
     return _written(Pages(Places.of([path]), read_only=True), {}, left_out, facts), left_out
 
 
-def _pictures(path: Path, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(name, data URI) of as many pictures as there is room for: whole steps, the last and the first, then those in the
-    middle of what is left out."""
-    from mezzotint.board.reading import pictures
-
+def _fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+    """(name, data URI) of as many as there is room for: whole steps, the last and the first, then those in the middle
+    of what is left out. What cannot be read has none."""
     steps = sorted({name.partition("/")[0] for name in names})
-    room = _PICTURES
     for place in _spread(len(steps), len(steps)):
-        contents = [
-            (name, pictures.small(path / "samples" / f"step-{name}", _SIDE))
-            for name in names
-            if name.startswith(f"{steps[place]}/")
-        ]
-        uris = [(name, _uri(content)) for name, content in contents if content is not None]
+        uris = [(name, uri_of(name)) for name in names if name.startswith(f"{steps[place]}/")]
         room -= sum(len(uri) for _, uri in uris)
         if room < 0:
             return
-        yield from uris
+        yield from ((name, uri) for name, uri in uris if uri)
+
+
+def _picture(file: Path) -> str:
+    from mezzotint.board.reading import pictures
+
+    return _uri(pictures.small(file, _SIDE))
+
+
+def _clip(file: Path) -> str:
+    from mezzotint.board.reading import small_clips
+
+    return _uri(small_clips.small(file, _CLIP_SIDE), "video/mp4")
 
 
 def _spread(total: int, most: int) -> list[int]:
@@ -161,8 +175,8 @@ def _spread(total: int, most: int) -> list[int]:
     return list(chosen)[:most]
 
 
-def _uri(content: bytes) -> str:
-    return f"data:image/webp;base64,{base64.b64encode(content).decode('ascii')}"
+def _uri(content: bytes | None, kind: str = "image/webp") -> str:
+    return "" if content is None else f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
 
 
 def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: dict[str, Any]) -> str:
@@ -175,7 +189,8 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
     plotting, style = files["uPlot.iife.min.js"].replace("</", "<\\/"), files["uPlot.min.css"] + files["page.css"]
     assert "</" not in program, "a script would end in the middle"
     policy = (
-        f"default-src 'none'; img-src data:; script-src {_hash(plotting)} {_hash(program)}; style-src {_hash(style)}; "
+        f"default-src 'none'; img-src data:; media-src data:; style-src {_hash(style)}; "
+        f"script-src {_hash(plotting)} {_hash(program)}; "
         "base-uri 'none'; form-action 'none'"
     )
     text: str = pages.templates.get_template("report.html").render(

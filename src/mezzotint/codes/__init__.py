@@ -1,6 +1,6 @@
 """The stable codes of what can go wrong, each with the paragraph that `mezzotint explain CODE` prints.
 
-A file for each page of docs/reference/errors.
+A file for each page of docs/reference/errors. From outside: `CODES` alone.
 """
 
 from __future__ import annotations

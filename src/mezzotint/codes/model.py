@@ -75,6 +75,9 @@ CODES: dict[str, str] = {
     "is the same model.",
     "E1445": "With run.frozen_dtype=int8 or nf4 matrices are kept in 8 or 4 bits by the package torchao, which is not "
     'installed: `pip install "mezzotint[low-bit]"`; or write run.frozen_dtype=same.',
+    "E1446": "Masks (`data.mask.source=files`) are files of this machine's disks, and the data set lies on object "
+    "storage. With `source=alpha` a picture brings its own, wherever it lies.",
+    "E1447": "The column `mask` of a table holds no masks: neither pictures nor names of files.",
     "E1450": "The model's noise schedule cannot be used: its scheduler_config.json asks for one that Mezzotint does "
     "not know, or for numbers that make no schedule. Known are linear, scaled_linear and squaredcos_cap_v2, and a "
     "list trained_betas of numbers above 0 and at most 1.",
@@ -122,4 +125,12 @@ CODES: dict[str, str] = {
     "E1476": "A mask is not as large as its picture is shown, after its EXIF entry has turned it. A mask of another "
     "size could be stretched only by guessing where it belongs.",
     "E1477": "A mask file cannot be read, or a picture has two of them. Taken away, its picture counts whole.",
+    "E1478": "A file of the makers of a model on a straight path (SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, "
+    "LTX-Video) that cannot be read as such: it has no folder of the other parts (`model.config`), its tensors are not "
+    "those of the configuration, or its numbers are kept in few bits with scales beside them, which is for drawing.",
+    "E1479": "A model on a straight path that is not written as one file: diffusers' conversion, by which such files "
+    "are read, would not give its tensors back. FLUX.1 is one of these in any other width than 3072.",
+    "E1480": "A first frame is given to a model that cannot go on from one (`sample.clip.first_frame`, "
+    "`model.wan.first_frame`): of Wan only 2.2 TI2V 5B can, which is told the noise of each token. Or it is given to "
+    "a picture, behind which nothing comes.",
 }

@@ -1,2 +1,5 @@
 """Foreign recipes → our Recipe. A file here is a dialect: `DIALECT = Dialect(rows=(…))`; every foreign option has one
-row."""
+row.
+
+From outside: `base`; the dialects are found by listing.
+"""

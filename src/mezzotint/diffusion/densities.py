@@ -28,15 +28,6 @@ def draw(settings: FlowSettings, addresses: NDArray[np.uint64]) -> Numbers:
     return of_evens(settings, draws.uniforms(addresses))
 
 
-def at_quantiles(settings: FlowSettings, quantiles: Numbers) -> Numbers:
-    """σ below which a share of all draws lies, of each density but `mode` and `heavy-tail`: of those what they make of
-    even numbers, which falls and rises again where the scale is large."""
-    if settings.density in _OF_A_NORMAL:
-        normals = torch.special.ndtri(torch.from_numpy(quantiles)).numpy()
-        return of_normals(settings, -normals if settings.density == "log-snr" else normals)
-    return of_evens(settings, quantiles)
-
-
 def of_normals(settings: FlowSettings, normals: Numbers) -> Numbers:
     """What a density of normal numbers makes of some."""
     match settings.density:

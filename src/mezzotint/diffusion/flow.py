@@ -56,10 +56,10 @@ class FlowSchedule(Schedule):
         """The schedule of a `scheduler_config.json` of diffusers' FlowMatchEulerDiscreteScheduler, or of UniPC with
         flow sigmas. Raises WeightsError E1450 with the key that cannot be used."""
         by_resolution = config.get("use_dynamic_shifting") is True
-        given = config.get("flow_shift" if "flow_shift" in config else "shift", 1.0)
-        if not isinstance(given, (int, float)) or isinstance(given, bool) or not 0 < given < math.inf:
+        value = config.get("flow_shift" if "flow_shift" in config else "shift", 1.0)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
             raise WeightsError(
-                f"scheduler_config.json: shift is a number above 0, got {given!r}; take another copy", code="E1450"
+                f"scheduler_config.json: shift is a number above 0, got {value!r}; take another copy", code="E1450"
             )
         if config.get("num_train_timesteps", _TRAINED) != _TRAINED:
             count = config["num_train_timesteps"]
@@ -67,7 +67,7 @@ class FlowSchedule(Schedule):
                 f"scheduler_config.json: num_train_timesteps is {count!r}, and straight paths are read with {_TRAINED}",
                 code="E1450",
             )
-        shift = 1.0 if by_resolution else float(given)
+        shift = 1.0 if by_resolution else float(value)
         sigma = shifted(torch.arange(1, _TRAINED + 1, dtype=torch.float64) / _TRAINED, shift)
         alpha_bar = (1 - sigma) ** 2 / ((1 - sigma) ** 2 + sigma**2)
         return cls(alpha_bar.float(), shift=shift, by_resolution=by_resolution, config=dict(config), tokens=tokens)

@@ -5,6 +5,8 @@ Everything but the path is as elsewhere: noise by address, offset and pyramid no
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.objective import OF_THE_LOSS, ObjectiveSettings
-from mezzotint.stages import Noised
+from mezzotint.stages import Loss, Noised
 
 
 class FlowObjective(Objective):
@@ -65,6 +67,10 @@ class FlowObjective(Objective):
         """See Objective: the velocity ε − x_0."""
         return noised.noise - noised.x_0
 
+    def loss(self, predicted: Tensor, noised: Noised, weight: Tensor, mask: Tensor | None = None) -> Loss:
+        """See Objective: of clips that are begun, the mean over the frames after the first."""
+        return super().loss(predicted, noised, weight, _of_the_rest(noised, mask))
+
     def timestep(self, noised: Noised) -> Tensor:
         """See Objective: 1000 σ."""
         return noised.level * self.schedule.num_timesteps
@@ -89,6 +95,27 @@ class FlowObjective(Objective):
             return super()._error(predicted, target, noised)
         x_0 = noised.x_t - expand_to(noised.level, predicted.ndim) * predicted
         return super()._error(x_0, noised.x_0, noised)
+
+
+def with_first_frame(noised: Noised, begun: Tensor) -> Noised:
+    """The same with the first latent frame of some clips as it is, without noise. begun: (B,) bool on the device."""
+    clean = begun[:, None, None, None, None] & _is_first(noised.x_0)
+    x_t = torch.where(clean, noised.x_0, noised.x_t)
+    return replace(noised, x_t=x_t, model_input=x_t, begun=begun)
+
+
+def _is_first(x: Tensor) -> Tensor:
+    """(1, 1, f, 1, 1) bool. x: (B, C, f, h, w)."""
+    return (torch.arange(x.shape[2], device=x.device) == 0)[None, None, :, None, None]
+
+
+def _of_the_rest(noised: Noised, mask: Tensor | None) -> Tensor | None:
+    if noised.begun is None:
+        return mask
+    frames = noised.x_0.shape[2]
+    rest = (~_is_first(noised.x_0)).float() * (frames / (frames - 1))
+    counting = torch.where(noised.begun[:, None, None, None, None], rest, 1.0)
+    return counting if mask is None else counting * mask
 
 
 def objective_of(settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> Objective:

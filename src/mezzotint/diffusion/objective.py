@@ -28,8 +28,9 @@ from mezzotint.stages import Loss, Noised
 @dataclass(frozen=True, slots=True)
 class StepDraws:
     """The addresses of one batch's draws. noise, offset, pyramid, perturbation, embedding: (B,) int64 on the device;
-    without the last two nothing is perturbed. timestep: (B,) uint64 on the host. shrinking: numbers in [2, 4), by which
-    the levels of pyramid noise shrink; the same for all samples, as sizes have to be."""
+    without the last two nothing is perturbed. timestep: (B,) uint64 on the host, and first_frame, without which no clip
+    is begun. shrinking: numbers in [2, 4), by which the levels of pyramid noise shrink; the same for all samples, as
+    sizes have to be."""
 
     noise: Tensor
     offset: Tensor
@@ -38,6 +39,7 @@ class StepDraws:
     shrinking: tuple[float, ...]
     perturbation: Tensor | None = None
     embedding: Tensor | None = None
+    first_frame: NDArray[np.uint64] | None = None
 
     @classmethod
     def at(cls, seed: int, step: int, positions: NDArray[np.int64], device: torch.device | str) -> Self:
@@ -50,6 +52,7 @@ class StepDraws:
         return cls(
             timestep=draws.keys(seed, "timestep", step, positions),
             shrinking=pyramid.ratios(draws.uniforms(levels).tolist()),
+            first_frame=draws.keys(seed, "first-frame", step, positions),
             **dict(zip(purposes, on_device, strict=True)),
         )
 

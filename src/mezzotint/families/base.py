@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.diffusion import noise
+from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
@@ -88,6 +89,8 @@ class ModelFamily(ABC):
     """Whether the denoiser is told the scale of guidance, so that nothing is drawn for the negative prompt."""
     no_guidance: float = 1.0
     """The scale at which guidance does nothing."""
+    takes_first_frame: bool = False
+    """Whether a clip's first frame can be told to the denoiser, which goes on from it."""
     notes: tuple[str, ...] = ()
     """Sentences for the reader about what was met in the model's files."""
 
@@ -160,6 +163,11 @@ class ModelFamily(ABC):
         """How many tokens of each caption do not fit and are cut off; 0 where all fit."""
         return tuple(0 for _ in captions)
 
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """How many tokens each caption has, those of begin and end among them, and how many the text encoder reads that
+        `lost_tokens` goes by; ((), 0) where no tokenizer is there."""
+        return (), 0
+
     @abstractmethod
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """What the denoiser is told. batch: of training, whose sizes it is told where it knows sizes; None while
@@ -168,6 +176,10 @@ class ModelFamily(ABC):
     @abstractmethod
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """The denoiser's output, in the shape of x_t."""
+
+    def begun(self, noised: Noised, drawn: StepDraws) -> Noised:
+        """What the denoiser is shown in training, where it is shown a part without noise."""
+        return noised
 
     def guide(self, away: Tensor, towards: Tensor, scale: float) -> Tensor:
         """What is drawn along a straight path, of the outputs for the negative texts and for the texts."""

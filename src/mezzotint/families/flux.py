@@ -20,11 +20,42 @@ from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.flux import SPEC, FluxSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.original import Renames
 
 _CLIP, _T5 = "text_encoder", "text_encoder_2"
 _TOKENS, _TOKENS_OF_SCHNELL = 512, 256
 _PLAIN = 1.0
 """The scale of guidance that training tells where the recipe says none."""
+
+_ORIGINAL: Renames = (
+    (r"^time_text_embed\.timestep_embedder\.", "time_in."),
+    (r"^time_text_embed\.text_embedder\.", "vector_in."),
+    (r"^time_text_embed\.guidance_embedder\.", "guidance_in."),
+    (r"\.linear_1\.", ".in_layer."),
+    (r"\.linear_2\.", ".out_layer."),
+    (r"^context_embedder\.", "txt_in."),
+    (r"^x_embedder\.", "img_in."),
+    (r"^proj_out\.", "final_layer.linear."),
+    (r"^norm_out\.linear\.", "final_layer.adaLN_modulation.1."),
+    (r"^single_transformer_blocks\.(\d+)\.norm\.linear\.", r"single_blocks.\1.modulation.lin."),
+    (r"^single_transformer_blocks\.(\d+)\.(attn\.to_[qkv]|proj_mlp)\.", r"single_blocks.\1.linear1."),
+    (r"^single_transformer_blocks\.(\d+)\.proj_out\.", r"single_blocks.\1.linear2."),
+    (r"^single_transformer_blocks\.(\d+)\.attn\.", r"single_blocks.\1."),
+    (r"^transformer_blocks\.", "double_blocks."),
+    (r"\.norm1\.linear\.", ".img_mod.lin."),
+    (r"\.norm1_context\.linear\.", ".txt_mod.lin."),
+    (r"\.ff\.net\.(\d)(\.proj)?\.", r".img_mlp.\1."),
+    (r"\.ff_context\.net\.(\d)(\.proj)?\.", r".txt_mlp.\1."),
+    (r"\.attn\.to_[qkv]\.", ".img_attn.qkv."),
+    (r"\.attn\.add_[qkv]_proj\.", ".txt_attn.qkv."),
+    (r"\.attn\.to_out\.0\.", ".img_attn.proj."),
+    (r"\.attn\.to_add_out\.", ".txt_attn.proj."),
+    (r"\.attn\.norm_added_", ".txt_attn.norm_"),
+    (r"^(double.+)\.attn\.norm_", r"\1.img_attn.norm_"),
+    (r"\.norm_q\.weight$", ".norm.query_norm.scale"),
+    (r"\.norm_k\.weight$", ".norm.key_norm.scale"),
+)
+"""The denoiser's names in the files of Black Forest Labs."""
 
 
 class Files(FlowFiles):
@@ -32,6 +63,7 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("FluxPipeline",)
+    renames = _ORIGINAL
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:

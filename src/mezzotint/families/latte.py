@@ -93,8 +93,13 @@ class Family(ModelFamily):
         """See ModelFamily. Nothing is told where the text encoder and its tokenizer are nowhere."""
         if not captions or self._open_tokenizer is None:
             return tuple(0 for _ in captions)
-        ids = self._words()(list(captions), verbose=False).input_ids
-        return tuple(max(0, len(i) - self._length) for i in ids)
+        return tuple(max(0, count - self._length) for count in self.token_counts(captions)[0])
+
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """See ModelFamily."""
+        if self._open_tokenizer is None:
+            return (), 0
+        return tuple(map(len, self._words()(list(captions), verbose=False).input_ids)), self._length
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text and its mask."""

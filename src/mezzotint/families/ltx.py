@@ -7,7 +7,7 @@ a side, each latent a token; a picture is a clip of one frame.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,16 @@ from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
 _T5 = "text_encoder"
+
+_ORIGINAL: Renames = (
+    (r"^proj_in\.", "patchify_proj."),
+    (r"^time_embed\.", "adaln_single."),
+    (r"\.norm_([qk])\.", r".\1_norm."),
+)
+"""The denoiser's names in the files of Lightricks."""
 
 
 class Files(FlowFiles):
@@ -29,6 +37,9 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("LTXPipeline",)
+    renames = _ORIGINAL
+    original: ClassVar = {"denoiser": FilePart(DENOISER), "vae": FilePart("vae.", keeps_start=True)}
+    written_start = DENOISER
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
@@ -54,10 +65,12 @@ class Family(ClipFamily):
     spec = SPEC
     files = Files
     tokens = Tokens(cell=1)
+    takes_first_frame = True
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
-        self._rate = files.settings.own(LTXSettings).frame_rate
+        own = files.settings.own(LTXSettings)
+        self._rate, self.begun_share = own.frame_rate, own.first_frame
         self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
 
     def grid_of(self, files: FlowFiles) -> Grid:
@@ -108,7 +121,7 @@ class Family(ClipFamily):
         velocity = net(
             hidden_states=like_parameters(x.flatten(2).transpose(1, 2), net),
             encoder_hidden_states=like_parameters(text.states, net),
-            timestep=noised.model_t,
+            timestep=noised.model_t if noised.begun is None else self.token_times(noised),
             encoder_attention_mask=text.mask,
             num_frames=frames,
             height=height,

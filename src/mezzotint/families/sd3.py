@@ -8,7 +8,7 @@ one. No mask is told. A folder may lack T5: zeros take the place of its states, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,35 @@ from mezzotint.recipe.families.sd3 import SPEC, SD3Settings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
 _CLIPS = ("text_encoder", "text_encoder_2")
 _T5 = "text_encoder_3"
+
+_ORIGINAL: Renames = (
+    (r"^pos_embed\.pos_embed$", "pos_embed"),
+    (r"^pos_embed\.proj\.", "x_embedder.proj."),
+    (r"^time_text_embed\.timestep_embedder\.", "t_embedder."),
+    (r"^time_text_embed\.text_embedder\.", "y_embedder."),
+    (r"\.linear_1\.", ".mlp.0."),
+    (r"\.linear_2\.", ".mlp.2."),
+    (r"^proj_out\.", "final_layer.linear."),
+    (r"^norm_out\.linear\.", "final_layer.adaLN_modulation.1."),
+    (r"^transformer_blocks\.", "joint_blocks."),
+    (r"\.norm1\.linear\.", ".x_block.adaLN_modulation.1."),
+    (r"\.norm1_context\.linear\.", ".context_block.adaLN_modulation.1."),
+    (r"\.ff\.net\.", ".x_block.mlp."),
+    (r"\.ff_context\.net\.", ".context_block.mlp."),
+    (r"_block\.mlp\.0\.proj\.", "_block.mlp.fc1."),
+    (r"_block\.mlp\.2\.", "_block.mlp.fc2."),
+    (r"\.attn\.add_[qkv]_proj\.", ".context_block.attn.qkv."),
+    (r"\.attn\.norm_added_", ".context_block.attn.ln_"),
+    (r"\.attn\.to_add_out\.", ".context_block.attn.proj."),
+    (r"\.(attn2?)\.to_[qkv]\.", r".x_block.\1.qkv."),
+    (r"\.(attn2?)\.norm_", r".x_block.\1.ln_"),
+    (r"\.(attn2?)\.to_out\.0\.", r".x_block.\1.proj."),
+)
+"""The denoiser's names in the files of Stability AI."""
 
 
 class Files(FlowFiles):
@@ -34,6 +60,15 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("StableDiffusion3Pipeline",)
+    renames = _ORIGINAL
+    original: ClassVar = {
+        "denoiser": FilePart(DENOISER),
+        "vae": FilePart("first_stage_model.", keeps_start=True),
+        "text_encoder": FilePart("text_encoders.clip_l.transformer.", converted=False),
+        "text_encoder_2": FilePart("text_encoders.clip_g.transformer.", converted=False),
+        "text_encoder_3": FilePart("text_encoders.t5xxl.transformer.", converted=False),
+    }
+    written_start = DENOISER
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:

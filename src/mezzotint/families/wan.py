@@ -27,8 +27,28 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file.original import Renames
 
 _UMT5 = "text_encoder"
+
+_ORIGINAL: Renames = (
+    (r"^condition_embedder\.time_embedder\.linear_1\.", "time_embedding.0."),
+    (r"^condition_embedder\.time_embedder\.linear_2\.", "time_embedding.2."),
+    (r"^condition_embedder\.text_embedder\.linear_1\.", "text_embedding.0."),
+    (r"^condition_embedder\.text_embedder\.linear_2\.", "text_embedding.2."),
+    (r"^condition_embedder\.time_proj\.", "time_projection.1."),
+    (r"^scale_shift_table$", "head.modulation"),
+    (r"\.scale_shift_table$", ".modulation"),
+    (r"^proj_out\.", "head.head."),
+    (r"\.attn1\.", ".self_attn."),
+    (r"\.attn2\.", ".cross_attn."),
+    (r"\.to_([qkv])\.", r".\1."),
+    (r"\.to_out\.0\.", ".o."),
+    (r"\.ffn\.net\.0\.proj\.", ".ffn.0."),
+    (r"\.ffn\.net\.2\.", ".ffn.2."),
+    (r"\.norm2\.", ".norm3."),
+)
+"""The denoiser's names in the files of Wan's makers."""
 
 
 class Files(FlowFiles):
@@ -36,6 +56,7 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("WanPipeline",)
+    renames = _ORIGINAL
     refused: ClassVar = {"WanImageToVideoPipeline": "a model that goes on from a picture"}
 
     @classmethod
@@ -57,6 +78,21 @@ class Files(FlowFiles):
         denoiser = configs["denoiser"]
         yield "the denoiser takes latents of channels", denoiser.get("in_channels", 16), configs["vae"].get("z_dim", 16)
         yield "the denoiser takes text of width", denoiser.get("text_dim"), configs[_UMT5].get("d_model")
+
+    @property
+    def by_token(self) -> bool:
+        """Whether the denoiser is told the level of each token, so that a frame can be given."""
+        return self.folder.index.get("expand_timesteps") is True
+
+    def require_trainable(self) -> None:
+        """See ModelFiles: first frames are given to the model that takes them."""
+        if self.settings.own(WanSettings).first_frame and not self.by_token:
+            raise WeightsError(
+                f"{self.root}: is told one level of noise for a whole clip (expand_timesteps is not in "
+                "model_index.json), so that no first frame can be given; leave out model.wan.first_frame, or take Wan "
+                "2.2 TI2V 5B",
+                code="E1480",
+            )
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
@@ -85,7 +121,8 @@ class Family(Standardized, ClipFamily):
         vae = files.configs["vae"]
         shape = (1, -1, 1, 1, 1)
         self._mean, self._std = (torch.tensor(vae[name]).view(shape) for name in ("latents_mean", "latents_std"))
-        self._by_token = files.folder.index.get("expand_timesteps") is True
+        self.takes_first_frame = files.by_token
+        self.begun_share = files.settings.own(WanSettings).first_frame
 
     def grid_of(self, files: FlowFiles) -> Grid:
         """See FlowFamily."""
@@ -117,12 +154,9 @@ class Family(Standardized, ClipFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's."""
         net, x = self._part("denoiser"), noised.model_input
-        clips, t = as_clips(x), noised.model_t
-        if self._by_token:
-            t = t[:, None].expand(-1, self.tokens.count(clips.shape[1:]))
         velocity = net(
-            hidden_states=like_parameters(clips, net),
-            timestep=t,
+            hidden_states=like_parameters(as_clips(x), net),
+            timestep=self.token_times(noised) if self.takes_first_frame else noised.model_t,
             encoder_hidden_states=like_parameters(condition.text.states, net),
             return_dict=False,
         )[0]

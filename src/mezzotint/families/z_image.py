@@ -19,10 +19,18 @@ from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint
+from mezzotint.weights.single_file.original import Renames
 
 _QWEN = "text_encoder"
 _SHIFT_OF_TURBO = 3.0
 """By which Turbo's scheduler shifts levels; the base model's by 6."""
+_ORIGINAL: Renames = (
+    (r"^all_(final_layer|x_embedder)\.2-1\.", r"\1."),
+    (r"\.attention\.to_[qkv]\.", ".attention.qkv."),
+    (r"\.attention\.to_out\.0\.", ".attention.out."),
+    (r"\.attention\.norm_([qk])\.", r".attention.\1_norm."),
+)
+"""The denoiser's names in the files of Z-Image's makers, as ComfyUI has them."""
 
 
 class Files(FlowFiles):
@@ -30,6 +38,7 @@ class Files(FlowFiles):
 
     spec = SPEC
     pipelines = ("ZImagePipeline",)
+    renames = _ORIGINAL
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:

@@ -70,7 +70,7 @@ class _Timestep(nn.Module):
         return embedded, self.linear(functional.silu(embedded)).unflatten(1, (6, -1))
 
 
-class _Captions(nn.Module):
+class _CaptionProjection(nn.Module):
     """States of the text encoder to the width of the tokens."""
 
     y_embedding: Tensor
@@ -99,7 +99,7 @@ class Latte(nn.Module):
         width = config.width
         self.pos_embed = _Patches(config)
         self.adaln_single = _Timestep(width)
-        self.caption_projection = _Captions(config.caption_channels, width)
+        self.caption_projection = _CaptionProjection(config.caption_channels, width)
         pairs = [self._pair(layer) for layer in range(config.num_layers)]
         self.transformer_blocks = nn.ModuleList(spatial for spatial, _ in pairs)
         self.temporal_transformer_blocks = nn.ModuleList(temporal for _, temporal in pairs)

@@ -1,1 +1,4 @@
-"""Pages and tables made after the fact, for people to read."""
+"""Pages and tables made after the fact, for people to read.
+
+From outside: every file.
+"""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
@@ -105,24 +106,29 @@ def _lines(catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Map
     """Objects of JSON without their first brace. settings: None for pictures beside clips, which stand in many sizes.
 
     Of a sample, what many have alike is written once: a run over a million pictures waits for this."""
-    odd = _oddities(catalogue, settings, lost_tokens)
-    sides = (column.tolist() for column in (catalogue.width, catalogue.height, catalogue.frames))
-    placed = catalogue.buckets_of(np.arange(len(catalogue)), settings).tolist() if settings is not None else []
-    table = [f', "bucket": {json.dumps(str(size))}' for size in buckets.table(settings)] if settings is not None else []
-    digests = catalogue.digest.tobytes().hex()
-    done, sizes = cache(_done), cache(_size)
-    for row, (key, flags, *size) in enumerate(
-        zip(catalogue.keys(), catalogue.conversions.tolist(), *sides, strict=True)
-    ):
-        bucket = table[placed[row]] if table else ""
-        more = f", {json.dumps(odd[row])[1:]}" if row in odd else "}"
-        digest = digests[64 * row : 64 * row + 64]
-        yield f'"id": {json.dumps(key)}, {done(flags)}, {sizes(*size)}{bucket}, "sha256": "{digest}"{more}'
+    odd, digests = _oddities(catalogue, settings, lost_tokens), catalogue.digest.tobytes().hex()
+    columns: list[NDArray[Any]] = [catalogue.conversions, catalogue.width, catalogue.height, catalogue.frames]
+    table = [""]
+    if settings is not None:
+        columns.append(catalogue.buckets_of(np.arange(len(catalogue)), settings))
+        table = [f', "bucket": {json.dumps(str(size))}' for size in buckets.table(settings)]
+
+    @cache
+    def alike(flags: int, width: int, height: int, frames: int, bucket: int = 0) -> str:
+        return f', {_done(flags)}, {_size(width, height, frames)}{table[bucket]}, "sha256": "'
+
+    of_rows = map(alike, *(column.tolist() for column in columns))
+    for row, (key, middle) in enumerate(zip(catalogue.keys(), of_rows, strict=True)):
+        line = f'"id": {_as_json(key)}{middle}{digests[64 * row : 64 * row + 64]}"'
+        yield f"{line}, {json.dumps(odd[row])[1:]}" if row in odd else line + "}"
     for files in (catalogue.report.skipped, catalogue.report.left_out):
         for path, reason in files:
             yield json.dumps({"id": path, "class": "skipped", "reason": reason})[1:]
     for path, reason in catalogue.report.notes:
         yield json.dumps({"id": path, "class": "noted", "reason": reason})[1:]
+
+
+_as_json = json.encoder.encode_basestring_ascii  # what `json.dumps` does to a text, at once
 
 
 def _done(flags: int) -> str:

@@ -19,8 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from mezzotint import registry
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.kernels import is_on
-from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings
+from mezzotint.recipe.sections.run import RecomputeSettings, RunSettings, is_on
 from mezzotint.runtimes.shared.launch import Launch as Launch
 
 Scope = Literal["all", "part", "tensor"]
@@ -248,6 +247,15 @@ def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
         return checkpoint(forward, *inputs, use_reentrant=False, preserve_rng_state=False, **named)
 
     return run
+
+
+def lay_out(networks: Iterable[nn.Module], run: RunSettings, device: torch.device) -> None:
+    """Puts convolutions' weights in the order that `run.kernels.channels_last` asks for, in place; the results of a
+    convolution follow its weights."""
+    likes_it = device.type == "cuda" and run.precision != "fp32" and run.compile and run.runtime != "fsdp"
+    if is_on(run.kernels.channels_last, likes_it):
+        for network in networks:
+            nn.Module._apply(network, lambda t: t.to(memory_format=torch.channels_last) if t.ndim == 4 else t)
 
 
 def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSettings) -> int:

@@ -79,6 +79,8 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
     config = dict(schedule.config)
     if "flow_shift" in config:  # UniPC's file
         config = {"shift": schedule.shift}
+    if steps == 1:  # from noise to the picture: there is no last level to put in its place
+        config["shift_terminal"] = None
     scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
     evenly = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
     mu = schedule.sampling_mu(schedule.tokens.count(shape), steps) if schedule.by_resolution else None

@@ -34,7 +34,8 @@ class Request:
     """One picture to draw. seed and index address its noise: the same pair gives the same noise at every step of a run
     and in every batch. text, negative_text: embeddings of one caption each, (1, L, D), made beforehand; None lets the
     family's text encoder make them. steps, guidance, solver: of this picture alone; None takes those of the call.
-    start: latents (1, C, h, w) to begin with, see `Span`; None begins with noise."""
+    start: latents (1, C, h, w) to begin with, see `Span`; None begins with noise. first: the first latent frame of a
+    clip, (1, C, 1, h, w), which is given; None draws it, too."""
 
     prompt: str
     size: Size
@@ -47,6 +48,7 @@ class Request:
     guidance: float | None = None
     solver: SolverName | None = None
     start: Tensor | None = None
+    first: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,18 +219,26 @@ def _descend_on_path(
     family.refuse_guidance(scale)
     text, negative = _texts(family, requests, how.device, how.settings)
     is_guided = scale != family.no_guidance and not family.tells_guidance
-    predict = partial(_said, family, requests, how.settings.framing, guidance=scale if family.tells_guidance else None)
+    firsts = [r.first.to(fresh) for r in requests if r.first is not None]
+    first = torch.cat(firsts) if firsts else None
+    told = scale if family.tells_guidance else None
+    predict = partial(_said, family, requests, how.settings.framing, guidance=told, is_begun=first is not None)
     sampler = FlowSolver(solver, schedule, fresh.shape[1:], steps=steps, device=how.device)
 
     def network(x: Tensor, t: Tensor) -> Tensor:
-        output = both(predict, x, t, text, negative if is_guided else None).float()
+        output = both(predict, _begun(x, first), t, text, negative if is_guided else None).float()
         if not is_guided:
             return output
         away, towards = output.chunk(2)
         pushed, share = family.guide(away, towards, scale), how.settings.guidance_rescale
         return rescaled(pushed, towards, share=share) if share else pushed
 
-    return descend(sampler, fresh, network, noise)
+    return _begun(descend(sampler, fresh, network, noise), first)
+
+
+def _begun(x: Tensor, first: Tensor | None) -> Tensor:
+    """Clips with the first latent frame that is given."""
+    return x if first is None else torch.cat([first, x[:, :, 1:]], dim=2)
 
 
 def _of_one_kind(first: Request, how: Sampling) -> tuple[int, float, SolverName, Parameterization]:
@@ -276,8 +286,8 @@ def _noise(family: ModelFamily, requests: Sequence[Request], addresses: Sequence
     return normal(keys, (grid.channels, *frames, size.height // grid.pixels, size.width // grid.pixels))
 
 
-def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None]:
-    return request.steps, request.guidance, request.solver
+def _kind(request: Request) -> tuple[int | None, float | None, SolverName | None, bool]:
+    return request.steps, request.guidance, request.solver, request.first is None
 
 
 def as_bytes(pixels: Tensor, frames: int = 1) -> NDArray[np.uint8]:
@@ -296,10 +306,14 @@ def _said(
     model_t: Tensor,
     text: TextEmbedding,
     guidance: float | None = None,
+    *,
+    is_begun: bool = False,
 ) -> Tensor:
     """What the family's network says while sampling, where there is no x_0 and no noise to tell apart. guidance: of
-    networks that are told it."""
+    networks that are told it. is_begun: whether clips have their first frame."""
     seen = Noised(x_0=shown, noise=shown, x_t=shown, model_input=shown, model_t=model_t, level=model_t.float())
+    if is_begun:
+        seen = replace(seen, begun=torch.ones(len(shown), dtype=torch.bool, device=shown.device))
     framed = _framing(requests, framing, len(shown), shown.device)
     if guidance is not None:
         framed = replace(framed, guidance=torch.full((len(shown),), guidance, device=shown.device))

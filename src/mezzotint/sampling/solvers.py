@@ -48,8 +48,6 @@ Noise = Callable[[int], Tensor]
 ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
 """Solvers that `descents` has and diffusers has not."""
 SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
-STOCHASTIC: frozenset[str] = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
-"""Solvers that add fresh noise at every step."""
 _RUNGE_KUTTA = 4
 FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
 """Solvers that can begin where no signal is left (zero terminal SNR): the others divide by it."""

@@ -21,6 +21,7 @@ from mezzotint.data.cache import carried
 from mezzotint.data.cache.entries import OF_FILES, LatentCache, TextCache, is_cache
 from mezzotint.data.cache.entries import Caches as Caches
 from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import requirements
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
@@ -30,6 +31,7 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
+from mezzotint.families.shared import new_words as words_of_model
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
@@ -39,15 +41,12 @@ from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
-from mezzotint.runtimes.base import Runtime, compile_blocks, recompute_blocks
-from mezzotint.tasks.subjects import masks
-from mezzotint.tasks.subjects import new_words as words_of_recipe
+from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
-from mezzotint.training.precision.layout import lay_out
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
@@ -120,9 +119,10 @@ def open_dataset(
     except DatasetError as error:
         refuse_cache(recipe, error)
         raise
-    masks.require(catalogue, recipe.data)
+    requirements.require_masks(catalogue, recipe.data)
     rows, held = catalogue.split(recipe.data.holdout, recipe.run.seed, at_most=recipe.data.max_samples)
-    words_of_recipe.require_in_captions(recipe, catalogue, rows)
+    if PART in recipe.model.train:
+        requirements.require_words(catalogue, rows, recipe.model.tokens.all)
     columns = plan_columns(catalogue, rows, recipe.data)
     timeline = Timeline(columns, recipe.data, recipe.optim.accumulation, recipe.run.seed)
     named = recipe.data.holdout.path if recipe.run.validation.every is not None else {}
@@ -416,7 +416,7 @@ def what_is_trained(
     by name. values: see `TrainedAdapter.put_on`. Raises what `trained_parameters` and `TrainedAdapter` raise,
     WeightsError E1220 and E1221 for a distilled model that nobody has asked to train."""
     files.require_trainable()
-    words_of_recipe.add_to(recipe, files, family)
+    words_of_model.add_to(family, recipe.model)
     trainable = (*files.spec.trainable, *((PART,) if files.spec.has_new_words else ()))
     trained = trained_parameters(family.parts(), recipe.model, trainable)
     if not recipe.model.has_adapter:

@@ -1,1 +1,4 @@
-"""The loop, what it remembers, and what watches it."""
+"""The loop, what it remembers, and what watches it.
+
+From outside: every file.
+"""

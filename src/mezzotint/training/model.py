@@ -64,7 +64,7 @@ class TrainableModel:
             text = (text or self.family.encode_text(batch.captions)).zeroed(batch.dropped)
             text = replace(text, states=self.objective.perturbed(text.states, drawn))
             condition = replace(self.family.condition(text, batch), stills=of_stills)
-            noised = self.objective.noise(x_0, drawn)
+            noised = self.family.begun(self.objective.noise(x_0, drawn), drawn)
             predicted = self.family.predict(noised, condition)
         weight = batch.weight.to(device, non_blocking=True)
         counting = self.loss_mask.weights(batch.mask, x_0)

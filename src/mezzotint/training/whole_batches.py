@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mezzotint.recipe.sections.kernels import is_on
-from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.recipe.sections.run import RunSettings, is_on
 from mezzotint.stages import Batch, TextEmbedding
 
 

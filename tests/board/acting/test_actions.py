@@ -62,7 +62,7 @@ def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkey
     with opened(tmp_path) as board:
         status, answer = board.post("/api/act", {"run": "0/first", "name": "go"})
     assert status == 200
-    assert words == [[sys.executable, "-m", "mezzotint", "train", str(folder / "recipe.yaml")]]
+    assert words == [[sys.executable, "-P", "-m", "mezzotint", "train", str(folder / "recipe.yaml")]]
     session, process = (folder / "session").read_text().split()
     assert session == process
     assert f"mezzotint train {folder}/recipe.yaml" in answer["said"]

@@ -12,12 +12,12 @@ import pytest
 from board_runs import line
 
 from mezzotint.board.reading import metrics
-from mezzotint.board.reading.metrics import Metrics
+from mezzotint.board.reading.metrics import RunMetrics
 
 
 def test_lines_are_taken_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    reader = Metrics(path)
+    reader = RunMetrics(path)
     assert not reader.follow()
     path.write_text(line(1) + line(2, loss="nan") + '{"torn\n' + line(3)[:40])
     assert not reader.follow()
@@ -35,7 +35,7 @@ def test_lines_are_taken_once_and_a_torn_one_when_it_is_whole(tmp_path: Path) ->
 def test_a_log_that_a_resume_cut_back_is_read_anew(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(line(step) for step in range(1, 30)))
-    reader = Metrics(path)
+    reader = RunMetrics(path)
     reader.follow()
     path.write_text("".join(line(step, loss=7.0) for step in range(1, 11)))
     reader.follow()
@@ -47,7 +47,7 @@ def test_a_log_that_a_resume_cut_back_is_read_anew(tmp_path: Path) -> None:
 def test_a_file_that_goes_leaves_what_was_read(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(line(1))
-    reader = Metrics(path)
+    reader = RunMetrics(path)
     reader.follow()
     path.unlink()
     assert not reader.follow()
@@ -58,7 +58,7 @@ def test_a_file_that_goes_leaves_what_was_read(tmp_path: Path) -> None:
 def test_lines_of_strangers_are_nobodys(text: str, tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text(text + line(5))
-    reader = Metrics(path)
+    reader = RunMetrics(path)
     reader.follow()
     assert reader.table.curve("loss", "step")[0].tolist() == [5]
 
@@ -67,7 +67,7 @@ def test_a_pipe_in_its_place_is_not_waited_for(tmp_path: Path) -> None:
     import os
 
     os.mkfifo(tmp_path / "metrics.jsonl")
-    assert not Metrics(tmp_path / "metrics.jsonl").follow()
+    assert not RunMetrics(tmp_path / "metrics.jsonl").follow()
 
 
 def test_a_long_file_is_sketched_first_and_then_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_long_file_is_sketched_first_and_then_read_whole(tmp_path: Path, monke
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(line(step) for step in range(1, 1001)))
     read: list[int] = []
-    reader = Metrics(path)
+    reader = RunMetrics(path)
     assert reader.follow()
     sketch = reader.table
     assert sketch.is_estimated
@@ -97,7 +97,7 @@ def test_a_run_of_a_million_steps_opens_within_a_second(tmp_path: Path) -> None:
     with open(path, "w") as file:
         file.writelines(line(step) for step in range(1, 1_000_001))
     begun = time.perf_counter()
-    reader = Metrics(path)
+    reader = RunMetrics(path)
     reader.follow()
     from mezzotint.board.curves import charts
 

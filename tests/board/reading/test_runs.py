@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import socket
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from board_runs import write_run
+from board_runs import waiting, write_run
 
+from mezzotint.board import live
 from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.run_folder import RunFolder
 
@@ -51,6 +55,37 @@ def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path) -> 
     (folder / "metrics.jsonl").unlink()
     lock(folder)
     assert runs.standing(folder).state == "starting"
+
+
+def test_a_run_that_waits_for_the_lock_of_another_says_whose(tmp_path: Path) -> None:
+    with waiting(tmp_path / "run") as folder:
+        standing = runs.standing(folder)
+        assert standing.state == "waiting"
+        place = tmp_path / "index" / "lock"
+        assert standing.meaning == f"waits for process {os.getpid()}, which holds {place}; goes on by itself"
+        before = live.brief(folder), live.marks(folder)["standing"]
+    assert runs.standing(folder).state == "killed"
+    assert (live.brief(folder), live.marks(folder)["standing"]) != before
+    assert live.brief(folder) != before[0]
+
+
+@pytest.mark.slow
+def test_a_run_whose_data_another_one_is_indexing_is_seen_to_wait_and_then_to_train(world: Any) -> None:
+    assert world.train("first", run__steps=1) == 0
+    shutil.copyfile(world.pictures / "00.png", world.pictures / "more.png")
+    (world.pictures / "more.txt").write_text("one more")
+    (place,) = (world.root / "cache" / "catalogues").glob("*/lock")
+    with open(place, "rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        child = world.fork("second", run__steps=1)
+        until = time.monotonic() + 60
+        while runs.standing(world.root / "second").state != "waiting":
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert str(place) in runs.standing(world.root / "second").waits_for
+        fcntl.flock(held, fcntl.LOCK_UN)  # the forked run has this file open as well
+    assert world.wait(child) == 0, world.out("second")
+    assert runs.standing(world.root / "second").state == "finished"
 
 
 def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from data_sets import put
 from refusals import refused
 
+from mezzotint.data.files import listing
 from mezzotint.data.files.listing import walk
 from mezzotint.data.formats.image_folder import FORMAT
 
@@ -56,3 +58,34 @@ def test_a_root_that_is_no_folder_is_named(tmp_path: Path, kind: str) -> None:
     with refused("E1201", r"data\.path") as caught:
         walk(root, FORMAT.suffixes)
     assert str(root) in caught.value.message
+
+
+@pytest.mark.parametrize("ends_early", [False, True])
+def test_several_processes_list_what_one_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends_early: bool
+) -> None:
+    names = [f"{folder}/{inner}/{number} é\udcff.png" for folder in "abc" for inner in "de" for number in range(3)]
+    for name in (*names, "a/notes.doc", "c/d/f/deep.txt"):
+        put(tmp_path, name)
+    (tmp_path / "b/out.png").symlink_to("/etc/passwd")
+    (tmp_path / "link").symlink_to("a")
+    alone = walk(tmp_path, {".png", ".txt"})
+    monkeypatch.setattr(listing, "_MANY", 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(3))
+    forks: list[Any] = []
+    forked = listing._in_a_fork
+
+    def watched(walker: Any) -> Any:
+        answer = forked(walker)
+        forks.append(answer)
+        if not ends_early:
+            return answer
+        answer()
+        return lambda: None  # as of a process that was killed
+
+    monkeypatch.setattr(listing, "_in_a_fork", watched)
+    together = walk(tmp_path, {".png", ".txt"})
+    assert (len(forks), len(alone.names)) == (2, 25)
+    assert (together.stats == alone.stats).all()
+    assert (together.names, together.refused, together.unknown) == (alone.names, alone.refused, alone.unknown)
+    assert together.digest() == alone.digest()

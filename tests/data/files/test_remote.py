@@ -64,14 +64,14 @@ def kept(index: Path) -> list[Path]:
 def test_a_worker_fetches_a_sample_alone_and_once(memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory.pipe_file("/box/0.tar", shard_in(tmp_path, 1, 2))
     memory.pipe_file("/box/deep/1.tar", shard_in(tmp_path, 3))
-    made = catalogue_of("memory://box", tmp_path / "index")
-    assert [made.key(i) for i in range(3)] == ["0.tar/1.png", "0.tar/2.png", "deep/1.tar/3.png"]
+    built = catalogue_of("memory://box", tmp_path / "index")
+    assert [built.key(i) for i in range(3)] == ["0.tar/1.png", "0.tar/2.png", "deep/1.tar/3.png"]
     elsewhere = tmp_path / "other machine"
     (tmp_path / "index").rename(elsewhere)
     for path in kept(elsewhere):
         path.unlink()
-    folder = elsewhere / made.folder.relative_to(tmp_path / "index")
-    catalogue, asked_for = Catalogue.open(folder, made.roots), []
+    folder = elsewhere / built.folder.relative_to(tmp_path / "index")
+    catalogue, asked_for = Catalogue.open(folder, built.roots), []
     cat = type(memory).cat_file
 
     def watched(self: Any, path: str, start: int | None = None, end: int | None = None, **others: Any) -> bytes:

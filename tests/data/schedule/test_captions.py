@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint import draws
-from mezzotint.data.files.tags import Tags, prefixed
-from mezzotint.data.files.wildcards import filled
+from mezzotint.data.files.tags import Tags, filled, prefixed
 from mezzotint.data.schedule.captions import Changes, cached_shuffle_key, changed, choose, shuffled
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.stages import Sample

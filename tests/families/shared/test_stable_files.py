@@ -75,9 +75,9 @@ def test_vocabulary_and_encoder_agree() -> None:
 
 def test_the_tool_writes_what_ships(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(TOOL), str(tmp_path)], check=True, capture_output=True)
-    made = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     ships = {p.relative_to(WORDS.parent): p.read_bytes() for p in WORDS.parent.rglob("*") if p.is_file()}
-    assert made == ships
+    assert written == ships
 
 
 def test_a_lone_half_precision_variant_is_read_and_said(copy: Path, family: Family) -> None:

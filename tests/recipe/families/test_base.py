@@ -25,8 +25,8 @@ def test_a_section_of_one_family_is_refused_by_the_others() -> None:
 
 
 def test_single_files_are_told_by_names_that_only_they_have() -> None:
-    told = {spec.name for spec in base.specs() if spec.names_tensors(["pos_embed.proj.weight", "temp_embed"])}
-    assert "sd" not in told
+    families = {spec.name for spec in base.specs() if spec.names_tensors(["pos_embed.proj.weight", "temp_embed"])}
+    assert "sd" not in families
     assert not any(spec.names_tensors(["conv_in.weight"]) for spec in base.specs() if spec.tensor_names == "")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from runs import bench_results
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
@@ -19,11 +19,6 @@ from mezzotint.tasks.reading.words import parse as parse_words
 
 CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
-
-
-def document(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
-    return found
 
 
 def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
@@ -36,9 +31,9 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
     out = tmp_path / "bench" / "measured"
     assert sorted(p.name for p in out.iterdir()) == ["bench.json", "bench.png", "bench.txt"]
     assert [p.name for p in tmp_path.iterdir()] == ["bench"]
-    found = document(out)
-    (one,) = found["rows"]
-    assert (one["steps"], one["timed_steps"], found["processes"], found["device"]) == (5, 4, 1, "CPU")
+    results = bench_results(out)
+    (one,) = results["rows"]
+    assert (one["steps"], one["timed_steps"], results["processes"], results["device"]) == (5, 4, 1, "CPU")
     assert one["images_per_second"]["processed"] > 0
     assert one["peak_memory_bytes"] > 10**7
     assert one["flops_per_image"] > 0
@@ -61,13 +56,13 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
     words = shared_world.words("stand-in", **settings, **CHEAP, optim__accumulation=2)
     line = [*words, "--stand-in", "21", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
     assert main(["bench", *line]) == 0
-    written, fast = document(tmp_path / "out")["rows"]
+    written, fast = bench_results(tmp_path / "out")["rows"]
     assert written["changes"] == []
     assert {"data.cache.latents=true", "data.cache.text=true", "data.cache.crops=4"} == set(fast["changes"])
     for one in (written, fast):
-        told = one["protocol"]
-        assert (told["pictures"], told["micro_batches_per_epoch"], told["updates_per_epoch"]) == (21, 6, 3)
-        assert (told["fill_ups_per_epoch"], told["epochs"]) == (3, 2)
+        protocol = one["protocol"]
+        assert (protocol["pictures"], protocol["micro_batches_per_epoch"], protocol["updates_per_epoch"]) == (21, 6, 3)
+        assert (protocol["fill_ups_per_epoch"], protocol["epochs"]) == (3, 2)
         assert one["step_samples"] == [8, 8, 8, 8]
         distinct, processed = (one["images_per_second"][k] for k in ("distinct", "processed"))
         assert distinct < processed
@@ -87,9 +82,9 @@ def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any,
     ours.append("run.validation.timesteps=1")
     ours.append(f"--out={tmp_path / 'out'}")
     assert main(["bench", "--as", "diffusers-sd", *ours, "--", *line]) == 0
-    found = document(tmp_path / "out")
-    assert [one["name"] for one in found["rows"]] == ["as written", "fast"]
-    assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in found["rows"])
+    results = bench_results(tmp_path / "out")
+    assert [one["name"] for one in results["rows"]] == ["as written", "fast"]
+    assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in results["rows"])
     assert not (tmp_path / "theirs").exists()
     assert not bench._options(parse_words(["--as=diffusers-sd", "--as-written", "--", "x"], "bench")).fast
     plain = bench._options(parse_words(["x"], "bench"))
@@ -120,7 +115,7 @@ def test_a_warm_up_as_long_as_the_run_leaves_nothing(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured: list[object] = []
-    monkeypatch.setattr(bench, "measure", lambda *given, **more: measured.append(given))
+    monkeypatch.setattr(bench, "measure", lambda *arguments, **more: measured.append(arguments))
     for words in (["run.steps=2"], ["run.steps=400", "--steps=2"]):
         with pytest.raises(RecipeError, match="leaves none of 2 steps"):
             bench.run([*shared_world.words("short"), *words, "--warm-up=2", f"--out={tmp_path / 'out'}"])

@@ -33,11 +33,11 @@ def shallow(shared_world: Any, tmp_path: Path) -> Path:
 def test_operations_scale_with_places_and_leave_out_what_is_frozen_or_done_twice(shallow: Path) -> None:
     words = [f"model.path={shallow}", "model.weights=random", "run.recompute.enabled=true"]
     recipe = located(read_text("schema: 1", overrides=words))
-    found = flops_of_samples(recipe, [Size(32, 32), Size(32, 64), Size(64, 32)])
-    assert found[Size(32, 64)] == found[Size(64, 32)] > 1.5 * found[Size(32, 32)]
+    flops = flops_of_samples(recipe, [Size(32, 32), Size(32, 64), Size(64, 32)])
+    assert flops[Size(32, 64)] == flops[Size(64, 32)] > 1.5 * flops[Size(32, 32)]
     plain = [words[0], words[1], "model.train=[denoiser, text_encoder]"]
     both = located(read_text("schema: 1", overrides=plain))
-    more = flops_of_samples(both, [Size(32, 32)])[Size(32, 32)] - found[Size(32, 32)]
+    more = flops_of_samples(both, [Size(32, 32)])[Size(32, 32)] - flops[Size(32, 32)]
     # two layers of width 32 over 77 tokens: q, k, v, out (4 · 32²) and the MLP (2 · 32 · 64), each product 2 operations
     # forward and 4 backward, and the two products of attention
     products = 2 * 77 * (4 * 32 * 32 + 2 * 32 * 64)
@@ -47,13 +47,15 @@ def test_operations_scale_with_places_and_leave_out_what_is_frozen_or_done_twice
 
 @pytest.mark.slow
 def test_operations_of_the_real_models_are_those_that_were_counted_elsewhere() -> None:
-    for name, side, wanted in (("sd1", 512, 2.407), ("sd2", 512, 2.409), ("sd2-v", 768, 6.443)):
+    for name, side, teraflops in (("sd1", 512, 2.407), ("sd2", 512, 2.409), ("sd2-v", 768, 6.443)):
         recipe = located(read_text("schema: 1", overrides=[f"model.path={name}", "model.weights=random"]))
-        assert flops_of_samples(recipe, [Size(side, side)])[Size(side, side)] / 1e12 == pytest.approx(wanted, rel=1e-3)
+        assert flops_of_samples(recipe, [Size(side, side)])[Size(side, side)] / 1e12 == pytest.approx(
+            teraflops, rel=1e-3
+        )
 
 
 def test_peaks_are_found_by_the_devices_own_name() -> None:
-    for name, precision, tf32, wanted in (
+    for name, precision, tf32, teraflops in (
         ("NVIDIA H200", "bf16", False, 989.4), ("NVIDIA H100 80GB HBM3", "fp16", False, 989.4),
         ("NVIDIA H100 PCIe", "bf16", False, 756.5), ("NVIDIA A100-SXM4-80GB", "bf16", False, 312.0),
         ("NVIDIA A100-SXM4-80GB", "fp32", True, 156.0), ("NVIDIA A100-SXM4-80GB", "fp32", False, 19.5),
@@ -62,7 +64,7 @@ def test_peaks_are_found_by_the_devices_own_name() -> None:
         ("NVIDIA A10G", "fp32", False, 31.52), ("NVIDIA GeForce RTX 4090", "bf16", False, 165.2),
         ("NVIDIA L4", "bf16", False, 121.0), ("NVIDIA L40S", "bf16", False, 362.05), ("Tesla T4", "fp32", True, 8.1),
     ):  # fmt: skip
-        assert peak_flops(name, precision, tf32=tf32) == pytest.approx(wanted * 1e12), name
+        assert peak_flops(name, precision, tf32=tf32) == pytest.approx(teraflops * 1e12), name
     unknown = ("AMD Something", "Tesla T4", "NVIDIA H200 MIG 1g.18gb", "NVIDIA GeForce RTX 4090 Laptop GPU",
                "NVIDIA GeForce RTX 4080 SUPER", "NVIDIA GeForce RTX 3090 Ti", "NVIDIA GeForce RTX 5090 D")  # fmt: skip
     assert [name for name in unknown if peak_flops(name, "bf16", tf32=False)] == []

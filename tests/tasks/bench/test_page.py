@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from mezzotint.recipe.reading.read import read_text
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, bench
 from mezzotint.tasks.bench._page import Context
-from mezzotint.tasks.bench._run import Length, Measured, Step
+from mezzotint.tasks.bench._run import Measured, RowLength, Step
 from mezzotint.tasks.reading.words import parse as parse_words
 
 
@@ -25,39 +23,43 @@ def row(steps: list[Step], **changed: Any) -> dict[str, Any]:
     words = ["data.buckets.shape=square", "data.batch_size=64", "optim.accumulation=4", "data.remainder=fill"]
     recipe = read_text("schema: 1", overrides=words).recipe
     measured = Measured("as written", recipe, tuple(steps), 9.0, 0.0, 10**9, 0.5, (0.2, 0.1), True, 833)
-    given: dict[str, Any] = {
+    context: dict[str, Any] = {
         "processes": 8, "device": "NVIDIA X", "is_gpu": True, "warm_up": 1, "flops": {Size(512, 512): 2 * 10**12},
         "peak": 100e12, "target": 0.0456,
     }  # fmt: skip
-    return _page.row(measured, Context(**given | changed), [])
+    return _page.row(measured, Context(**context | changed), [])
 
 
 def test_a_row_tells_what_was_timed() -> None:
-    found = row([step(99.0), step(2.0), step(3.0), step(1.0, processed=128, distinct=65)])
-    assert found["timed_steps"] == 3
-    assert found["images_per_second"] == {"processed": 640 / 6, "distinct": 577 / 6}
-    assert found["images_per_second_and_device"] == 640 / 48
-    assert found["seconds_per_step"] == {"median": 2.0, "fastest": 1.0, "slowest": 3.0, "mean": 2.0}
-    assert found["data_wait_share"] == pytest.approx(0.1)
-    assert found["cpu_seconds_per_step"] == pytest.approx(4.0)
-    assert found["gpu_seconds_per_step"] == pytest.approx(16.0)
-    assert found["flops_per_image"] == 2e12
-    assert found["mfu"] == pytest.approx(640 * 2e12 / 6 / 8 / 100e12)
-    assert found["target"] == {"below": 0.0456, "after_step": 4, "found": 0.0455, "reached": True}
-    assert found["loss"]["fixed_before"] == 0.2
+    numbers = row([step(99.0), step(2.0), step(3.0), step(1.0, processed=128, distinct=65)])
+    assert numbers["timed_steps"] == 3
+    assert numbers["images_per_second"] == {"processed": 640 / 6, "distinct": 577 / 6}
+    assert numbers["images_per_second_and_device"] == 640 / 48
+    assert numbers["seconds_per_step"] == {"median": 2.0, "fastest": 1.0, "slowest": 3.0, "mean": 2.0}
+    assert numbers["data_wait_share"] == pytest.approx(0.1)
+    assert numbers["cpu_seconds_per_step"] == pytest.approx(4.0)
+    assert numbers["gpu_seconds_per_step"] == pytest.approx(16.0)
+    assert numbers["flops_per_image"] == 2e12
+    assert numbers["mfu"] == pytest.approx(640 * 2e12 / 6 / 8 / 100e12)
+    assert numbers["target"] == {"below": 0.0456, "after_step": 4, "found": 0.0455, "reached": True}
+    assert numbers["loss"]["fixed_before"] == 0.2
     assert "gpu_seconds_per_step" not in row([step(1.0)], is_gpu=False)
 
 
 def test_the_published_readings_stand_side_by_side() -> None:
     steps = [step(2.42), step(2.42), step(2.42), step(0.8, processed=128, distinct=65)] * 25 + [step(2.42)]
-    found = row(steps)["protocol"]
-    assert (found["read_at_step"], found["total_batch"], found["epochs"]) == (100, 256, 26)
-    assert (found["micro_batches_per_epoch"], found["updates_per_epoch"], found["fill_ups_per_epoch"]) == (14, 4, 63)
-    assert found["bar_seconds_per_step"] == pytest.approx(1.79, abs=0.02)
-    assert found["ips_by_the_bar"] == pytest.approx(17.9, abs=0.2)
-    assert found["ips_by_elapsed_time"] == pytest.approx(15.85, abs=0.1)
-    assert found["images_per_second_and_device_counted"] == pytest.approx(13.9, abs=0.1)
-    assert found["images_of_the_run"] == 22_656
+    protocol = row(steps)["protocol"]
+    assert (protocol["read_at_step"], protocol["total_batch"], protocol["epochs"]) == (100, 256, 26)
+    assert (protocol["micro_batches_per_epoch"], protocol["updates_per_epoch"], protocol["fill_ups_per_epoch"]) == (
+        14,
+        4,
+        63,
+    )
+    assert protocol["bar_seconds_per_step"] == pytest.approx(1.79, abs=0.02)
+    assert protocol["ips_by_the_bar"] == pytest.approx(17.9, abs=0.2)
+    assert protocol["ips_by_elapsed_time"] == pytest.approx(15.85, abs=0.1)
+    assert protocol["images_per_second_and_device_counted"] == pytest.approx(13.9, abs=0.1)
+    assert protocol["images_of_the_run"] == 22_656
 
 
 def test_the_table_says_what_a_reading_is_worth() -> None:
@@ -100,10 +102,10 @@ def test_cpu_seconds_lead_where_no_gpu_is() -> None:
 
 
 def test_rows_take_turns_after_the_warm_up() -> None:
-    assert Length(None, 101).ends(40) == [5, 15, 25, 35]
-    assert Length(None, 101).ends(14) == [3, 6, 9, 12], "at least three rounds"
-    assert Length(None, 101, warm_up=1, rounds=2).ends(9) == [1, 5]
-    assert Length(None, 101).ends(1) == [0]
+    assert RowLength(None, 101).ends(40) == [5, 15, 25, 35]
+    assert RowLength(None, 101).ends(14) == [3, 6, 9, 12], "at least three rounds"
+    assert RowLength(None, 101, warm_up=1, rounds=2).ends(9) == [1, 5]
+    assert RowLength(None, 101).ends(1) == [0]
     options = bench._options(parse_words(["x", "--fast", "--rounds=3", "--against=stock"], "bench"))
     assert (options.rounds, options.against) == (3, "stock")
     with pytest.raises(RecipeError, match="knows stock alone"):
@@ -112,10 +114,5 @@ def test_rows_take_turns_after_the_warm_up() -> None:
 
 
 def test_blocks_of_ten_steps_show_the_spread() -> None:
-    found = row([step(1.0)] + [step(1.0)] * 10 + [step(2.0)] * 10 + [step(9.0)] * 3)
-    assert found["images_per_second_in_blocks"] == {"blocks": 2, "slowest": 128, "median": 192, "fastest": 256}
-
-
-def document(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
-    return found
+    numbers = row([step(1.0)] + [step(1.0)] * 10 + [step(2.0)] * 10 + [step(9.0)] * 3)
+    assert numbers["images_per_second_in_blocks"] == {"blocks": 2, "slowest": 128, "median": 192, "fastest": 256}

@@ -22,11 +22,11 @@ BENCHMARK = [
 
 
 def test_the_published_protocol_is_dealt_out_as_its_log_says() -> None:
-    told = Protocol.of(pictures=833, batch=64, accumulation=4, processes=8, steps=101)
-    assert (told.per_device, told.total_batch) == (8, 256)
-    assert (told.micro_batches, told.updates, told.epochs) == (14, 4, 26)
-    assert (told.fill_ups, told.epoch_images) == (63, 896)
-    assert told.images == 25 * 896 + 256 == 22_656
+    protocol = Protocol.of(pictures=833, batch=64, accumulation=4, processes=8, steps=101)
+    assert (protocol.per_device, protocol.total_batch) == (8, 256)
+    assert (protocol.micro_batches, protocol.updates, protocol.epochs) == (14, 4, 26)
+    assert (protocol.fill_ups, protocol.epoch_images) == (63, 896)
+    assert protocol.images == 25 * 896 + 256 == 22_656
 
 
 def columns(pictures: int) -> PlanColumns:
@@ -43,12 +43,16 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
     assert recipe.optim.ema.rule == "ramp"
     accumulation = recipe.optim.accumulation
     epoch = plan(columns(833), data, accumulation=accumulation, seed=0, epoch=0)
-    told = Protocol.of(833, data.batch_size, accumulation, 8, 101)
-    assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (told.micro_batches, told.updates, told.fill_ups)
+    protocol = Protocol.of(833, data.batch_size, accumulation, 8, 101)
+    assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (
+        protocol.micro_batches,
+        protocol.updates,
+        protocol.fill_ups,
+    )
     timeline = Timeline(columns(833), data, accumulation, 0)
     assert timeline.locate(100) == (25, 0)
     each = [counts(timeline, buckets.table(data), step) for step in range(101)]
-    assert sum(sum(sizes.values()) for _, sizes in each) == told.images
+    assert sum(sum(sizes.values()) for _, sizes in each) == protocol.images
     assert sum(distinct for distinct, _ in each[:4]) == 833, "an epoch's repeats are not distinct"
     assert [sum(sizes.values()) for _, sizes in each[96:]] == [256, 256, 256, 128, 256], "step 100 closes an epoch"
     assert each[0][1] == {Size(512, 512): 256}
@@ -59,16 +63,18 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
 def test_the_protocol_is_the_plan_for_any_number_of_pictures(pictures: int, fills: bool) -> None:
     data = DataSettings(batch_size=16, remainder="fill" if fills else "short", buckets={"shape": "square"})  # type: ignore[arg-type]
     epoch = plan(columns(pictures), data, accumulation=3, seed=1, epoch=0)
-    told = Protocol.of(pictures, 16, 3, 4, steps=7, fills=fills)
+    protocol = Protocol.of(pictures, 16, 3, 4, steps=7, fills=fills)
     assert (epoch.num_batches, epoch.num_steps, len(epoch.order)) == (
-        told.micro_batches,
-        told.updates,
-        told.epoch_images,
+        protocol.micro_batches,
+        protocol.updates,
+        protocol.epoch_images,
     )
     timeline = Timeline(columns(pictures), data, 3, 1)
     seen = [sum(counts(timeline, buckets.table(data), step)[1].values()) for step in range(7)]
-    if told.updates == 1 or 7 % told.updates == 0 or fills:
-        assert sum(seen) == told.images or told.micro_batches % 3, "a short update may stand at an epoch's end alone"
+    if protocol.updates == 1 or 7 % protocol.updates == 0 or fills:
+        assert sum(seen) == protocol.images or protocol.micro_batches % 3, (
+            "a short update may stand at an epoch's end alone"
+        )
 
 
 def test_the_bar_is_read_as_the_published_log_shows_it() -> None:

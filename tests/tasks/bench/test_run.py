@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from runs import bench_results
 
 from mezzotint.cli import main
 
 CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
-
-
-def document(out: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((out / "bench.json").read_text("utf-8"))
-    return found
 
 
 @pytest.mark.usefixtures("quick")
@@ -26,7 +21,7 @@ def test_a_measured_run_trains_as_a_run_does(shared_world: Any, tmp_path: Path) 
     losses = [line[1] for line in shared_world.end("trained").metrics]
     words = shared_world.words("trained-bench", run__steps=5, **CHEAP)
     assert main(["bench", *words, f"--out={tmp_path / 'out'}"]) == 0
-    assert [loss.hex() for loss in document(tmp_path / "out")["rows"][0]["step_loss"]] == losses
+    assert [loss.hex() for loss in bench_results(tmp_path / "out")["rows"][0]["step_loss"]] == losses
 
 
 @pytest.mark.slow
@@ -40,9 +35,9 @@ def test_two_processes_measure_together_and_one_of_them_tells(
     children = shared_world.fork_group("pair", 2, verb="bench", **shared)
     assert [shared_world.wait(child) for child in children] == [0, 0], shared_world.out("pair")
     assert shared_world.out("pair").count("mezzotint bench") == 1
-    pair = document(tmp_path / "bench" / "pair")
+    pair = bench_results(tmp_path / "bench" / "pair")
     assert main(["bench", *shared_world.words("alone", **shared), f"--out={tmp_path / 'alone'}"]) == 0
-    alone = document(tmp_path / "alone")
+    alone = bench_results(tmp_path / "alone")
     assert (pair["processes"], alone["processes"]) == (2, 1)
     for name in ("step_samples",):
         assert pair["rows"][0][name] == alone["rows"][0][name]

@@ -123,7 +123,9 @@ def test_every_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.Monk
     write_pictures(tmp_path / "pictures")
     seen: list[int] = []
     true = _encoding.Encoding.text_of
-    monkeypatch.setattr(_encoding.Encoding, "text_of", lambda *given: seen.append(len(given[2])) or true(*given))
+    monkeypatch.setattr(
+        _encoding.Encoding, "text_of", lambda *arguments: seen.append(len(arguments[2])) or true(*arguments)
+    )
     fixed = filled(tmp_path)
     assert seen == [7]
     assert sum(len(encoder.captions) for encoder in fixed.encoders) == _encoding.CAPTIONS

@@ -54,11 +54,11 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
 
 
 def test_each_part_is_loaded_only_when_it_is_needed(root: Path) -> None:
-    assert [e.asked for e in filled(root).encoders] == ["media", "text"]
+    assert [e.part for e in filled(root).encoders] == ["media", "text"]
     (root / "pictures" / "1.txt").write_text("another")
-    assert [e.asked for e in filled(root).encoders] == ["text"]
+    assert [e.part for e in filled(root).encoders] == ["text"]
     paint(root / "pictures" / "1.png", (40, 40), 77)
-    assert [e.asked for e in filled(root).encoders] == ["media"]
+    assert [e.part for e in filled(root).encoders] == ["media"]
 
 
 def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else(root: Path) -> None:
@@ -80,19 +80,19 @@ def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else
     )
 
 
-def take(found: Filled) -> dict[str, Tensor]:
+def take(cache: Filled) -> dict[str, Tensor]:
     """Every entry that the data set wants, by what it is of."""
     table = buckets.table(data(Path()))
     entries: dict[str, Tensor] = {}
-    for row in range(len(found.catalogue)):
-        size = (found.catalogue.width[row : row + 1], found.catalogue.height[row : row + 1])
+    for row in range(len(cache.catalogue)):
+        size = (cache.catalogue.width[row : row + 1], cache.catalogue.height[row : row + 1])
         bucket = table[int(buckets.assign(*size, table)[0])]
-        placed = found.latents.placement(found.catalogue, row, 0, bucket)
-        address = found.latents.address(found.catalogue, row, placed, 0)
-        name = f"{found.catalogue.key(row)} {found.catalogue.digest[row].tobytes().hex()}"
+        placed = cache.latents.placement(cache.catalogue, row, 0, bucket)
+        address = cache.latents.address(cache.catalogue, row, placed, 0)
+        name = f"{cache.catalogue.key(row)} {cache.catalogue.digest[row].tobytes().hex()}"
         try:
-            entries[name] = found.latents.read([address], bucket, [name])
-            entries[found.catalogue.captions(row)[0]] = found.text.read(found.catalogue.captions(row)).states
+            entries[name] = cache.latents.read([address], bucket, [name])
+            entries[cache.catalogue.captions(row)[0]] = cache.text.read(cache.catalogue.captions(row)).states
         except CacheError:
             continue  # of the state before an edit
     return entries
@@ -165,17 +165,17 @@ def test_drawn_placements_make_as_many_entries_as_asked(root: Path) -> None:
     assert filled(root, data(root, flip=1.0, cache={"crops": 3})).latents.views == 1
 
 
-def addresses_of(found: Filled, variants: int) -> list[bytes]:
-    rows = np.arange(len(found.catalogue), dtype=np.int32)
-    settings = found.latents._settings
-    assert found.latents.views == variants
-    return [a.tobytes() for w in latent_entries(found.catalogue, rows, settings, found.latents) for a in w.addresses]
+def addresses_of(cache: Filled, variants: int) -> list[bytes]:
+    rows = np.arange(len(cache.catalogue), dtype=np.int32)
+    settings = cache.latents._settings
+    assert cache.latents.views == variants
+    return [a.tobytes() for w in latent_entries(cache.catalogue, rows, settings, cache.latents) for a in w.addresses]
 
 
 def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:
     (root / "pictures" / "0.txt").write_text("one\ntwo\nthree")
-    found = filled(root, data(root, captions={"lines": "choose"}), extra_captions=["a preview", "one"])
-    assert found.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
+    cache = filled(root, data(root, captions={"lines": "choose"}), extra_captions=["a preview", "one"])
+    assert cache.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
 
 
 @pytest.mark.parametrize("what", ["latents", "text"])
@@ -198,13 +198,13 @@ def test_damage_is_not_looked_for_above_the_limit_but_is_met_when_read(root: Pat
     for path in (root / "cache" / "latents").rglob("*.rows"):
         path.write_bytes(bytes(path.stat().st_size))
     assert filled(root, verify_bytes=100).summary.new == 0
-    found = filled(root, verify_bytes=100)
+    cache = filled(root, verify_bytes=100)
     rows = np.arange(6, dtype=np.int32)
     with pytest.raises(CacheError, match="no sound entry"):
         list(
             open_loader(
-                found.catalogue, rows, data(root), accumulation=1, seed=5, start_step=0, last_step=5,
-                latents=found.latents, text=found.text,
+                cache.catalogue, rows, data(root), accumulation=1, seed=5, start_step=0, last_step=5,
+                latents=cache.latents, text=cache.text,
             )
         )  # fmt: skip
     assert filled(root, verify_bytes=100).summary.new > 0  # what was met is known from then on
@@ -283,8 +283,8 @@ def _gather(folder: Path, rank: int, wait: Callable[[], Any]) -> Callable[[str],
 def _fill_and_report(root: Path, fault: str, out: Any, **changes: Any) -> None:
     torch.set_num_threads(1)
     fault_injection.arm(fault)
-    found = filled(root, **changes)
-    out.put((found.pictures, found.captions, found.summary.encoded))
+    cache = filled(root, **changes)
+    out.put((cache.pictures, cache.captions, cache.summary.encoded))
 
 
 def _in_processes(*jobs: Callable[[], None]) -> list[int | None]:
@@ -345,8 +345,8 @@ def test_kills_at_any_moment_leave_a_cache_that_goes_on(root: Path) -> None:
         run.join(random.Random(trial).uniform(0.0, 0.08))
         run.kill()
         run.join()
-        found = filled(root, rows=np.zeros(0, dtype=np.int32))  # makes the empty caption alone
-        there = take(found)
+        empty = filled(root, rows=np.zeros(0, dtype=np.int32))  # makes the empty caption alone
+        there = take(empty)
         assert len(there) >= present
         assert all(torch.equal(there[key], fresh[key]) for key in there)
         present = len(there)

@@ -110,16 +110,16 @@ def test_check_tells_what_lies_there(world: Any, settings: dict[str, Any], capsy
 def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    asked: list[frozenset[str] | None] = []
+    loaded: list[frozenset[str] | None] = []
     plain = Family.load.__func__  # type: ignore[attr-defined]
 
     def watched(cls: Any, files: Any, only: Any = None, *forms: Any) -> Any:
-        asked.append(None if only is None else frozenset(only))
+        loaded.append(None if only is None else frozenset(only))
         return plain(cls, files, only, *forms)
 
     monkeypatch.setattr(Family, "load", classmethod(watched))
     assert world.train("run", **settings) == 0
-    assert set(asked) == {frozenset({"denoiser"})}
+    assert set(loaded) == {frozenset({"denoiser"})}
     assert "6 entries, 0 were there, made 6" in capsys.readouterr().out
     whole = world.end("run")
     assert world.train("parts", **settings | {"run__steps": 1}) == 0

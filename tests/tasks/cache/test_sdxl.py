@@ -38,9 +38,9 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 
 def counts(said: str) -> tuple[int, int, int]:
     """Entries wanted, there and made, of the last filling that was told."""
-    found = re.findall(r"cache: (\d+) entr(?:y|ies), (\d+) were there, (?:made (\d+)|nothing to make)", said)
-    wanted, there, made = found[-1]
-    return int(wanted), int(there), int(made or 0)
+    lines = re.findall(r"cache: (\d+) entr(?:y|ies), (\d+) were there, (?:made (\d+)|nothing to make)", said)
+    needed, there, encoded = lines[-1]
+    return int(needed), int(there), int(encoded or 0)
 
 
 def test_each_is_cached_alone_and_both_together(world: Any, settings: dict[str, Any], capsys: Any) -> None:
@@ -61,9 +61,9 @@ def test_each_is_cached_alone_and_both_together(world: Any, settings: dict[str, 
 def test_crops_and_flips_are_kept_as_choices(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     square = {"data__buckets__sizes": [[48, 48]], "data__crop": "random", "data__flip": 0.5}
     assert world.train("crops", verb="cache", **settings | LATENTS | square | {"data__cache__crops": 3}) == 0
-    wanted, there, made = counts(capsys.readouterr().out)
+    needed, there, encoded = counts(capsys.readouterr().out)
     assert there == 0
-    assert 10 < wanted == made <= 30, "placements that are the same are one entry"
+    assert 10 < needed == encoded <= 30, "placements that are the same are one entry"
 
 
 @pytest.mark.slow
@@ -72,18 +72,18 @@ def test_crops_and_flips_are_kept_as_choices(world: Any, settings: dict[str, Any
 def test_two_processes_cache_one_set_and_a_second_start_makes_what_a_kill_left(
     world: Any, settings: dict[str, Any]
 ) -> None:
-    given = settings | BOTH | {"verb": "cache"}
-    killed = world.fork_group("cut", 2, faults={0: "cache.commit@2:kill"}, **given)
+    values = settings | BOTH | {"verb": "cache"}
+    killed = world.fork_group("cut", 2, faults={0: "cache.commit@2:kill"}, **values)
     assert 137 in [world.wait(child) for child in killed]
-    for child in world.fork_group("rest", 2, **given):
+    for child in world.fork_group("rest", 2, **values):
         assert world.wait(child) == 0, world.out("rest")
-    wanted, there, made = counts(world.out("rest"))
-    assert wanted == 21
+    needed, there, encoded = counts(world.out("rest"))
+    assert needed == 21
     assert 0 < there < 21
-    assert made == 21 - there
-    assert world.wait(world.fork("again", **given)) == 0
+    assert encoded == 21 - there
+    assert world.wait(world.fork("again", **values)) == 0
     assert counts(world.out("again")) == (21, 21, 0)
-    fresh = given | {"data__cache__path": world.root / "other"}
+    fresh = values | {"data__cache__path": world.root / "other"}
     assert world.wait(world.fork("fresh", **fresh)) == 0
     assert rows_of(world.root / "cache") == rows_of(world.root / "other")
 

@@ -39,7 +39,7 @@ CPU = torch.device("cpu")
 class Encoder:
     """A family that encodes by a formula, frames in fours after the first, and text with a mask."""
 
-    asked: list[Encodes] = field(default_factory=list)
+    calls: list[Encodes] = field(default_factory=list)
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     grid: Grid = field(default_factory=lambda: Grid(channels=3, pixels=8, frames=4))
 
@@ -65,7 +65,7 @@ class World:
     index: Path
     encoder: Encoder
 
-    def settings(self, *, clips: dict[str, Any] | None = None, **given: Any) -> DataSettings:
+    def settings(self, *, clips: dict[str, Any] | None = None, **values: Any) -> DataSettings:
         chosen = {"frames": 9, "stills": 2, "stills_from": "images", "stills_path": self.films / "pictures.txt"}
         plain = {
             "path": self.films / "clips.txt",
@@ -76,7 +76,7 @@ class World:
         }
         buckets = {"shape": "square", "step": 8}
         cache = {"latents": True, "text": True, "crops": 2, "path": self.index}
-        return DataSettings(**plain | {"buckets": buckets, "cache": cache} | given, clips=chosen | (clips or {}))
+        return DataSettings(**plain | {"buckets": buckets, "cache": cache} | values, clips=chosen | (clips or {}))
 
     def filled(self, settings: DataSettings) -> tuple[Catalogue, LatentCache, TextCache, list[CacheSummary]]:
         catalogue = catalogues.build(settings, self.index, workers=1)
@@ -85,14 +85,14 @@ class World:
         sets = [(catalogue, settings)]
         if catalogue.stills is not None:
             sets.append((catalogue.stills, stills_settings(settings)))
-        told = []
+        summaries = []
         for one, section in sets:
             rows = np.arange(len(one), dtype=np.int32)
-            told.append(fill(Worker(one, section, self.load, CPU), rows, Caches(latents, text)))
-        return catalogue, latents, text, told
+            summaries.append(fill(Worker(one, section, self.load, CPU), rows, Caches(latents, text)))
+        return catalogue, latents, text, summaries
 
     def load(self, what: Encodes) -> ModelFamily:
-        self.encoder.asked.append(what)
+        self.encoder.calls.append(what)
         return cast("ModelFamily", self.encoder)
 
 
@@ -121,8 +121,8 @@ def batches(catalogue: Catalogue, settings: DataSettings, **caches: Any) -> list
 
 def test_clips_and_stills_come_back_as_the_encoder_gave_them(world: World) -> None:
     settings = world.settings()
-    catalogue, latents, text, told = world.filled(settings)
-    assert [one.needed for one in told] == [
+    catalogue, latents, text, summaries = world.filled(settings)
+    assert [one.needed for one in summaries] == [
         3 * 2 + 4,
         4 + 4 + 1,
     ]  # two windows of each clip; captions and the empty one
@@ -163,10 +163,10 @@ def test_rows_of_text_are_as_long_as_the_caption(world: World) -> None:
 
 def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: World) -> None:
     world.filled(world.settings())
-    asked = len(world.encoder.asked)
+    calls = len(world.encoder.calls)
     for same in (world.settings(), world.settings(batch_size=3), world.settings(clips={"stills": 3})):
         assert sum(one.new for one in world.filled(same)[3]) == 0
-    assert len(world.encoder.asked) == asked
+    assert len(world.encoder.calls) == calls
     for other, stills in (
         ({"clips": {"interval": 1, "begin": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
         ({"resize": "bicubic"}, 4), ({"resize": "open-sora-plan"}, 4), ({"crop": "random"}, 4),
@@ -180,8 +180,8 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
 @pytest.mark.parametrize("cached", [False, True])
 def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bool) -> None:
     settings = world.settings(clips={"stills": 3, "stills_from": "clips", "stills_path": ()})
-    catalogue, latents, text, (told,) = world.filled(settings)
-    assert told.needed == 3 * 2 * (1 + 3) + 3 + 1
+    catalogue, latents, text, (summary,) = world.filled(settings)
+    assert summary.needed == 3 * 2 * (1 + 3) + 3 + 1
     if not cached:
         (batch, *_) = batches(catalogue, settings)
         assert batch.stills is not None
@@ -237,9 +237,9 @@ def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
     )
     monkeypatch.setattr(assemble, "encoders", lambda *_: pytest.fail)
     assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
-    told = capsys.readouterr().out
-    assert "3 embeddings to take over from files, whose age cannot be checked" in told
-    assert "3 entries, 0 were there, made 3" in told
+    output = capsys.readouterr().out
+    assert "3 embeddings to take over from files, whose age cannot be checked" in output
+    assert "3 entries, 0 were there, made 3" in output
     assert cache.run([str(tmp_path / "recipe.yaml")]) == 0
     assert "3 entries, 3 were there, nothing to make" in capsys.readouterr().out
     text_cache_npz.write(

@@ -57,28 +57,28 @@ def test_what_cannot_be_trained_is_a_problem(ready: Path, words: list[str], code
 
 
 def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn(ready: Path) -> None:
-    asked = ("sample.solver=unipc", "sample.sigmas=karras")
-    found = checked(*asked, "run.preview.every=2 steps")
-    assert codes(found.problems) == ["E1070"]
-    assert "sample.sigmas=karras takes one of ddim, euler" in found.problems[0].message
-    assert codes(checked(*asked, "run.preview.every=null").problems) == []
+    words = ("sample.solver=unipc", "sample.sigmas=karras")
+    outcome = checked(*words, "run.preview.every=2 steps")
+    assert codes(outcome.problems) == ["E1070"]
+    assert "sample.sigmas=karras takes one of ddim, euler" in outcome.problems[0].message
+    assert codes(checked(*words, "run.preview.every=null").problems) == []
 
 
 def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
     file = quick / "prompts.txt"
     file.write_text("a fox\na hen --x 1\n")
-    found = checked("run.preview.every=5", f"sample.file={file}")
-    assert codes(found.problems) == ["E1073"]
-    assert f"{file} line 2: --x is no option" in found.problems[0].message
+    outcome = checked("run.preview.every=5", f"sample.file={file}")
+    assert codes(outcome.problems) == ["E1073"]
+    assert f"{file} line 2: --x is no option" in outcome.problems[0].message
     assert codes(checked(f"sample.file={file}").problems) == []
 
 
 def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
-    found = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
-    assert codes(found.problems) == []
-    assert "3 of val/val" in "\n".join(_check_page.page(found, every_setting=False))
-    assert any(note.startswith("3 of the 3 pictures of data.holdout.path val are trained") for note in found.notes)
-    [text] = found.caches
+    outcome = checked("data.holdout.path=pictures", "data.holdout.max_samples=3", "data.cache.text=true")
+    assert codes(outcome.problems) == []
+    assert "3 of val/val" in "\n".join(_check_page.page(outcome, every_setting=False))
+    assert any(note.startswith("3 of the 3 pictures of data.holdout.path val are trained") for note in outcome.notes)
+    [text] = outcome.caches
     assert text.entries == 7, "six captions and the empty one, each once"
 
 

@@ -42,27 +42,27 @@ def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
 
     def run(**settings: Any) -> Checked:
         plain = {"path": films / "clips.txt", "format": "clip-list", "batch_size": 2, "resolution": 32, "workers": 0}
-        given = {f"data__{key}": value for key, value in plain.items()}
-        given |= {"data__buckets__step": 8, "data__clips__frames": 5}
-        return check(parse(shared_world.words("films", **given | settings), "check"))
+        values = {f"data__{key}": value for key, value in plain.items()}
+        values |= {"data__buckets__step": 8, "data__clips__frames": 5}
+        return check(parse(shared_world.words("films", **values | settings), "check"))
 
     return run
 
 
 def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callable[..., Checked], films: Path) -> None:
-    found = checked(
+    outcome = checked(
         data__clips__stills=2, data__clips__stills_from="images", data__clips__stills_path=films / "pictures.txt"
     )
-    page = "\n".join(_check_page.page(found))
+    page = "\n".join(_check_page.page(outcome))
     assert "3 clips, 1 skipped, 1 left out as the recipe asks" in page
     assert "skipped: list.mp4: a playlist, not a clip" in page
     assert "left out: short.mp4: too short: 3 frames, and 5 are needed" in page
     assert "beside each 2 of 2 pictures, drawn" in page
     assert "w×h×frames" in page
     assert "40×24×5" in page
-    told = _check_page.document(found)
-    assert told["skipped"] == [["list.mp4", "a playlist, not a clip; put the clips that it names there"]]
-    assert [row["bucket"] for row in told["buckets"]] == ["40×24×5"]
+    document = _check_page.document(outcome)
+    assert document["skipped"] == [["list.mp4", "a playlist, not a clip; put the clips that it names there"]]
+    assert [row["bucket"] for row in document["buckets"]] == ["40×24×5"]
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def test_what_is_wrong_with_a_list_is_a_sentence(
     (tmp_path / "media").symlink_to(films / "media")
     (tmp_path / "a.json").write_text(annotation)
     (tmp_path / "list.txt").write_text(listed)
-    found = {problem.code: problem.message for problem in checked(data__path=tmp_path / "list.txt").problems}
-    assert sentence in found[code]
+    messages = {problem.code: problem.message for problem in checked(data__path=tmp_path / "list.txt").problems}
+    assert sentence in messages[code]
 
 
 def test_frames_that_do_not_come_back_are_a_note() -> None:

@@ -12,13 +12,13 @@ from mezzotint.tasks.check import page as _check_page
 
 def test_the_dry_pass_runs_two_steps_and_leaves_nothing(ready: Path) -> None:
     before = everything_below(ready)
-    found = checked("data.cache.latents=true", "data.cache.text=true", dry=True)
-    assert not found.problems
-    assert found.dry is not None
-    assert len(found.dry.seconds) == 2
-    assert found.dry.samples in (1, 2)
-    assert found.dry.seconds_a_step > 0
-    assert found.dry.samples_a_second == pytest.approx(found.dry.samples / found.dry.seconds[-1])
-    assert any("a step on cpu" in line for line in _check_page.page(found))
+    outcome = checked("data.cache.latents=true", "data.cache.text=true", dry=True)
+    assert not outcome.problems
+    assert outcome.dry is not None
+    assert len(outcome.dry.seconds) == 2
+    assert outcome.dry.samples in (1, 2)
+    assert outcome.dry.seconds_a_step > 0
+    assert outcome.dry.samples_a_second == pytest.approx(outcome.dry.samples / outcome.dry.seconds[-1])
+    assert any("a step on cpu" in line for line in _check_page.page(outcome))
     new = everything_below(ready) - before
     assert all(name == "cache" or name.startswith("cache/catalogues") for name in new)

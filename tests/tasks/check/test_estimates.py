@@ -32,13 +32,13 @@ from mezzotint.training.checkpoints import state
 def test_the_bucket_table_tells_what_becomes_of_the_rest(
     quick: Path, policy: str, batches: tuple[int, int], rests: list[tuple[int, int, int]]
 ) -> None:
-    found = checked(f"data.remainder={policy}")
-    rows = {str(row.bucket): row for row in found.buckets}
+    outcome = checked(f"data.remainder={policy}")
+    rows = {str(row.bucket): row for row in outcome.buckets}
     assert [(row.pictures, row.visits) for row in rows.values()] == [(5, 5), (3, 3)]
     assert tuple(row.batches for row in rows.values()) == batches
     assert [(row.short, row.repeated, row.left_out) for row in rows.values()] == rests
-    assert found.length is not None
-    assert found.length.steps_an_epoch == sum(batches)
+    assert outcome.length is not None
+    assert outcome.length.steps_an_epoch == sum(batches)
 
 
 def test_repeats_count_as_visits(quick: Path) -> None:
@@ -49,24 +49,24 @@ def test_repeats_count_as_visits(quick: Path) -> None:
 def test_the_copy_of_a_save_is_counted_and_that_there_is_no_room_for_it_is_said(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, waits = checked(), checked("run.save.asynchronous=false")
-    assert found.memory is not None
+    copies, waits = checked(), checked("run.save.asynchronous=false")
+    assert copies.memory is not None
     assert waits.memory is not None
-    assert (found.memory.copy, waits.memory.copy) == (found.memory.checkpoint, 0)
-    assert found.memory.peak == waits.memory.peak
-    assert any(line.split()[:1] == ["save"] for line in page.page(found))
+    assert (copies.memory.copy, waits.memory.copy) == (copies.memory.checkpoint, 0)
+    assert copies.memory.peak == waits.memory.peak
+    assert any(line.split()[:1] == ["save"] for line in page.page(copies))
     assert not any(line.split()[:1] == ["save"] for line in page.page(waits))
-    monkeypatch.setattr(check, "free_memory", lambda: found.memory.peak + found.memory.copy)  # type: ignore[union-attr]
+    monkeypatch.setattr(check, "free_memory", lambda: copies.memory.peak + copies.memory.copy)  # type: ignore[union-attr]
     sentence = "training waits while one is written"
     assert sentence in " ".join(checked().notes)
-    assert sentence not in " ".join([*found.notes, *checked("run.save.asynchronous=false").notes])
+    assert sentence not in " ".join([*copies.notes, *checked("run.save.asynchronous=false").notes])
 
 
 def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 4_000_000)
-    found = checked()
-    assert codes(found.problems) == ["E1710"]
-    disk = found.disk
+    outcome = checked()
+    assert codes(outcome.problems) == ["E1710"]
+    disk = outcome.disk
     assert disk is not None
     assert disk.least == 2 * disk.checkpoint > 4_000_000
     refuse_full_disk(replace(disk, free=disk.least))
@@ -83,9 +83,9 @@ def test_a_disk_on_which_two_checkpoints_do_not_fit_is_a_problem(quick: Path, mo
 
 def test_checkpoints_that_fit_only_for_a_while_are_a_note(quick: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 16_000_000)
-    found = checked("run.save.keep=9")
-    assert not found.problems
-    assert any("run.save.keep" in note for note in found.notes)
+    outcome = checked("run.save.keep=9")
+    assert not outcome.problems
+    assert any("run.save.keep" in note for note in outcome.notes)
 
 
 def test_entries_that_lie_in_the_cache_are_not_needed_again(quick: Path) -> None:
@@ -142,23 +142,23 @@ def take_a_step(model: assemble.Model) -> None:
     ids=["adafactor, bf16 alone", "adafactor", "adacoor"],
 )
 def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str], quick: Path) -> None:
-    found = checked(*words)
-    assert found.disk is not None
-    assert found.memory is not None
-    model = opened(found.recipe)
+    outcome = checked(*words)
+    assert outcome.disk is not None
+    assert outcome.memory is not None
+    model = opened(outcome.recipe)
     line = announce._saving_line(
-        found.recipe, check.Runtime(torch.device("cpu"), check.Launch(), found.recipe.run), model
+        outcome.recipe, check.Runtime(torch.device("cpu"), check.Launch(), outcome.recipe.run), model
     )
     take_a_step(model)
     tensors = model.update.tensors()
-    assert found.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())
-    assert f"{found.disk.checkpoint / 1e6:,.1f} MB each" in line
-    assert found.memory.optimizer == sum(
+    assert outcome.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())
+    assert f"{outcome.disk.checkpoint / 1e6:,.1f} MB each" in line
+    assert outcome.memory.optimizer == sum(
         t.numel() * t.element_size() for n, t in tensors.items() if n.startswith("opt.") and "/" in n
     )
     written = state.write(quick / "kept", step=1, tensors=tensors, values={}, recipe_digest="")
     on_disk = sum(path.stat().st_size for path in written.glob("*.safetensors"))
-    assert 0 <= on_disk - found.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
+    assert 0 <= on_disk - outcome.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
 
 
 @pytest.mark.parametrize(
@@ -170,14 +170,14 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
     ],
 )  # fmt: skip
 def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
-    found = checked(f"run.export={export}")
-    assert found.disk is not None
-    model = opened(found.recipe)
+    outcome = checked(f"run.export={export}")
+    assert outcome.disk is not None
+    model = opened(outcome.recipe)
     place = quick / "exports"
     exports.write(
         model,
-        found.recipe,
-        found.recipe.run.export,
+        outcome.recipe,
+        outcome.recipe.run.export,
         place,
         model.update.masters,
         name="x",
@@ -186,4 +186,4 @@ def test_an_export_is_as_large_as_check_says(export: str, quick: Path) -> None:
         say=print,
     )
     on_disk = sum(path.stat().st_size for path in place.rglob("*") if path.is_file())
-    assert abs(on_disk - found.disk.export) < 200_000, "headers are on top; another type would be a megabyte"
+    assert abs(on_disk - outcome.disk.export) < 200_000, "headers are on top; another type would be a megabyte"

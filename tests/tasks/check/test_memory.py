@@ -78,16 +78,16 @@ def recipe(model: Path, **changes: Any) -> Recipe:
     return Recipe.model_validate(tree)
 
 
-def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
+def really_kept(settings: Recipe, size: Size, samples: int) -> int:
     """Bytes that autograd keeps of a real forward pass on the CPU, parameters left out."""
-    family = Family.of(wanted.model)
-    precision = Precision.of(wanted.run)
+    family = Family.of(settings.model)
+    precision = Precision.of(settings.run)
     for name, module in family.parts().items():
-        module.to(dtype=precision.weights if name in wanted.model.train else precision.frozen)
-    trained_parameters(family.parts(), wanted.model, Family.spec.trainable)
-    attention.set_up(family.parts()["denoiser"], wanted.model.attention)
-    if wanted.run.recompute.enabled:
-        recompute_blocks(family.blocks(), wanted.run.recompute)
+        module.to(dtype=precision.weights if name in settings.model.train else precision.frozen)
+    trained_parameters(family.parts(), settings.model, Family.spec.trainable)
+    attention.set_up(family.parts()["denoiser"], settings.model.attention)
+    if settings.run.recompute.enabled:
+        recompute_blocks(family.blocks(), settings.run.recompute)
     own = {t.untyped_storage().data_ptr() for m in family.parts().values() for t in (*m.parameters(), *m.buffers())}
     saved: dict[int, torch.UntypedStorage] = {}
 
@@ -102,13 +102,13 @@ def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
     t = torch.zeros(samples, dtype=torch.int64)
     noised = Noised(x, torch.randn_like(x), x, x, t, t.float())
     text = None
-    if "text_encoder" not in wanted.model.train:
+    if "text_encoder" not in settings.model.train:
         with torch.no_grad():
             text = family.encode_text(captions)
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        with attending(wanted.model.attention, torch.device("cpu")), precision.autocast(torch.device("cpu")):
+        with attending(settings.model.attention, torch.device("cpu")), precision.autocast(torch.device("cpu")):
             predicted = family.predict(noised, family.condition(text or family.encode_text(captions), None))
-        loss = Objective(wanted.objective, family.schedule, "epsilon").loss(predicted, noised, torch.ones(samples))
+        loss = Objective(settings.objective, family.schedule, "epsilon").loss(predicted, noised, torch.ones(samples))
         total = loss.total
     assert total.requires_grad
     return sum(storage.nbytes() for storage in saved.values())
@@ -136,15 +136,15 @@ def really_kept(wanted: Recipe, size: Size, samples: int) -> int:
     ],
 )  # fmt: skip
 def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
-    wanted = recipe(tiny, **changes)
-    assert Outline(wanted).activations(WIDE, 3).kept == really_kept(wanted, WIDE, 3)
+    settings = recipe(tiny, **changes)
+    assert Outline(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
 
 
 @pytest.mark.parametrize("weights", ["fp32", "same"])
 def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(tiny: Path, weights: str) -> None:
-    wanted = recipe(tiny, run__precision="bf16", run__weight_dtype=weights)
-    real = really_kept(wanted, WIDE, 4)
-    assert abs(Outline(wanted).activations(WIDE, 4).kept - real) <= 0.02 * real
+    settings = recipe(tiny, run__precision="bf16", run__weight_dtype=weights)
+    real = really_kept(settings, WIDE, 4)
+    assert abs(Outline(settings).activations(WIDE, 4).kept - real) <= 0.02 * real
     assert real < really_kept(recipe(tiny), WIDE, 4)
 
 
@@ -181,34 +181,34 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         {"run__precision": "bf16", "run__weight_dtype": "same", "run__frozen_dtype": "same"},
         {"model__train": ["text_encoder"], "data__cache__latents": True},
     ):
-        wanted = recipe(tiny, **changes)
-        found = memory_of(Outline(wanted), {SQUARE: 2})
-        runtime = Runtime(torch.device("cpu"), Launch(), wanted.run)
-        real = assemble.open_model(wanted, assemble.open_files(wanted), runtime, assemble.resolve(wanted, 1))
+        settings = recipe(tiny, **changes)
+        memory = memory_of(Outline(settings), {SQUARE: 2})
+        runtime = Runtime(torch.device("cpu"), Launch(), settings.run)
+        real = assemble.open_model(settings, assemble.open_files(settings), runtime, assemble.resolve(settings, 1))
         tensors = real.update.tensors()
-        assert found.checkpoint == found.copy == _bytes(tensors.values())
-        assert found.gradients == _bytes(real.trained.values())
-        assert found.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
-        assert found.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
-        assert found.optimizer == 8 * sum(p.numel() for p in real.trained.values())
-        assert found.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
-        assert found.update == real.update.working_bytes()
-        assert found.loading >= found.weights + found.masters + found.optimizer + found.ema
-        passes, after = found.activations[SQUARE].with_gradients, found.gradients + found.update
-        assert found.peak == max(found.steady - found.gradients + max(passes, after), found.loading)
-        assert {part.name for part in found.parts if part.loaded} == set(real.family.parts())
+        assert memory.checkpoint == memory.copy == _bytes(tensors.values())
+        assert memory.gradients == _bytes(real.trained.values())
+        assert memory.weights == sum(_bytes((*m.parameters(), *m.buffers())) for m in real.family.parts().values())
+        assert memory.ema == _bytes(t for n, t in tensors.items() if n.startswith("ema/"))
+        assert memory.optimizer == 8 * sum(p.numel() for p in real.trained.values())
+        assert memory.masters == (4 * sum(p.numel() for p in real.trained.values()) if real.update._separate else 0)
+        assert memory.update == real.update.working_bytes()
+        assert memory.loading >= memory.weights + memory.masters + memory.optimizer + memory.ema
+        passes, after = memory.activations[SQUARE].with_gradients, memory.gradients + memory.update
+        assert memory.peak == max(memory.steady - memory.gradients + max(passes, after), memory.loading)
+        assert {part.name for part in memory.parts if part.loaded} == set(real.family.parts())
 
 
 def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -> None:
     """Its copies and intermediate results, once the passes have let everything go."""
     moves = {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adacoor"}}
-    wanted = recipe(tiny, **moves)
-    outline = Outline(wanted)
+    settings = recipe(tiny, **moves)
+    outline = Outline(settings)
     numbers = sum(p.numel() for p in outline.trained.values())
-    found = memory_of(outline, {Size(16, 16): 1})
-    assert found.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
-    assert found.update > found.activations[Size(16, 16)].bytes
-    assert found.peak == found.steady + found.update
+    memory = memory_of(outline, {Size(16, 16): 1})
+    assert memory.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
+    assert memory.update > memory.activations[Size(16, 16)].bytes
+    assert memory.peak == memory.steady + memory.update
 
 
 def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
@@ -301,10 +301,10 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
     config = json.loads((model / "unet/config.json").read_text())
     wide = {"block_out_channels": [128, 256, 512, 512], "cross_attention_dim": config["cross_attention_dim"]}
     (model / "unet/config.json").write_text(json.dumps(UNET_15 | wide))
-    wanted = recipe(model, model__weights="random", **changes)
-    counted = memory_of(Outline(wanted), {Size(side, side): samples})
+    settings = recipe(model, model__weights="random", **changes)
+    counted = memory_of(Outline(settings), {Size(side, side): samples})
     assert counted.parts[0].parameters > 100e6
-    task = [wanted.model_dump(mode="json", by_alias=True), side, samples]
+    task = [settings.model_dump(mode="json", by_alias=True), side, samples]
     # each tensor has pages of its own, which go back when it is freed: malloc keeps up to a third more for later
     env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "MALLOC_MMAP_THRESHOLD_": "131072"}
     done = subprocess.run([sys.executable, __file__, json.dumps(task)], env=env, capture_output=True, text=True)
@@ -342,23 +342,23 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     takes at most until the model is open, and in the steps, as the kernel counts it. Where a step has two
     micro-batches, the gradients of the first lie there while the second has its activations."""
     torch.set_num_threads(1)
-    wanted = Recipe.model_validate(tree)
+    settings = Recipe.model_validate(tree)
     torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # what libraries take for themselves
-    runtime, resolved = Runtime(torch.device("cpu"), Launch(), wanted.run), assemble.resolve(wanted, 2)
-    small = with_values(wanted, {"model.path": shipped("tiny-sd")})  # what opening any model imports
+    runtime, resolved = Runtime(torch.device("cpu"), Launch(), settings.run), assemble.resolve(settings, 2)
+    small = with_values(settings, {"model.path": shipped("tiny-sd")})  # what opening any model imports
     assemble.open_model(small, assemble.open_files(small), runtime, resolved)
     before = memory_of_this_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    model = assemble.open_model(wanted, assemble.open_files(wanted), runtime, resolved)
+    model = assemble.open_model(settings, assemble.open_files(settings), runtime, resolved)
     real = {"opened": memory_of_this_process("VmHWM") - before}
     batch = batch_of(torch.zeros(samples, 4, side // 8, side // 8), None)
-    steps = [step_batches([batch] * wanted.optim.accumulation, number) for number in range(2)]
+    steps = [step_batches([batch] * settings.optim.accumulation, number) for number in range(2)]
     trainer = Trainer(model, steps, runtime, RunHost(), resolved, Progress(last_step=2))
     apply = model.update.apply
 
-    def watched(**given: Any) -> None:
+    def watched(**arguments: Any) -> None:
         real["gradients"] = _bytes(p.grad for p in model.trained.values())
-        apply(**given)
+        apply(**arguments)
 
     vars(trainer.model.update)["apply"] = watched
     for step in steps:
@@ -416,15 +416,15 @@ def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Pa
     for path in ("model_index.json", "scheduler/scheduler_config.json", *_tokenizer_files()):
         (model / path).parent.mkdir(exist_ok=True)
         (model / path).write_bytes((shipped("tiny-sd") / path).read_bytes())
-    wanted = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
+    settings = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = memory_of_this_process("VmRSS")
-    found = memory_of(Outline(wanted), {Size(512, 512): 4})
+    memory = memory_of(Outline(settings), {Size(512, 512): 4})
     grown = memory_of_this_process("VmHWM") - before
-    parameters = {part.name: part.parameters for part in found.parts}
+    parameters = {part.name: part.parameters for part in memory.parts}
     assert parameters == {"denoiser": 859_520_964, "text_encoder": 123_060_480, "vae": 83_653_863}
-    assert 5e9 < found.worst < 1e10
-    assert found.checkpoint == 12 * 859_520_964 + 4
+    assert 5e9 < memory.worst < 1e10
+    assert memory.checkpoint == 12 * 859_520_964 + 4
     assert grown < 0.5e9  # the UNet alone would be 3.4 GB
 
 

@@ -34,8 +34,8 @@ def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(
 @pytest.mark.slow
 def test_a_step_at_the_full_size_can_be_told_without_its_memory() -> None:
     cached = outline("sdxl", data__cache__latents=True, data__cache__text=True, run__recompute__enabled=True)
-    found = memory_of(cached, {Size(1024, 1024): 1})
-    assert [part.name for part in found.parts if part.loaded] == ["denoiser"]
-    assert found.weights == pytest.approx(4 * UNETS["sdxl"], rel=1e-3)
-    assert found.text_numbers == 77 * 2048 + 1280
-    assert 2e8 < found.worst < 4e9
+    memory = memory_of(cached, {Size(1024, 1024): 1})
+    assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
+    assert memory.weights == pytest.approx(4 * UNETS["sdxl"], rel=1e-3)
+    assert memory.text_numbers == 77 * 2048 + 1280
+    assert 2e8 < memory.worst < 4e9

@@ -28,14 +28,14 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     said = " ".join(capsys.readouterr().out.split())
     assert said.partition("does not fit: ")[2].startswith("a step's peak is ")
     assert "more than the 1 kB that are free on cpu; set run.micro_batch=1 (the mathematics stays the same)" in said
-    found = check.check(read(line[0], line[1:]))
-    assert page.document(found)["fits"] is False
-    found.at_hand = 10**12
-    last = page.page(found)[-1]
+    outcome = check.check(read(line[0], line[1:]))
+    assert page.document(outcome)["fits"] is False
+    outcome.at_hand = 10**12
+    last = page.page(outcome)[-1]
     assert last.startswith("fits: a step's peak is ")
     assert last.endswith(" MB of the 1 TB that are free on cpu")
-    found.problems.append(RecipeError("something"))
-    assert "fits: " not in page.page(found)[-1], "what is wrong counts before what fits"
+    outcome.problems.append(RecipeError("something"))
+    assert "fits: " not in page.page(outcome)[-1], "what is wrong counts before what fits"
 
 
 @pytest.mark.parametrize(
@@ -93,25 +93,25 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
 ) -> None:
     _, words, _ = begun
     beside = "\n  or begin a new run beside it: run.folder=FOLDER\n"
-    told = []
+    errors = []
     for verb in ("check", "train"):
         assert main([verb, *words, "optim.lr=0.5"]) == 2
-        told.append(capsys.readouterr().err)
-    assert told[0] == told[1], "check says before what train would say"
-    assert told[0].endswith(beside)
-    assert "  given    optim.lr        E1510 is 0.5, the checkpoint was made with 0.001; put it back, or" in told[0]
-    assert "  default  objective.loss  E1510 is 'mse', the checkpoint was made with 'l1'; put it back" in told[0]
+        errors.append(capsys.readouterr().err)
+    assert errors[0] == errors[1], "check says before what train would say"
+    assert errors[0].endswith(beside)
+    assert "  given    optim.lr        E1510 is 0.5, the checkpoint was made with 0.001; put it back, or" in errors[0]
+    assert "  default  objective.loss  E1510 is 'mse', the checkpoint was made with 'l1'; put it back" in errors[0]
 
     others = tmp_path / "others"
     shutil.copytree(pictures, others)
     (others / "0.txt").write_text("another caption")
-    told = []
+    errors = []
     for verb in ("check", "train"):
         assert main([verb, *words, f"data.path={others}", "objective.loss=l1"]) == 2
-        told.append(capsys.readouterr().err)
-    assert told[0] == told[1]
-    assert "  given  data.path  E1513 pictures, captions or repeats are not those that" in told[0]
-    assert told[0].endswith(beside)
+        errors.append(capsys.readouterr().err)
+    assert errors[0] == errors[1]
+    assert "  given  data.path  E1513 pictures, captions or repeats are not those that" in errors[0]
+    assert errors[0].endswith(beside)
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,10 @@ MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 )
 def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, damage: Any, code: str) -> None:
     damage(quick / "model" / "unet" / "diffusion_pytorch_model.safetensors")
-    found = checked()
-    assert codes(found.problems) == [code]
-    assert "unet" in found.problems[0].message
-    assert isinstance(found.problems[0], WeightsError)
+    outcome = checked()
+    assert codes(outcome.problems) == [code]
+    assert "unet" in outcome.problems[0].message
+    assert isinstance(outcome.problems[0], WeightsError)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_so_it_is_of_a_model_on_a_straight_path(quick: Path, kept: str) -> None:
 
 
 def test_a_model_that_is_not_there_is_told_once(quick: Path) -> None:
-    found = checked("model.path=elsewhere")
-    assert codes(found.problems) == ["E1401"]
-    assert found.buckets  # the data are looked at all the same
+    outcome = checked("model.path=elsewhere")
+    assert codes(outcome.problems) == ["E1401"]
+    assert outcome.buckets  # the data are looked at all the same
 
 
 @pytest.fixture
@@ -84,12 +84,12 @@ def test_it_is_listed_in_the_place_of_the_models_own(other: Path) -> None:
     settings = ModelSettings(path=MODEL, vae=other)
     parts = Family.of(settings).parts()
     plain, _ = components(ModelSettings(path=MODEL), parts)
-    found, problems = components(settings, parts)
+    with_other, problems = components(settings, parts)
     assert problems == []
-    [own], [vae] = ([one for one in listed if one.part == "vae"] for listed in (plain, found))
+    [own], [vae] = ([one for one in listed if one.part == "vae"] for listed in (plain, with_other))
     assert (vae.file, vae.types, vae.bytes) == ("repaired", ("F16",), 2 * sum(t.numel() for t in halves.values()))
     assert vae.parameters == own.parameters
-    assert [one for one in found if one.part != "vae"] == [one for one in plain if one.part != "vae"]
+    assert [one for one in with_other if one.part != "vae"] == [one for one in plain if one.part != "vae"]
 
 
 def test_one_that_is_not_whole_is_a_problem_by_name(other: Path) -> None:
@@ -97,10 +97,10 @@ def test_one_that_is_not_whole_is_a_problem_by_name(other: Path) -> None:
     tensors = load_file(path)
     tensors.pop("decoder.conv_out.bias")
     save_file(tensors, path)
-    found, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
+    listed, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1405"]
     assert str(other) in problems[0].message
-    assert len(found) > 3, "the rest is listed all the same"
+    assert len(listed) > 3, "the rest is listed all the same"
     path.unlink()
     _, problems = components(ModelSettings(path=MODEL, vae=other), Family.of(ModelSettings(path=MODEL)).parts())
     assert [problem.code for problem in problems] == ["E1407"]

@@ -36,9 +36,9 @@ def test_a_folder_that_is_named_again_is_said_to_be_visited_again(
 
 
 def test_a_schedule_for_another_prediction_is_said() -> None:
-    asked = "objective.zero_terminal_snr=true"
-    assert "predicts epsilon" in said(asked)
-    assert said(asked, prediction="v") == said() == ""
+    word = "objective.zero_terminal_snr=true"
+    assert "predicts epsilon" in said(word)
+    assert said(word, prediction="v") == said() == ""
 
 
 def test_compiling_on_a_cpu_is_said_with_the_number_of_buckets() -> None:
@@ -125,15 +125,15 @@ def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     fox.mkdir(parents=True)
     shutil.copy(world.pictures / "00.png", fox / "a.png")
     (fox / "a.txt").write_text("a fox that looks to the right")
-    asked = {
+    settings = {
         "data__path": [folder, folder, str(fox.parent)],
         "data__flip": 0.5,
         "objective__zero_terminal_snr": True,
         "run__steps": 1,
     }
-    assert world.train("run", **asked) == 0
+    assert world.train("run", **settings) == 0
     start = capsys.readouterr().out
-    assert world.train("run", verb="check", **asked) == 0
+    assert world.train("run", verb="check", **settings) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
     for words in ("twice: an epoch visits each of its pictures as often", "the last timestep is pure noise",

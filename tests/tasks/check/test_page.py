@@ -37,18 +37,18 @@ def test_every_setting_that_is_not_a_default_has_its_origin(quick: Path) -> None
 
 def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check.run(["recipe.yaml", "--json", "data.cache.latents=true"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["problems"] == []
-    assert told["recipe"]["settings"]["run.steps"] == 20
-    assert {row["bucket"]: row["batches"] for row in told["buckets"]} == {"64×64": 3, "80×48": 2}
-    assert {part["name"]: part["loaded"] for part in told["parts"]} == {
+    document = json.loads(capsys.readouterr().out)
+    assert document["problems"] == []
+    assert document["recipe"]["settings"]["run.steps"] == 20
+    assert {row["bucket"]: row["batches"] for row in document["buckets"]} == {"64×64": 3, "80×48": 2}
+    assert {part["name"]: part["loaded"] for part in document["parts"]} == {
         "denoiser": True, "text_encoder": True, "vae": False}  # fmt: skip
-    assert told["memory"]["peak"] > told["memory"]["weights"] > 0
-    assert told["length"] == {"batches_an_epoch": 5, "steps_an_epoch": 5, "steps": 20, "epochs": 4.0}
-    assert told["disk"]["checkpoint"] == told["memory"]["checkpoint"]
-    component = next(one for one in told["files"] if one["name"] == "unet")
+    assert document["memory"]["peak"] > document["memory"]["weights"] > 0
+    assert document["length"] == {"batches_an_epoch": 5, "steps_an_epoch": 5, "steps": 20, "epochs": 4.0}
+    assert document["disk"]["checkpoint"] == document["memory"]["checkpoint"]
+    component = next(one for one in document["files"] if one["name"] == "unet")
     assert component["part"] == "denoiser"
-    assert component["parameters"] == told["parts"][0]["parameters"]
+    assert component["parameters"] == document["parts"][0]["parameters"]
     assert component["types"] == ["F32"]
 
 

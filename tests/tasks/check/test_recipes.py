@@ -43,7 +43,7 @@ WORDS |= {
     name: (*TINY, f"model.path={tiny}", *(FILMS if tiny in ("tiny-wan", "tiny-ltx") else ("data.path=shapes", *SMALL)))
     for name, (tiny, _) in STRAIGHT.items()
 }
-ALIKE = ("sdxl", "sdxl-cached", "latte-65f", *list(STRAIGHT)[2:])
+ALIKE = ("sdxl", "sdxl-cached", "sdxl-lora", "sdxl-multi-aspect", "latte-65f", *list(STRAIGHT)[1:])
 """Recipes of which another one has all that they have."""
 
 
@@ -86,7 +86,9 @@ def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> Non
     assert memory.update <= CHUNK
 
 
-@pytest.mark.parametrize("name", ["sd15-lora", "subject", "style"])
+@pytest.mark.parametrize(
+    "name", ["subject", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sd15-lora", "style"))]
+)
 def test_an_adapter_of_sd_fits_a_small_card(name: str) -> None:
     memory = predicted(name, (512, 512), f"model.path={MODELS / 'sd1'}")
     assert memory.peak < 0.95 * 8 * 2**30

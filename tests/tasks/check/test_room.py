@@ -29,7 +29,7 @@ def test_a_disk_without_room_is_told_before_the_model_is_loaded(
 ) -> None:
     monkeypatch.setattr(durable, "free_bytes", lambda folder: 5_000_000)  # a checkpoint has 3.3 MB
     with monkeypatch.context() as patch:
-        patch.setattr(assemble, "open_model", lambda *given: pytest.fail("the model was loaded"))
+        patch.setattr(assemble, "open_model", lambda *arguments: pytest.fail("the model was loaded"))
         assert world.train("tight") == 4
         said = capsys.readouterr().err
         assert "error[E1710]" in said
@@ -43,7 +43,7 @@ def test_memory_that_cannot_hold_the_weights_is_told_before_too(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(room, "at_hand", lambda device, cap: 2_000_000)
-    monkeypatch.setattr(assemble, "open_model", lambda *given: pytest.fail("the model was loaded"))
+    monkeypatch.setattr(assemble, "open_model", lambda *arguments: pytest.fail("the model was loaded"))
     assert world.train("small") == 5
     assert "error[E1751]" in capsys.readouterr().err
 
@@ -66,7 +66,7 @@ def test_pictures_too_small_for_bf16_are_refused(resolution: int, refused: bool)
 
 
 def test_a_run_and_its_check_ask_it(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*given: object) -> None:
+    def refuse(*arguments: object) -> None:
         raise RecipeError("too small", code="E1519")
 
     monkeypatch.setattr(room, "refuse_too_small", refuse)

@@ -42,11 +42,11 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
 
 
 def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) -> None:
-    asked: list[int] = []
+    counts: list[int] = []
 
     class Family:
         def lost_tokens(self, captions: list[str]) -> tuple[int, ...]:
-            asked.append(len(captions))
+            counts.append(len(captions))
             return tuple(max(0, len(caption.split()) + 2 - 77) for caption in captions)
 
     root = tmp_path / "pictures"
@@ -61,11 +61,11 @@ def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) ->
 
     first = lost("one tokenizer")
     assert first is not None
-    assert (first.cut, len(asked)) == (3, 2)
+    assert (first.cut, len(counts)) == (3, 2)
     assert lost("one tokenizer") == first
-    assert len(asked) == 2, "no tokenizer was asked"
+    assert len(counts) == 2, "no tokenizer was asked"
     assert lost("another") == first
-    assert len(asked) == 4
+    assert len(counts) == 4
     for path in (tmp_path / "index").rglob("lost_words/*.json"):
         path.write_text("no record of ours")
     assert lost("one tokenizer") == first

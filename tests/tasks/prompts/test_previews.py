@@ -10,17 +10,13 @@ from typing import Any
 import av
 import numpy as np
 from PIL import Image
+from runs import report_of
 
-from mezzotint import outside
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.recipe.reading.read import located, read, read_text
 from mezzotint.sampling.pictures import told_by
 from mezzotint.sampling.prompt_file import PromptFile
 from mezzotint.tasks.prompts import previews
-
-
-def report_of(folder: Path) -> dict[str, dict[str, Any]]:
-    return {line["id"]: line for line in outside.read_lines(folder / "data_report.jsonl")}
 
 
 def test_previews_of_captions_differ_and_have_the_size_their_picture_is_trained_in(tmp_path: Path) -> None:
@@ -32,8 +28,8 @@ def test_previews_of_captions_differ_and_have_the_size_their_picture_is_trained_
         ("a blue triangle on a white ground", 64, 64),
         ("a yellow circle on a black ground", 80, 48),
     ]
-    asked = located(read("mini", ["data.path=shapes", "sample.size=[64,64]"]))
-    assert {line.width for line in previews._lines(asked, PromptFile(()), dataset)} == {None}
+    square = located(read("mini", ["data.path=shapes", "sample.size=[64,64]"]))
+    assert {line.width for line in previews._lines(square, PromptFile(()), dataset)} == {None}
     of_file = previews._lines(recipe, PromptFile((), {"size": (64, 64)}), dataset)
     assert {line.width for line in of_file} == {None}
 
@@ -47,18 +43,18 @@ def test_previews_of_a_run_take_different_captions_and_several_sizes(world: Any)
         (world.pictures / f"{number:02d}.txt").write_text("the same for three")
     settings = {"run__steps": 1, "run__preview__every": 1, "sample__steps": 1, "optim__ema__rule": "none"}
     assert world.train("run", **settings) == 0
-    told = []
+    drawn = []
     for path in sorted((world.root / "run" / "samples" / "step-00000001").glob("*.png")):
         with Image.open(path) as image:
-            told.append((told_by(image)["prompt"], f"{image.width}×{image.height}"))
-    prompts = [prompt for prompt, _ in told]
+            drawn.append((told_by(image)["prompt"], f"{image.width}×{image.height}"))
+    prompts = [prompt for prompt, _ in drawn]
     assert len(set(prompts)) == 4
     by_caption = {
         (world.pictures / name).with_suffix(".txt").read_text().strip(): line["bucket"]
         for name, line in report_of(world.root / "run").items()
     }
-    assert told[1:] == [(prompt, by_caption[prompt]) for prompt in prompts[1:]]
-    assert len({size for _, size in told}) > 1
+    assert drawn[1:] == [(prompt, by_caption[prompt]) for prompt in prompts[1:]]
+    assert len({size for _, size in drawn}) > 1
 
 
 def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
@@ -75,16 +71,16 @@ def test_previews_of_clips_are_files_that_play(
     for number in range(2):
         write_clip(tmp_path / "films" / f"{number}.mp4", 6)
         (tmp_path / "films" / f"{number}.txt").write_text(f"clip {number}")
-    given = {
+    settings = {
         "model__family": "latte", "model__path": "tiny-latte", "data__path": tmp_path / "films",
         "data__format": "videofolder", "data__resolution": 32, "data__buckets__step": 16, "data__clips__frames": 5,
         "data__crop": "center", "data__flip": 0.0, "data__batch_size": 2, "run__steps": 1, "run__preview__every": 1,
         "sample__steps": 1, "sample__guidance": 1, "sample__prompts": ["a ball"],
     }  # fmt: skip
-    assert shared_world.train("clip-previews", **given) == 0
+    assert shared_world.train("clip-previews", **settings) == 0
     samples = shared_world.root / "clip-previews" / "samples"
-    found = sorted(path.name for path in (samples / "step-00000001").iterdir())
-    assert found == ["00-raw.mp4", "00-raw.png", "00-shadow.mp4", "00-shadow.png"]
+    names = sorted(path.name for path in (samples / "step-00000001").iterdir())
+    assert names == ["00-raw.mp4", "00-raw.png", "00-shadow.mp4", "00-shadow.png"]
     assert probe(samples / "step-00000001" / "00-raw.mp4")[:3] == (5, 32, 32)
     assert (samples / "grid.png").is_file()
     assert read_text("schema: 1").recipe.sample.clip.rate == 24.0

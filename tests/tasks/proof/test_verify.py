@@ -13,7 +13,7 @@ from PIL import Image
 
 from mezzotint.cli import main
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.proof import manifest
+from mezzotint.tasks.proof import commit, manifest
 
 SETTINGS = {"run__steps": 1, "optim__ema__rule": "none", "model__weights": "files", "data__captions__dropout": 0.0}
 
@@ -108,6 +108,7 @@ def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.Captu
     assert known["data"]["samples"] == 10
     assert 2 < len(known["data"]["shards"]) <= 10
     assert "torch" in known["environment"]["packages"]
+    assert known["environment"]["commit"] == commit.own()
     assert main(["verify", str(tmp_path)]) == 2
     assert "error[E1515]" in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text(json.dumps({"schema": 9}))
@@ -115,10 +116,16 @@ def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.Captu
     assert "format 9" in capsys.readouterr().err
 
 
-def test_two_runs_are_told_apart(ran: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_are_told_apart(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     run = ran.root / "run"
     assert main(["diff", str(run), str(run)]) == 0
     assert "the same to the bit in 1 logged steps" in capsys.readouterr().out
+    another = shutil.copytree(run, tmp_path / "another")
+    known = manifest.read(run)
+    known["environment"]["commit"] = "ab12"
+    (another / "manifest.json").write_text(json.dumps(known))
+    assert main(["diff", str(run), str(another)]) == 0
+    assert f"commit: {commit.own()} → ab12" in capsys.readouterr().out
     model = ran.root / "base" / "exports" / "step-00000001"
     assert ran.wait(ran.fork("other", model__path=model, **SETTINGS | {"optim__lr": 5e-3, "run__seed": 3})) == 0
     assert main(["diff", str(run), str(ran.root / "other"), "--json"]) == 0

@@ -19,10 +19,10 @@ def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     run = run_at(tmp_path / "logs", "20260102-090000")
     for path, resume in (("logs/fox-{stamp}", "latest"), (str(run), "auto")):
-        made = continuing.with_run(read_text("schema: 1", overrides=[f"model.path='{path}'", "run.resume=never"]))
-        assert str(made.recipe.model.path) == "base"
-        assert (Path(made.recipe.run.folder or "").absolute(), made.recipe.run.resume) == (run, resume)
-        assert any("is gone on with" in note for note in made.notes)
+        reading = continuing.with_run(read_text("schema: 1", overrides=[f"model.path='{path}'", "run.resume=never"]))
+        assert str(reading.recipe.model.path) == "base"
+        assert (Path(reading.recipe.run.folder or "").absolute(), reading.recipe.run.resume) == (run, resume)
+        assert any("is gone on with" in note for note in reading.notes)
     with pytest.raises(CheckpointError, match="wolf"):
         continuing.with_run(read_text("schema: 1", overrides=["model.path='logs/wolf-{stamp}'"]))
     plain = read_text("schema: 1", overrides=["model.path=base"])
@@ -52,8 +52,8 @@ def test_a_model_that_that_trainer_has_converted_is_found_by_its_name(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
-    made = continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"]))
-    assert made.recipe.model.path == Path("ckpt_cache/sd_v1-5_vae")
+    reading = continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"]))
+    assert reading.recipe.model.path == Path("ckpt_cache/sd_v1-5_vae")
     (tmp_path / "sd_v1-5_vae").mkdir()
     assert continuing.with_run(read_text("schema: 1", overrides=["model.path=sd_v1-5_vae"])).notes == ()
 

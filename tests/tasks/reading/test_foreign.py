@@ -16,8 +16,8 @@ LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
 
 def test_other_verbs_take_a_foreign_line_with_their_own_switches_and_settings(tmp_path: Path) -> None:
     words = ["--as", "diffusers-sd", "optim.lr=1e-6", "--processes=2", "--", *LINE, f"--output_dir={tmp_path}"]
-    reading, given = arguments.parse_with(words, "check")
-    assert given.get("--processes") == "2"
+    reading, switches = arguments.parse_with(words, "check")
+    assert switches.get("--processes") == "2"
     assert (reading.recipe.optim.lr, reading.recipe.data.batch_size, reading.recipe.run.folder) == (1e-6, 32, tmp_path)
     assert any(note.startswith("--seed: not given") for note in reading.notes)
     with pytest.raises(RecipeError, match="no switch --jsno"):

@@ -5,16 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from foreign_lines import printed
 
-from mezzotint.cli import main
 from mezzotint.errors import WeightsError
 from mezzotint.tasks.reading import arguments
 from mezzotint.tasks.reading import hub as _hub
-
-
-def printed(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    assert main(["translate", *words]) == 0
-    return capsys.readouterr().out
 
 
 @pytest.fixture
@@ -78,9 +73,9 @@ def test_the_cache_lies_where_the_hub_s_programs_put_it(environ: dict[str, str],
 
 def test_an_autoencoder_is_found_by_its_hub_id_too(hub: Path) -> None:
     words = ["tiny_cpu", "model.family=sdxl", "model.path=tiny-sdxl", "model.vae=some/model@fp16"]
-    found = arguments.parse(words, "train")
-    assert found.recipe.model.vae == hub / "snapshots" / "beef"
-    assert str(found.recipe.model.path) == "tiny-sdxl"
+    reading = arguments.parse(words, "train")
+    assert reading.recipe.model.vae == hub / "snapshots" / "beef"
+    assert str(reading.recipe.model.path) == "tiny-sdxl"
     line = ["--pretrained_model_name_or_path=some/model", "--train_data_dir=x"]
     with pytest.raises(WeightsError, match="`hf download some/vae` puts it there"):
         arguments.parse(

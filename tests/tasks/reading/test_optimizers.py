@@ -23,8 +23,8 @@ def recipe(text: str) -> Recipe:
     return read_text(text).recipe
 
 
-def kinds(found: Recipe) -> list[str]:
-    return [found.optim.optimizer.kind, *(rule.kind for rule in found.optim.part_optimizer.values())]
+def kinds(read_recipe: Recipe) -> list[str]:
+    return [read_recipe.optim.optimizer.kind, *(rule.kind for rule in read_recipe.optim.part_optimizer.values())]
 
 
 @pytest.mark.parametrize(("device", "kind"), [("cuda", "adamw-8bit"), ("cpu", "adamw"), ("mps", "adamw")])

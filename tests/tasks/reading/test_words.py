@@ -87,10 +87,10 @@ def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> N
     recipe = tmp_path / "r.yaml"
     recipe.write_text("optim: {lr: 1e-6}\n")
     line = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
-    reading, given = arguments.parse_with(line, "bench")
+    reading, switches = arguments.parse_with(line, "bench")
     assert reading.recipe.optim.accumulation == 2
-    assert (given.get("--out"), "--json" in given, given.whole("--warm-up", 0)) == ("a=b", True, 3)
-    assert "--fast" not in given
+    assert (switches.get("--out"), "--json" in switches, switches.whole("--warm-up", 0)) == ("a=b", True, 3)
+    assert "--fast" not in switches
     for word, hint in (
         ("--jsn", "did you mean --json?"),
         ("--out", "--out needs a value; write --out=FOLDER"),

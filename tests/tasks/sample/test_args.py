@@ -13,7 +13,7 @@ from mezzotint.tasks.sample._args import parse
 
 
 @pytest.mark.parametrize(
-    ("words", "asked"),
+    ("words", "values"),
     [
         (["--cfg", "3"], {"overrides": ("sample.guidance=3",)}),
         (["--cfg_scale=3,5"], {"overrides": ("sample.guidance=[3,5]",)}),
@@ -26,11 +26,11 @@ from mezzotint.tasks.sample._args import parse
         (["--weights=shadow"], {"weights": "ema", "notes": ("--weights=shadow is now called --weights=ema",)}),
     ],
 )
-def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], asked: dict[str, Any]) -> None:
+def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], values: dict[str, Any]) -> None:
     from mezzotint.tasks.sample._args import parse
 
-    found = parse(["model", "--prompt=x", *words])
-    assert {name: getattr(found, name) for name in asked} == asked
+    args = parse(["model", "--prompt=x", *words])
+    assert {name: getattr(args, name) for name in values} == values
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,6 @@ def test_a_file_without_prompts_or_of_other_bytes_is_refused(tmp_path: Path) -> 
 
 
 def test_settings_and_prompts_are_told_apart() -> None:
-    asked = parse(["m", "--prompt", "x=1 is a formula", "run.device=cpu", "a: b", "--steps", "3", "sample.seed=4"])
-    assert [line.prompt for line in asked.lines] == ["x=1 is a formula", "a: b"]
-    assert asked.overrides == ("run.device=cpu", "sample.seed=4", "sample.steps=3")
+    args = parse(["m", "--prompt", "x=1 is a formula", "run.device=cpu", "a: b", "--steps", "3", "sample.seed=4"])
+    assert [line.prompt for line in args.lines] == ["x=1 is a formula", "a: b"]
+    assert args.overrides == ("run.device=cpu", "sample.seed=4", "sample.steps=3")

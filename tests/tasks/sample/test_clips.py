@@ -39,16 +39,16 @@ def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_pi
 @pytest.mark.parametrize("solver", ["ddim", "ddpm", "pndm", "dpm2-a"])
 def test_clips_drawn_together_are_those_drawn_alone(solver: Any) -> None:
     family = Family.tiny(seed=2)
-    asked = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
+    requests = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
     settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, spacing="library", batch_size=2)
     how = Sampling(family.schedule, family.prediction, "cpu", settings)
-    together = list(sample(family, asked, how))
-    alone = list(sample(family, asked[1:], how))
+    together = list(sample(family, requests, how))
+    alone = list(sample(family, requests[1:], how))
     assert together[1].pixels.shape == (9, 32, 32, 3)
     difference = together[1].pixels.astype(int) - alone[0].pixels.astype(int)
     assert np.abs(difference).max() <= 1
-    assert initial_noise(family, asked).shape == (2, 4, 3, 4, 4)
-    assert torch.equal(step_noise(family, asked, 1)[1:], step_noise(family, asked[1:], 1))
+    assert initial_noise(family, requests).shape == (2, 4, 3, 4, 4)
+    assert torch.equal(step_noise(family, requests, 1)[1:], step_noise(family, requests[1:], 1))
 
 
 def test_without_its_encoder_the_other_codec_is_taken_and_said() -> None:
@@ -63,7 +63,7 @@ def test_without_its_encoder_the_other_codec_is_taken_and_said() -> None:
 
 def test_a_strip_shows_the_first_and_the_last_frame() -> None:
     frames = np.stack([np.full((8, 8, 3), 10 * n, np.uint8) for n in range(9)])
-    found = pictures.strip(frames)
-    assert found.shape == (8, 4 * 8 + 3 * 2, 3)
-    assert (found[0, 0, 0], found[0, -1, 0]) == (0, 80)
+    strip = pictures.strip(frames)
+    assert strip.shape == (8, 4 * 8 + 3 * 2, 3)
+    assert (strip[0, 0, 0], strip[0, -1, 0]) == (0, 80)
     assert pictures.strip(frames[0]).shape == (8, 8, 3)

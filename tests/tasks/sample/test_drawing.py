@@ -24,10 +24,10 @@ def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureF
     out = tmp_path / "out"
     words = ("--prompt=ein Fuß ☃", "--negative=dark", "--seed=3", "--solver=euler", "--rescale=0.5", "--guidance=2.5")
     assert verb.run([str(FOLDER), "--size=48x32", "--steps=2", f"--out={out}", *words]) == 0
-    ((pixels, told),) = drawn(out).values()
+    ((pixels, facts),) = drawn(out).values()
     assert pixels.shape == (32, 48, 3)
-    fingerprint = told.pop("model")
-    assert told == {
+    fingerprint = facts.pop("model")
+    assert facts == {
         "prompt": "ein Fuß ☃", "negative_prompt": "dark", "size": "48x32", "seed": "3", "index": "0", "steps": "2",
         "guidance": "2.5", "guidance_rescale": "0.5", "solver": "euler", "spacing": "auto", "mezzotint": __version__,
         "model_name": "tiny_sd", "family": "sd",
@@ -43,13 +43,13 @@ def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
         tmp_path / "all", "--prompt=a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
     )
     assert len(pictures) == 6
-    pixels, told = pictures["002-1-seed2.png"]
+    pixels, facts = pictures["002-1-seed2.png"]
     again = draw(
-        tmp_path / "one", f"--prompt={told['prompt']}", f"--seed={told['seed']}", f"--index={told['index']}",
-        f"--solver={told['solver']}",
+        tmp_path / "one", f"--prompt={facts['prompt']}", f"--seed={facts['seed']}", f"--index={facts['index']}",
+        f"--solver={facts['solver']}",
     )  # fmt: skip
     ((once_more, said),) = again.values()
-    assert said == told
+    assert said == facts
     # the company in the batch changes the order of sums, and nothing else
     assert np.abs(once_more.astype(int) - pixels.astype(int)).max() <= 1
     assert len({p.tobytes() for p, _ in pictures.values()}) == 6
@@ -79,10 +79,10 @@ def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
     written = pictures.file
     count = iter(range(9))
 
-    def interrupted(*given: Any) -> bytes:
+    def interrupted(*arguments: Any) -> bytes:
         if next(count) == 2:
             raise KeyboardInterrupt
-        return written(*given)
+        return written(*arguments)
 
     monkeypatch.setattr(pictures, "file", interrupted)
     out = tmp_path / "out"

@@ -29,17 +29,22 @@ def trained(shared_world: Any) -> Any:
 
 
 def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any, dict[str, str]]:
-    ((pixels, told),) = draw(out, *words, place=world.root / place).values()
-    return pixels, told
+    ((pixels, facts),) = draw(out, *words, place=world.root / place).values()
+    return pixels, facts
 
 
 def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
-    raw, told = of_run(trained, tmp_path / "raw", "--weights=raw")
+    raw, facts = of_run(trained, tmp_path / "raw", "--weights=raw")
     average, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")
-    assert (told["weights"], told["training_step"], told["prompt"], told["seed"]) == ("raw", "6", "a red circle", "9")
+    assert (facts["weights"], facts["training_step"], facts["prompt"], facts["seed"]) == (
+        "raw",
+        "6",
+        "a red circle",
+        "9",
+    )
     assert (said["weights"], said["training_step"]) == ("shadow", "6")
     assert not np.array_equal(raw, average)
-    assert told["model"] != said["model"]
+    assert facts["model"] != said["model"]
     again, _ = of_run(trained, tmp_path / "default")
     assert np.array_equal(again, average), "the average where there is one"
     for name, pixels in (("step-00000006", raw), ("step-00000006-ema", average)):
@@ -50,10 +55,10 @@ def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: A
 
 
 def test_a_checkpoint_of_a_run_can_be_named(trained: Any, tmp_path: Path) -> None:
-    early, told = of_run(trained, tmp_path / "3", "--weights=raw", place="run/checkpoints/step-00000003")
+    early, facts = of_run(trained, tmp_path / "3", "--weights=raw", place="run/checkpoints/step-00000003")
     late, _ = of_run(trained, tmp_path / "6", "--weights=raw")
-    assert told["training_step"] == "3"
-    assert told["model_name"] == "run-step-00000003"
+    assert facts["training_step"] == "3"
+    assert facts["model_name"] == "run-step-00000003"
     assert not np.array_equal(early, late)
 
 
@@ -67,9 +72,9 @@ def test_a_recipe_stands_for_its_run_or_for_the_model_it_begins_with(
     assert "nothing is trained yet" not in capsys.readouterr().out
     words = trained.words("untrained", sample__prompts=["a red circle"], sample__seed=9)
     assert verb.run([*words, *QUICK, f"--out={tmp_path / 'c'}"]) == 0
-    ((before, told),) = drawn(tmp_path / "c").values()
+    ((before, facts),) = drawn(tmp_path / "c").values()
     assert "nothing is trained yet" in capsys.readouterr().out
-    assert "training_step" not in told
+    assert "training_step" not in facts
     assert not np.array_equal(before, pixels)
 
 
@@ -83,13 +88,13 @@ def test_a_model_is_drawn_at_the_size_it_was_made_for(tmp_path: Path) -> None:
 
 def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: Any, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    given = {
+    values = {
         "objective__zero_terminal_snr": True,
         "model__prediction": "v",
         "run__steps": 1,
         "optim__ema__rule": "none",
     }
-    assert trained.train("zero", **given) == 0
+    assert trained.train("zero", **values) == 0
     seen: list[float] = []
     opened = _model.open_model(_model.find(place_of(str(trained.root / "zero"), ())), None)
     opened.family.parts()["denoiser"].register_forward_pre_hook(lambda _, inputs: seen.append(float(inputs[1].max())))

@@ -22,7 +22,7 @@ def test_sizes_and_seeds_are_columns_and_prompts_are_rows(tmp_path: Path) -> Non
     out = tmp_path / "out"
     words = ["--prompt", "a", "b", "--size", "32x32,32x48", "--seed", "1,-2", "--steps", "1", "--guidance", "1"]
     assert verb.run([str(FOLDER), *words, "--out", str(out)]) == 0
-    sizes = {(name[:5], told["seed"]): told["size"] for name, (_, told) in drawn(out).items()}
+    sizes = {(name[:5], facts["seed"]): facts["size"] for name, (_, facts) in drawn(out).items()}
     assert sizes == {
         (f"00{row}-{2 * column + place}", seed): size
         for row in (0, 1)
@@ -48,11 +48,11 @@ def test_a_line_with_a_size_and_seed_of_its_own_is_drawn_once_and_the_sheet_says
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sheets: list[dict[str, Any]] = []
-    made = grids.sheet
+    plain_sheet = grids.sheet
 
     def watched(cells: Any, **said: Any) -> Image.Image:
         sheets.append({"cells": [[cell is not None for cell in row] for row in cells], **said})
-        return made(cells, **said)
+        return plain_sheet(cells, **said)
 
     monkeypatch.setattr(grids, "sheet", watched)
     file = tmp_path / "prompts.txt"
@@ -77,10 +77,10 @@ def test_seed_minus_1_is_a_new_one_which_is_printed(tmp_path: Path, capsys: pyte
             )
             == 0
         )
-        told = [told for _, told in drawn(tmp_path / str(number)).values()]
-        assert told[0]["seed"] == told[1]["seed"], "both prompts are drawn with it"
-        assert f"seed -1: a new one, {told[0]['seed']}" in capsys.readouterr().out
-        seeds.append(int(told[0]["seed"]))
+        facts = [facts for _, facts in drawn(tmp_path / str(number)).values()]
+        assert facts[0]["seed"] == facts[1]["seed"], "both prompts are drawn with it"
+        assert f"seed -1: a new one, {facts[0]['seed']}" in capsys.readouterr().out
+        seeds.append(int(facts[0]["seed"]))
     assert len(set(seeds)) == 3
     assert min(seeds) >= 0
 

@@ -30,17 +30,17 @@ def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
 def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("﻿# mine\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n\na hare -- running\n", "utf-8")
-    found = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
-    told = [text for _, text in found.values()]
+    pictures = draw(tmp_path / "out", f"--file={file}", "--seed=2", "--negative=grey")
+    facts = [text for _, text in pictures.values()]
     keys = ("prompt", "negative_prompt", "size", "seed", "index", "steps", "guidance")
-    assert [[text[key] for key in keys] for text in told] == [
+    assert [[text[key] for key in keys] for text in facts] == [
         ["a fox", "dark, ugly", "48x40", "7", "0", "1", "3.0"],
         ["a hare -- running", "grey", "32x32", "2", "1", "2", "1.0"],
     ]
     alone = tmp_path / "alone.txt"
     alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
     moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
-    assert np.array_equal(moved[0], found["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+    assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
 
 
 def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_more(tmp_path: Path) -> None:
@@ -49,20 +49,20 @@ def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_mor
     samples = [{"prompt": "a fox"}, hen]
     said = {"cfgs": 3, "num_inference_steps": 9, "scheduler": "euler", "negative_prompt": "grey", "size": [64, 64]}
     file.write_text(json.dumps(said | {"samples": samples}))
-    found = draw(tmp_path / "out", f"--file={file}", "--seed=4")
+    pictures = draw(tmp_path / "out", f"--file={file}", "--seed=4")
     keys = ("prompt", "negative_prompt", "size", "steps", "guidance", "solver")
-    assert [[told[key] for key in keys] for _, told in found.values()] == [
+    assert [[facts[key] for key in keys] for _, facts in pictures.values()] == [
         ["a fox", "grey", "32x32", "2", "1.0", "euler"],
         ["a hen", "grey", "48x40", "2", "1.0", "ddim"],
         ["a hen", "grey", "48x40", "2", "2.0", "ddim"],
     ]
-    assert [name[:6] for name in found] == ["000-0-", "001-0-", "001-1-"]
-    seeds = [told["seed"] for _, told in found.values()]
+    assert [name[:6] for name in pictures] == ["000-0-", "001-0-", "001-1-"]
+    seeds = [facts["seed"] for _, facts in pictures.values()]
     assert seeds[0] == "4"
     assert seeds[1] == seeds[2]
     assert 0 <= int(seeds[1]) < 2**31
     again = draw(tmp_path / "again", f"--file={file}")
-    assert {told["seed"] for _, told in again.values()}.isdisjoint(seeds)
+    assert {facts["seed"] for _, facts in again.values()}.isdisjoint(seeds)
     file.write_text(json.dumps({"samples": [{"random_caption": True}]}))
     with pytest.raises(RecipeError, match="during training alone"):
         draw(tmp_path / "none", f"--file={file}")
@@ -72,10 +72,10 @@ def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) ->
     file = tmp_path / "p.json"
     file.write_text(json.dumps({"scheduler": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
     own = f"sample.file={file}"
-    ((_, told),) = draw(tmp_path / "own", own).values()
-    assert (told["prompt"], told["solver"], told["steps"]) == ("a fox", "euler", "2"), "--steps=2 counts more"
-    ((_, told),) = draw(tmp_path / "other", own, "--prompt=a hen").values()
-    assert (told["prompt"], told["solver"]) == ("a hen", "ddim")
+    ((_, facts),) = draw(tmp_path / "own", own).values()
+    assert (facts["prompt"], facts["solver"], facts["steps"]) == ("a fox", "euler", "2"), "--steps=2 counts more"
+    ((_, facts),) = draw(tmp_path / "other", own, "--prompt=a hen").values()
+    assert (facts["prompt"], facts["solver"]) == ("a hen", "ddim")
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,10 @@ def test_the_picture_that_was_begun_with_is_named_with_its_path_and_content(tmp_
     begin.parent.mkdir()
     Image.new("RGB", (40, 40), "red").save(begin)
     words = [f"sample.image={begin}", "sample.strength=0.5", "--spacing=stability"]
-    ((_, told),) = draw(tmp_path / "out", "--prompt=a", *words).values()
-    assert told["image"] == str(begin)
-    assert told["image_sha256"] == hashlib.sha256(begin.read_bytes()).hexdigest()
-    assert (told["strength"], told["data.resize"]) == ("0.5", "lanczos")
+    ((_, facts),) = draw(tmp_path / "out", "--prompt=a", *words).values()
+    assert facts["image"] == str(begin)
+    assert facts["image_sha256"] == hashlib.sha256(begin.read_bytes()).hexdigest()
+    assert (facts["strength"], facts["data.resize"]) == ("0.5", "lanczos")
 
 
 def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -31,9 +31,9 @@ def test_the_denoiser_alone_computes_in_the_smaller_type(tmp_path: Path, monkeyp
     def noting(name: str) -> None:
         plain = getattr(Family, name)
 
-        def run(self: Family, *given: Any) -> Any:
+        def run(self: Family, *arguments: Any) -> Any:
             seen[name] = torch.is_autocast_enabled("cpu")
-            return plain(self, *given)
+            return plain(self, *arguments)
 
         monkeypatch.setattr(Family, name, run)
 

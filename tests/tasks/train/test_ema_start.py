@@ -10,11 +10,11 @@ from mezzotint.errors import WeightsError
 def test_check_holds_the_start_of_the_average_against_the_model(
     check_of: Any, world: Any, another_sd: Any, tmp_path: Any
 ) -> None:
-    found = check_of(optim__ema__rule="constant", optim__ema__start=another_sd).problems
-    assert [error.code for error in found] == ["E1417"]
-    assert isinstance(found[0], WeightsError)
-    found = check_of(optim__ema__rule="constant", optim__ema__start=tmp_path / "nowhere").problems
-    assert [error.code for error in found] == ["E1401"]
+    problems = check_of(optim__ema__rule="constant", optim__ema__start=another_sd).problems
+    assert [error.code for error in problems] == ["E1417"]
+    assert isinstance(problems[0], WeightsError)
+    problems = check_of(optim__ema__rule="constant", optim__ema__start=tmp_path / "nowhere").problems
+    assert [error.code for error in problems] == ["E1401"]
     # configurations alone have no weights that an average could start from
-    found = check_of(optim__ema__rule="constant", optim__ema__start=world.model).problems
-    assert {error.code for error in found} == {"E1407"}
+    problems = check_of(optim__ema__rule="constant", optim__ema__start=world.model).problems
+    assert {error.code for error in problems} == {"E1407"}

@@ -13,8 +13,8 @@ from mezzotint.weights.files import tensor_files
 
 @pytest.mark.slow
 def test_an_exported_average_can_be_trained_on_its_own(world: Any) -> None:
-    given = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
-    assert world.train("first", **given) == 0
+    settings = {"optim__ema__rule": "constant", "optim__ema__decay": 0.7, "run__steps": 2}
+    assert world.train("first", **settings) == 0
     [export] = (world.root / "first" / "exports").glob("*-ema")
     assert world.train("second", model__path=export, model__weights="files", run__steps=1, optim__lr=1e-5) == 0
     average = state.read(next((world.root / "first" / "checkpoints").iterdir())).tensors

@@ -28,9 +28,13 @@ def written(world: Any, text: str) -> Path:
 def test_values_are_replaced_by_path_and_checked() -> None:
     recipe = read_text("schema: 1").recipe
     changed = with_live(recipe, {"objective.noise_offset": 0.1, "run.save.every": "1 epoch", "model.clip_skip": 1})
-    found = live_values(changed)
-    assert set(found) == set(LIVE)
-    assert (found["objective.noise_offset"], found["run.save.every"], found["model.clip_skip"]) == (0.1, ["1 epoch"], 1)
+    values = live_values(changed)
+    assert set(values) == set(LIVE)
+    assert (values["objective.noise_offset"], values["run.save.every"], values["model.clip_skip"]) == (
+        0.1,
+        ["1 epoch"],
+        1,
+    )
     assert with_live(changed, live_values(recipe)) == recipe
     with pytest.raises(ValueError, match="clip_skip"):
         with_live(recipe, {"model.clip_skip": 9})
@@ -47,9 +51,9 @@ def test_a_file_changes_settings_at_the_start_of_an_epoch(world: Any, capsys: An
     assert "epoch 1: objective.noise_offset is 0.5 from here" in said
     assert "it was 0.0" in said
     assert "optim.lr cannot change while a run goes" in said
-    found = events(world.root / "run")
-    assert [event["epoch"] for event in found] == [0, 1, 2]
-    assert found[0]["values"] == {
+    changes = events(world.root / "run")
+    assert [event["epoch"] for event in changes] == [0, 1, 2]
+    assert changes[0]["values"] == {
         "objective.noise_offset": 0.5, "objective.min_snr_gamma": 5.0, "model.clip_skip": 1
     }  # fmt: skip
     one, other = world.end("plain"), world.end("run")

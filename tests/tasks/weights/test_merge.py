@@ -12,7 +12,7 @@ import pytest
 import torch
 from adapter_records import FILES, RECORDS, SD, ran, statistics, weights
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
-from model_export import counted_portions, files_of, load_model
+from model_export import counted_portions, files_of, is_sealed, load_model
 from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -21,10 +21,9 @@ from mezzotint.cli import main
 from mezzotint.errors import MezzotintError
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.tasks.convert import convert
+from mezzotint.tasks.weights import convert
 from mezzotint.tasks.weights import merge as verb
 from mezzotint.weights.files import mindspore, tensor_files
-from mezzotint.weights.single_file import modelspec
 
 UNET = "unet/diffusion_pytorch_model.safetensors"
 
@@ -38,10 +37,10 @@ def family(sdxl_folder: Path) -> Family:
 def forms(sdxl_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The base model in every form."""
     root = tmp_path_factory.mktemp("forms")
-    found = {"folder": sdxl_folder, "file": root / "base.safetensors", "mindspore": root / "base.ckpt"}
+    paths = {"folder": sdxl_folder, "file": root / "base.safetensors", "mindspore": root / "base.ckpt"}
     for name in ("file", "mindspore"):
-        assert convert.run([str(sdxl_folder), str(found[name])]) == 0
-    return found
+        assert convert.run([str(sdxl_folder), str(paths[name])]) == 0
+    return paths
 
 
 def scaled(family: Family, file: Path, factor: float, dtype: Any = "fp32") -> dict[str, Tensor]:
@@ -59,8 +58,8 @@ def merged(*words: object) -> None:
 OTHER_FORMS = ((".safetensors", "folder"), (".safetensors", "mindspore"), (".ckpt", "folder"), (".ckpt", "file"))
 
 
-def same(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> bool:
-    return found.keys() == wanted.keys() and all(torch.equal(found[name], wanted[name]) for name in wanted)
+def same(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
+    return ours.keys() == expected.keys() and all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
 @pytest.mark.parametrize(
@@ -75,12 +74,12 @@ def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
     forms: dict[str, Path], family: Family, base: str, ending: str, tmp_path: Path, capsys: Any
 ) -> None:
     state = scaled(family, tmp_path / f"unet_1000{ending}", 2.0)
-    given = [forms[base], tmp_path / f"unet_1000{ending}"]
+    sources = [forms[base], tmp_path / f"unet_1000{ending}"]
     config = () if base == "folder" else (f"--config={forms['folder']}",)
-    merged(*given, tmp_path / "model", *config)
+    merged(*sources, tmp_path / "model", *config)
     said = capsys.readouterr().out
-    assert f"unet: {len(state)} tensors from {given[1]}" in said
-    assert f"tensors from {given[0]}" in said
+    assert f"unet: {len(state)} tensors from {sources[1]}" in said
+    assert f"tensors from {sources[0]}" in said
     assert same(load_file(tmp_path / "model" / UNET), state)
     opened: Any = StableDiffusionXLPipeline.from_pretrained(str(tmp_path / "model"), local_files_only=True)
     vae = family.parts()["vae"].state_dict()
@@ -88,10 +87,10 @@ def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
 
     # the same as files, which are what converting that folder gives
     for name in ("out.safetensors", "out.ckpt"):
-        merged(*given, tmp_path / name, *config)
+        merged(*sources, tmp_path / name, *config)
         assert convert.run([str(tmp_path / "model"), str(tmp_path / f"other-{name}")]) == 0
         assert same(tensor_files.read(tmp_path / name), tensor_files.read(tmp_path / f"other-{name}"))
-    assert modelspec.is_sealed(tmp_path / "out.safetensors")
+    assert is_sealed(tmp_path / "out.safetensors")
 
 
 def test_later_files_win_and_what_they_lack_stays(
@@ -102,18 +101,18 @@ def test_later_files_win_and_what_they_lack_stays(
     few = {n: t for n, t in load_file(b).items() if ".input_blocks." in n}
     save_file(few | {"strange": torch.zeros(1)}, b)
     merged(forms["folder"], f"{a},{b}", tmp_path / "out", f"--report={tmp_path / 'report.json'}")
-    found = load_file(tmp_path / "out" / UNET)
-    early = {n for n in found if n.startswith(("conv_in.", "down_blocks."))}
+    tensors = load_file(tmp_path / "out" / UNET)
+    early = {n for n in tensors if n.startswith(("conv_in.", "down_blocks."))}
     assert len(early) == len(few) > 0
-    assert same(found, {n: tripled[n] if n in early else doubled[n] for n in found})
+    assert same(tensors, {n: tripled[n] if n in early else doubled[n] for n in tensors})
     said = capsys.readouterr().out
-    assert f"unet: {len(early)} tensors from {b}, {len(found) - len(early)} tensors from {a}" in said
+    assert f"unet: {len(early)} tensors from {b}, {len(tensors) - len(early)} tensors from {a}" in said
     assert f"{b}: left out, since the model has no such thing: 1 tensor (strange)" in said
-    assert f"{b}: lacks {len(found) - len(early)} tensors" in said
-    told = json.loads((tmp_path / "report.json").read_text())["tensors"]
-    assert told["unet"]["conv_in.weight"] == f"{b}: model.diffusion_model.input_blocks.0.0.weight"
-    assert told["unet"]["conv_out.weight"] == f"{a}: model.diffusion_model.out.2.weight"
-    assert str(forms["folder"]) in told["vae"]["quant_conv.weight"]
+    assert f"{b}: lacks {len(tensors) - len(early)} tensors" in said
+    message = json.loads((tmp_path / "report.json").read_text())["tensors"]
+    assert message["unet"]["conv_in.weight"] == f"{b}: model.diffusion_model.input_blocks.0.0.weight"
+    assert message["unet"]["conv_out.weight"] == f"{a}: model.diffusion_model.out.2.weight"
+    assert str(forms["folder"]) in message["vae"]["quant_conv.weight"]
     merged(forms["folder"], b, a, tmp_path / "turned")
     assert same(load_file(tmp_path / "turned" / UNET), doubled)
 
@@ -159,8 +158,8 @@ def test_a_weighted_sum_is_one_of_every_tensor(
         assert convert.run([str(out), str(tmp_path / "sum"), f"--config={forms['folder']}"]) == 0
     base, vae = (load_file(forms["folder"] / name) for name in (UNET, "vae/diffusion_pytorch_model.safetensors"))
     assert same(load_file(tmp_path / "sum" / UNET), {n: (t * 0.25 + t * 3 * 0.5).half() for n, t in base.items()})
-    found = load_file(tmp_path / "sum" / "vae" / "diffusion_pytorch_model.safetensors")
-    assert same(found, {n: (t * 0.25 + t * 0.5).half() for n, t in vae.items()})
+    tensors = load_file(tmp_path / "sum" / "vae" / "diffusion_pytorch_model.safetensors")
+    assert same(tensors, {n: (t * 0.25 + t * 0.5).half() for n, t in vae.items()})
 
 
 def test_a_file_is_made_a_few_tensors_at_a_time(
@@ -214,14 +213,14 @@ def test_what_does_not_belong_together_is_refused_by_name(
 
 def test_tensors_written_in_turn_make_the_file_that_the_library_reads(tmp_path: Path) -> None:
     tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(3, dtype=torch.float16), "c": torch.tensor(5)}
-    told = {n: tensor_files.TensorInfo(tensor_files.kind_of(t.dtype), tuple(t.shape)) for n, t in tensors.items()}
-    tensor_files.write_in_turn(tmp_path / "x.safetensors", told, iter(tensors.items()), {"format": "pt", "word": "☃"})
+    header = {n: tensor_files.TensorInfo(tensor_files.kind_of(t.dtype), tuple(t.shape)) for n, t in tensors.items()}
+    tensor_files.write_in_turn(tmp_path / "x.safetensors", header, iter(tensors.items()), {"format": "pt", "word": "☃"})
     assert same(load_file(tmp_path / "x.safetensors"), tensors)
     assert tensor_files.read_metadata(tmp_path / "x.safetensors")["word"] == "☃"
     assert same(tensor_files.read(tmp_path / "x.safetensors"), tensors)
     tensors["b"][0, 0] = float("nan")
     with pytest.raises(MezzotintError, match="not finite"):
-        tensor_files.write_in_turn(tmp_path / "y.safetensors", told, iter(tensors.items()))
+        tensor_files.write_in_turn(tmp_path / "y.safetensors", header, iter(tensors.items()))
     assert [path.name for path in tmp_path.iterdir()] == ["x.safetensors"]
 
 
@@ -276,7 +275,7 @@ def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_file
     merged(tmp_path / "base.safetensors", adapter, tmp_path / "out.safetensors", f"--config={base}")
     ran("convert", tmp_path / "folder", tmp_path / "same.safetensors")
     assert same(load_file(tmp_path / "out.safetensors"), load_file(tmp_path / "same.safetensors"))
-    assert modelspec.is_sealed(tmp_path / "out.safetensors")
+    assert is_sealed(tmp_path / "out.safetensors")
 
 
 def test_diffusers_draws_the_same_from_the_merged_folder_and_with_the_adapter(tmp_path: Path) -> None:
@@ -344,7 +343,7 @@ def test_several_adapters_become_one(tmp_path: Path, capsys: Any) -> None:
     for name, tensor in apart.items():
         within(joined[name], tensor, roundings=32, name=name)
     assert tensor_files.read_metadata(out)["modelspec.merged_from"] == f"{one.stem}, {two.stem}"
-    assert modelspec.is_sealed(out)
+    assert is_sealed(out)
     merged(f"{FILES / 'sd_lokr_r2_a4_factor4.lycoris.safetensors'}:0.5", tmp_path / "weak.safetensors", f"--base={SD}")
     merged(SD, tmp_path / "weak.safetensors", tmp_path / "weak")
     merged(SD, f"{FILES / 'sd_lokr_r2_a4_factor4.lycoris.safetensors'}:0.5", tmp_path / "strength")

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from adapter_records import FILES, SD, ran, weights
+from model_export import is_sealed
 from rounding import within
 from safetensors.torch import load_file
 
 from mezzotint.errors import MezzotintError
 from mezzotint.tasks.weights import resize
 from mezzotint.weights.files.tensor_files import read_metadata
-from mezzotint.weights.single_file import modelspec
 
 DORA = FILES / "sd_dora_r4_a8.lycoris.safetensors"
 LOKR = FILES / "sd_lokr_r2_a4_factor4.lycoris.safetensors"
@@ -48,7 +48,7 @@ def test_a_smaller_rank_is_in_the_file_and_its_header_and_the_type_stays(tmp_pat
     assert {key: words[key] for key in before if not key.startswith("ss_network_")} == {
         key: value for key, value in before.items() if not key.startswith("ss_network_")
     }
-    assert modelspec.is_sealed(tmp_path / "a.safetensors")
+    assert is_sealed(tmp_path / "a.safetensors")
 
 
 def test_what_cannot_be_resized_is_a_sentence(tmp_path: Path) -> None:

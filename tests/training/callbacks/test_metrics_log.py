@@ -34,7 +34,8 @@ def test_the_first_every_nth_and_the_last_step_are_logged(folder: RunFolder) -> 
     assert [line["step"] for line in outside.read_lines(folder.metrics)] == [1, 4, 8, 10]
 
 
-def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) -> None:
+def log_with_a_resume(folder: RunFolder, steps: int) -> None:
+    """Logs every fourth step of a run that is resumed after its sixth."""
     log = MetricsLog(folder, every=4)
     for step in range(6):
         log.on_step(report(step), Progress(step=step + 2, last_step=10))
@@ -42,7 +43,11 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
     log.close()
     resumed = MetricsLog(folder, every=4)
     resumed.load(kept)
-    log_steps(resumed, range(6, 10), last_step=10)
+    log_steps(resumed, range(6, steps), last_step=10)
+
+
+def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) -> None:
+    log_with_a_resume(folder, 10)
     lines = outside.read_lines(folder.metrics)
     assert [line["step"] for line in lines] == [1, 4, 8, 10]
     assert [line["steps_since"] for line in lines] == [1, 3, 4, 2]
@@ -60,14 +65,7 @@ def test_lines_between_which_steps_lie_tell_what_those_did(folder: RunFolder) ->
 
 
 def test_losses_by_timestep_are_means_since_the_line_before_and_go_on_over_a_resume(folder: RunFolder) -> None:
-    log = MetricsLog(folder, every=4)
-    for step in range(6):
-        log.on_step(report(step), Progress(step=step + 2, last_step=10))
-    kept = json.loads(json.dumps(log.state()))
-    log.close()
-    resumed = MetricsLog(folder, every=4)
-    resumed.load(kept)
-    log_steps(resumed, range(6, 8), last_step=10)
+    log_with_a_resume(folder, 8)
     since = [report(step) for step in range(4, 8)]
     losses: dict[int, list[float]] = {}
     for one in since:

@@ -179,13 +179,13 @@ def test_a_full_disk_is_told_when_it_ends_and_leaves_the_older_one(tmp_path: Pat
 def test_weights_that_are_not_finite_are_told_as_when_training_waits(tmp_path: Path) -> None:
     broken = tensors() | {"w/denoiser/b": torch.tensor([1.0, float("inf")])}
     broken["opt.mean/denoiser/a"][0, 0] = float("nan")
-    told = []
+    messages = []
     for at_once in (True, False):
         with pytest.raises(Diverged) as raised:
             save_whole(saves(tmp_path), 1, broken, at_once=at_once)
-        told.append(str(raised.value))
-    assert told[0] == told[1]
-    assert "w/denoiser/b and 0 more tensors" in told[0]
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert "w/denoiser/b and 0 more tensors" in messages[0]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -373,7 +373,7 @@ def test_the_best_stays_until_a_better_one_is_whole_and_has_a_second_name(tmp_pa
     best = best_of(tmp_path, losses, verified)
     assert best == tmp_path / "step-00000002", "step 9 has a loss and no checkpoint"
     name_best(tmp_path, best)
-    assert [path.name for path in state.prune(tmp_path, 1, verified, spared=best)] == ["step-00000001"]
+    assert [path.name for path in state.prune(tmp_path, 1, verified, spared=[best])] == ["step-00000001"]
     assert (tmp_path / "best").resolve() == best
     assert state.read(tmp_path / "best").step == 2
     written(tmp_path, 4)
@@ -382,7 +382,7 @@ def test_the_best_stays_until_a_better_one_is_whole_and_has_a_second_name(tmp_pa
     written(tmp_path, 5)
     written(tmp_path, 6)
     name_best(tmp_path, tmp_path / "step-00000006")
-    assert [p.name for p in state.prune(tmp_path, 1, verified, spared=best)][-1] == "step-00000003"
+    assert [p.name for p in state.prune(tmp_path, 1, verified, spared=[best])][-1] == "step-00000003"
     assert {p.name for p in tmp_path.iterdir()} == {"best", "step-00000002", "step-00000006"}
     name_best(tmp_path, None)
     assert not (tmp_path / "best").is_symlink()

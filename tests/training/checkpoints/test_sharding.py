@@ -30,12 +30,12 @@ def shapes(table: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("wanted", [None, Share((5, 3), 1, 4), Share((5, 3), 5, 5)])
-def test_rows_of_several_files_become_the_rows_that_are_asked_for(wanted: Share | None) -> None:
+@pytest.mark.parametrize("rows", [None, Share((5, 3), 1, 4), Share((5, 3), 5, 5)])
+def test_rows_of_several_files_become_the_rows_that_are_asked_for(rows: Share | None) -> None:
     tensors: dict[str, torch.Tensor] = {}
     for share in SHARES:
-        sharding.take(tensors, "w/a/x", share.of(WHOLE), (5, 3), share.start, wanted)
-    assert torch.equal(tensors["w/a/x"], WHOLE if wanted is None else wanted.of(WHOLE))
+        sharding.take(tensors, "w/a/x", share.of(WHOLE), (5, 3), share.start, rows)
+    assert torch.equal(tensors["w/a/x"], WHOLE if rows is None else rows.of(WHOLE))
 
 
 def test_a_table_of_all_processes_is_in_order_and_fits_its_files() -> None:

@@ -24,25 +24,25 @@ def test_what_is_true_stays_as_it_is() -> None:
 
 
 def test_the_prediction_is_told_and_the_place_is_not() -> None:
-    told = corrected(PNDM | {"_name_or_path": "/home/me"}, prediction="v", zero_terminal=False)
-    assert told == PNDM | {"prediction_type": "v_prediction"}
+    file = corrected(PNDM | {"_name_or_path": "/home/me"}, prediction="v", zero_terminal=False)
+    assert file == PNDM | {"prediction_type": "v_prediction"}
     assert corrected(EULER, prediction="epsilon", zero_terminal=False)["prediction_type"] == "epsilon"
 
 
 def test_pure_noise_at_the_end_is_told_to_a_class_that_knows_it() -> None:
-    told = corrected(EULER, prediction="v", zero_terminal=True)
-    assert told == EULER | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
-    told = corrected(PNDM, prediction="v", zero_terminal=True)
-    assert told["_class_name"] == "DDIMScheduler"
-    assert told["clip_sample"] is False
-    assert told["timestep_spacing"] == "trailing"
+    file = corrected(EULER, prediction="v", zero_terminal=True)
+    assert file == EULER | {"rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
+    file = corrected(PNDM, prediction="v", zero_terminal=True)
+    assert file["_class_name"] == "DDIMScheduler"
+    assert file["clip_sample"] is False
+    assert file["timestep_spacing"] == "trailing"
 
 
 @pytest.mark.parametrize("base", [PNDM, EULER])
 def test_epsilon_does_not_start_where_it_tells_nothing(base: dict[str, Any]) -> None:
-    told = corrected(base, prediction="epsilon", zero_terminal=True)
-    assert told["rescale_betas_zero_snr"] is True
-    assert told["timestep_spacing"] == "leading"
+    file = corrected(base, prediction="epsilon", zero_terminal=True)
+    assert file["rescale_betas_zero_snr"] is True
+    assert file["timestep_spacing"] == "leading"
 
 
 def test_a_schedule_that_no_longer_ends_in_pure_noise_is_told_too() -> None:
@@ -52,10 +52,10 @@ def test_a_schedule_that_no_longer_ends_in_pure_noise_is_told_too() -> None:
 
 @pytest.mark.parametrize("sigma_data", [0.5, 1.0])
 def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> None:
-    told = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
-    assert prediction_of(told) == "edm"
-    assert told["beta_start"] == 0.00085, "what the levels of training were"
-    scheduler = EDMEulerScheduler.from_config(told)
+    file = corrected(PNDM, prediction="edm", zero_terminal=False, sigma_data=sigma_data)
+    assert prediction_of(file) == "edm"
+    assert file["beta_start"] == 0.00085, "what the levels of training were"
+    scheduler = EDMEulerScheduler.from_config(file)
     sigma = torch.tensor([0.01, 0.5, 3.0, 50.0])
     ours = preconditioning.scaling("edm", sigma, sigma_data=sigma_data)
     x, said = torch.randn(4, generator=torch.Generator().manual_seed(0)), torch.tensor([0.3, -1.0, 2.0, 0.5])
@@ -69,23 +69,23 @@ def test_edm_goes_out_as_the_scheduler_that_computes_it(sigma_data: float) -> No
 
 def test_a_velocity_that_is_told_the_logarithm_goes_out_with_continuous_timesteps() -> None:
     for prediction, tells in (("v-edm", None), ("v", True)):
-        told = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
-        assert prediction_of(told) == "v-edm"
-        scheduler = EulerDiscreteScheduler.from_config(told)
+        file = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
+        assert prediction_of(file) == "v-edm"
+        scheduler = EulerDiscreteScheduler.from_config(file)
         scheduler.set_timesteps(5)
         torch.testing.assert_close(scheduler.timesteps, 0.25 * scheduler.sigmas[:-1].log())
-    back = corrected(told, prediction="epsilon", zero_terminal=False)
+    back = corrected(file, prediction="epsilon", zero_terminal=False)
     assert "timestep_type" not in back
     assert prediction_of(back) == "epsilon"
-    assert prediction_of(corrected(told, prediction="v-edm", zero_terminal=False, tells_sigma=False)) == "v"
+    assert prediction_of(corrected(file, prediction="v-edm", zero_terminal=False, tells_sigma=False)) == "v"
 
 
 @pytest.mark.parametrize(("prediction", "tells"), [("epsilon-unscaled", None), ("edm", False)])
 def test_what_diffusers_cannot_compute_it_refuses(prediction: str, tells: bool | None) -> None:
-    told = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
-    assert prediction_of(told) == prediction
+    file = corrected(PNDM, prediction=prediction, zero_terminal=False, tells_sigma=tells)
+    assert prediction_of(file) == prediction
     for kind in (PNDMScheduler, EulerDiscreteScheduler, DDIMScheduler):
-        scheduler = kind.from_config(told)
+        scheduler = kind.from_config(file)
         scheduler.set_timesteps(4)
         with pytest.raises(ValueError, match="prediction_type"):
             scheduler.step(torch.zeros(1, 4, 2, 2), scheduler.timesteps[0], torch.zeros(1, 4, 2, 2))

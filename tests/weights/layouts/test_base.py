@@ -71,8 +71,8 @@ def test_published_files_have_these_names_and_shapes(
 
 
 def recorded() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(RECORD.read_text())
-    return found
+    names: dict[str, Any] = json.loads(RECORD.read_text())
+    return names
 
 
 def modern(name: str) -> str:

@@ -76,8 +76,8 @@ def test_every_spelling_of_a_file_is_read(spelling: str) -> None:
     file = of_denoiser(Held(SPELLINGS[spelling](held)), shapes(network))
     state.load_into(network, file)
     for name, tensor in network.state_dict().items():
-        wanted = torch.zeros(120, 12) if (name, spelling) == (UNREAD, "diffusers") else held[name]
-        assert torch.equal(tensor, wanted), name
+        expected = torch.zeros(120, 12) if (name, spelling) == (UNREAD, "diffusers") else held[name]
+        assert torch.equal(tensor, expected), name
     assert file.dropped() == ("1 tensor (temp_pos_embed)" if spelling.endswith("table") else None)
 
 
@@ -112,22 +112,22 @@ def test_the_autoencoder_is_read_and_its_training_left_out() -> None:
         (n if ".norm" not in n else n.replace(".weight", ".gamma").replace(".bias", ".beta")): t
         for n, t in held.items()
     }
-    for given in (held | {"loss.logvar": torch.zeros(()), "loss.discriminator.main.0.weight": torch.zeros(3)}, gamma):
+    for tensors in (held | {"loss.logvar": torch.zeros(()), "loss.discriminator.main.0.weight": torch.zeros(3)}, gamma):
         network = state.on_meta(lambda: CausalVAE(config))
-        state.load_into(network, of_autoencoder(Held(given), shapes(network)))
+        state.load_into(network, of_autoencoder(Held(tensors), shapes(network)))
         assert all(torch.equal(tensor, held[name]) for name, tensor in network.state_dict().items())
 
 
 @pytest.mark.parametrize("model", ["latte-17f", "latte-65f", "latte-221f"])
 def test_every_tensor_of_the_full_size_has_its_place_both_ways(model: str) -> None:
-    told = {part: json.loads((MODELS / model / part / "config.json").read_text()) for part in ("", "vae")}
+    configs = {part: json.loads((MODELS / model / part / "config.json").read_text()) for part in ("", "vae")}
     for component, network in (
-        ("denoiser", state.on_meta(lambda: Latte(LatteConfig.read(told[""])))),
-        ("vae", state.on_meta(lambda: CausalVAE(CausalVAEConfig.read(told["vae"])))),
+        ("denoiser", state.on_meta(lambda: Latte(LatteConfig.read(configs[""])))),
+        ("vae", state.on_meta(lambda: CausalVAE(CausalVAEConfig.read(configs["vae"])))),
     ):
-        wanted = shapes(network)
-        table = LAYOUT.choose(component, {}).table(list(wanted))
-        assert len(table.entries) == len(wanted) == {"denoiser": 968, "vae": 260}[component]
+        ours = shapes(network)
+        table = LAYOUT.choose(component, {}).table(list(ours))
+        assert len(table.entries) == len(ours) == {"denoiser": 968, "vae": 260}[component]
         for entry in table.entries:
-            assert entry.shapes(entry.foreign_shape(wanted)) == {entry.foreign: wanted[entry.foreign]}
+            assert entry.shapes(entry.foreign_shape(ours)) == {entry.foreign: ours[entry.foreign]}
             assert all(table.reads(name) is entry for name in (entry.foreign, *entry.also))

@@ -15,6 +15,7 @@ import torch
 from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
 from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from layout_names import LAYOUTS, RECORDS, header_of, shapes_of, table_of
+from model_export import is_sealed
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -29,7 +30,6 @@ from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import Entry, KeyMap, Shape
 from mezzotint.weights.layouts import mindone_sdxl, sdxl
 from mezzotint.weights.layouts.mindone_sdxl import mindspore_name, stability_name
-from mezzotint.weights.single_file import modelspec
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 COUNTS = {
@@ -46,8 +46,8 @@ COUNTS = {
 
 def names_of(model: str, layout: KeyMap) -> list[str]:
     """All names of a file of the full-size model, with what its readers ask for besides."""
-    told = [entry.foreign for component in layout.parts for entry in table_of(model, component, layout).entries]
-    return [*told, *LAYOUTS[model][1].filled]
+    names = [entry.foreign for component in layout.parts for entry in table_of(model, component, layout).entries]
+    return [*names, *LAYOUTS[model][1].filled]
 
 
 @pytest.mark.parametrize(("model", "component"), list(COUNTS))
@@ -147,23 +147,23 @@ def configs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             path = root / model / component / "config.json"
             if path.is_file():
                 refiner = {"cross_attention_dim": 32, "projection_class_embeddings_input_dim": 72}
-                told = change | (refiner if (model, component) == ("sdxl-refiner", "unet") else {})
-                path.write_text(json.dumps(json.loads(path.read_text()) | told))
+                changed = change | (refiner if (model, component) == ("sdxl-refiner", "unet") else {})
+                path.write_text(json.dumps(json.loads(path.read_text()) | changed))
     return {model: root / model for model in LAYOUTS}
 
 
 def test_the_names_and_shapes_are_those_that_both_programs_write(configs: dict[str, Path]) -> None:
     record = recorded_names()
-    found: dict[str, tuple[str, Shape]] = {}
+    names: dict[str, tuple[str, Shape]] = {}
     folder = open_folder(configs["sdxl"])
     for component, network in sdxl.LAYOUT.networks.items():
         shapes = components.shapes(network, folder.config(component), where=folder.root)
         pairs = (layout.choose(component, {}).table(list(shapes)).entries for layout in LAYOUTS["sdxl"])
         for entry, other in zip(*pairs, strict=True):
             assert entry.ours == other.ours
-            found[entry.foreign] = (other.foreign, entry.foreign_shape(shapes))
+            names[entry.foreign] = (other.foreign, entry.foreign_shape(shapes))
     scale = "conditioner.embedders.1.model.logit_scale"
-    assert found | {scale: (scale, ())} == record
+    assert names | {scale: (scale, ())} == record
     assert sdxl.LAYOUT.is_extra(scale)
 
 
@@ -281,8 +281,8 @@ def test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same(
 def test_a_folder_without_openclips_scale_gets_one_for_mindspore(folders: dict[str, Path], tmp_path: Path) -> None:
     """Its readers refuse a list that is not complete; no picture depends on the value."""
     assert convert(folders["sdxl"], tmp_path / "x.ckpt") == 0
-    found = dict(mindspore.read(tmp_path / "x.ckpt", ["conditioner.embedders.1.model.logit_scale"]))
-    assert found.popitem()[1].item() == pytest.approx(math.log(100), abs=1e-4)
+    scale = dict(mindspore.read(tmp_path / "x.ckpt", ["conditioner.embedders.1.model.logit_scale"]))
+    assert scale.popitem()[1].item() == pytest.approx(math.log(100), abs=1e-4)
 
 
 def test_diffusers_reads_what_is_written(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -299,11 +299,11 @@ def test_diffusers_reads_what_is_written(folders: dict[str, Path], tmp_path: Pat
 @pytest.mark.parametrize(("model", "kind"), [("sdxl", "base"), ("sdxl-refiner", "refiner")])
 def test_the_header_says_which_model_it_is(model: str, kind: str, folders: dict[str, Path], tmp_path: Path) -> None:
     assert convert(folders[model], tmp_path / "x.safetensors", "--dtype=fp16") == 0
-    told = read_metadata(tmp_path / "x.safetensors")
-    assert told["modelspec.architecture"] == f"stable-diffusion-xl-v1-{kind}"
-    assert told["modelspec.resolution"].startswith("256x")  # the small autoencoder halves once
-    assert told["modelspec.prediction_type"] == "epsilon"
-    assert modelspec.is_sealed(tmp_path / "x.safetensors")
+    metadata = read_metadata(tmp_path / "x.safetensors")
+    assert metadata["modelspec.architecture"] == f"stable-diffusion-xl-v1-{kind}"
+    assert metadata["modelspec.resolution"].startswith("256x")  # the small autoencoder halves once
+    assert metadata["modelspec.prediction_type"] == "epsilon"
+    assert is_sealed(tmp_path / "x.safetensors")
     assert {info.dtype for info in read_header(tmp_path / "x.safetensors").values()} == {"F16"}
 
 
@@ -413,7 +413,7 @@ def test_a_truncated_checkpoint_is_named_with_the_place(
     whole = (tmp_path / "x.ckpt").read_bytes()
     (tmp_path / "x.ckpt").write_bytes(whole[:-1000])
     assert convert(tmp_path / "x.ckpt", tmp_path / "folder", f"--config={folders['sdxl']}") == 2
-    told = capsys.readouterr().err
-    assert "E1420" in told
-    assert "bytes are missing: the copy or download was cut short" in told
+    errors = capsys.readouterr().err
+    assert "E1420" in errors
+    assert "bytes are missing: the copy or download was cut short" in errors
     assert not (tmp_path / "folder").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from model_export import is_sealed
+
 from mezzotint.cli import main
 from mezzotint.weights.files.tensor_files import read_metadata
 from mezzotint.weights.single_file import modelspec
@@ -25,11 +27,11 @@ def test_the_header_says_what_the_file_is(sd1: Path, sd2: tuple[Path, Path]) -> 
 
 
 def test_the_hash_is_of_all_tensor_content(sd1: Path, tmp_path: Path) -> None:
-    assert modelspec.is_sealed(sd1)
+    assert is_sealed(sd1)
     content = bytearray(sd1.read_bytes())
     content[-1] ^= 1
     (tmp_path / "x.safetensors").write_bytes(content)
-    assert not modelspec.is_sealed(tmp_path / "x.safetensors")
+    assert not is_sealed(tmp_path / "x.safetensors")
 
 
 def test_words_of_the_source_are_kept() -> None:

@@ -85,7 +85,7 @@ class Started:
             file = durable.open_own(out, "ab")
         with file:
             process: subprocess.Popen[bytes] = subprocess.Popen(
-                [sys.executable, "-m", "mezzotint", *line],
+                [sys.executable, "-P", "-m", "mezzotint", *line],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, close_fds=True,
                 cwd=folder,
             )  # fmt: skip

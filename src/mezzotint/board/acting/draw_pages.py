@@ -33,7 +33,7 @@ _NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
 
 
 @dataclass(slots=True)
-class Job:
+class DrawJob:
     """One line that is drawn. process: its number. files: names of pictures below the folders of the page."""
 
     words: list[str]
@@ -60,7 +60,7 @@ class DrawPages:
     """The page Draw over the same places."""
 
     pages: Pages
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, DrawJob] = field(default_factory=dict)
     ready: bool = False
     _process: subprocess.Popen[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -143,7 +143,7 @@ class DrawPages:
             if self._process is None or self._process.poll() is not None:
                 self.ready = False
                 self._process = subprocess.Popen(
-                    [sys.executable, "-m", "mezzotint.board.acting.drawer"],
+                    [sys.executable, "-P", "-m", "mezzotint.board.acting.drawer"],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.DEVNULL,
@@ -159,7 +159,7 @@ class DrawPages:
         process = self._begun()
         with self._lock:
             number = max(self.jobs, default=0) + 1
-            self.jobs[number] = Job(words, process.pid)
+            self.jobs[number] = DrawJob(words, process.pid)
             while len(self.jobs) > _MOST:
                 self.jobs.pop(next(iter(self.jobs)))
             assert process.stdin is not None
@@ -190,7 +190,7 @@ class DrawPages:
             if not job.done and job.process == process.pid:
                 job.error, job.done = job.error or _ENDED, True
 
-    def _files_of(self, job: Job) -> list[str]:
+    def _files_of(self, job: DrawJob) -> list[str]:
         """The pictures that a line has written, by the sentence at its end."""
         place = re.search(r" in (.+); contact sheet: ", job.said[-1]) if job.said else None
         folder = self.pages.places.folders[0] / place[1] if place is not None else None

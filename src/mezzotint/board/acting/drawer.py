@@ -10,6 +10,9 @@ import json
 import sys
 from typing import Any, TextIO
 
+FIRST = "mezzotint-mini"
+"""The model that is open before anybody asks: the form's first."""
+
 
 def main(lines: TextIO, out: TextIO) -> None:
     """Follows requests one after another."""
@@ -27,6 +30,7 @@ def main(lines: TextIO, out: TextIO) -> None:
         out.flush()
 
     drawer = Drawer()
+    drawer.warm(FIRST)
     answer(ready=True)
     for line in lines:
         request = json.loads(line)

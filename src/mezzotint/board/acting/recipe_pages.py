@@ -36,7 +36,7 @@ _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BaseRecipe:
     """What a form begins with: a shipped recipe, a file, or a text that was translated. word: how a line names it."""
 
     word: str
@@ -136,20 +136,20 @@ class RecipePages:
 
     # --- what is named ---
 
-    def _base(self, value: Mapping[str, Any]) -> Base:
+    def _base(self, value: Mapping[str, Any]) -> BaseRecipe:
         """Raises OutOfPlace for what is neither a shipped recipe nor a run's."""
         text = value.get("text")
         if isinstance(text, str) and text:
-            return Base("recipe.yaml", text=text)
+            return BaseRecipe("recipe.yaml", text=text)
         name = str(value.get("base", ""))
         if name.startswith("run:"):
             path = inside(self.pages.places.run(name.removeprefix("run:")), "recipe.yaml")
-            return Base(str(path), path=path)
+            return BaseRecipe(str(path), path=path)
         if name not in shipped_recipes():
             raise OutOfPlace(name)
-        return Base(name)
+        return BaseRecipe(name)
 
-    def _named(self, base: Base) -> list[str]:
+    def _named(self, base: BaseRecipe) -> list[str]:
         """How a line names a base. Raises RecipeError E1949 for a text that is no file yet."""
         if base.text is not None:
             raise RecipeError("this recipe is no file yet: save it, then begin with the file", code="E1949")
@@ -231,8 +231,8 @@ def _output(line: list[str], folder: Path) -> dict[str, Any]:
     """What a line of ours prints."""
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True, check=False,
-            timeout=_CHECK_SECONDS, cwd=folder,
+            [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
+            check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return {"status": -1, "text": f"it took longer than {_CHECK_SECONDS} s and was ended"}

@@ -1,4 +1,4 @@
 """What the page shows of run folders and data sets, read as they grow; a run's folder is never written into.
 
-From outside: all of it.
+From outside: every file.
 """

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import outside
+from mezzotint.board.reading import token_counts
 from mezzotint.board.reading.tails import shown
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -36,7 +39,9 @@ PROBLEMS = {
 }
 """What a sample may be filtered by, in words."""
 
-_REPORT = 500_000_000
+_REPORT = 1_000_000_000
+_KEPT = 12
+_LENGTHS = "Caption length"
 
 
 @dataclass(slots=True)
@@ -52,14 +57,30 @@ class DataSet:
     lost: Mapping[int, int]
     looks: Looks | None = None
     """Of the first rows, once near duplicates were looked for."""
+    tokens: tuple[list[int], int] | str = "tokens are counted where a run says whose tokenizer reads them"
+    """As `token_counts.of_run`."""
+    _kept: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict)
 
     @property
     def settings(self) -> DataSettings:
         """The recipe's section."""
         return self.recipe.data
 
+    def _once(self, key: tuple[str, ...], work: Callable[[], Any]) -> Any:
+        """What some work gives, kept for the next page: it looks at all samples."""
+        if key not in self._kept:
+            self._kept[key] = work()
+        with suppress(KeyError):  # another request has just let it go
+            self._kept.move_to_end(key)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
+        return self._kept[key] if key in self._kept else work()
+
     def folders(self) -> list[str]:
         """The first folders of the samples' keys, at most a hundred."""
+        return list(self._once(("folders",), self._folders))
+
+    def _folders(self) -> list[str]:
         names: dict[str, None] = {}
         for number, key in enumerate(self.catalogue.keys()):
             names.setdefault(key.rpartition("/")[0])
@@ -69,6 +90,12 @@ class DataSet:
 
     def rows(self, *, bucket: str = "", folder: str = "", problem: str = "", text: str = "") -> NDArray[np.int64]:
         """The rows that all of the filters leave, ascending; an empty filter leaves all."""
+        rows: NDArray[np.int64] = self._once(
+            ("rows", bucket, folder, problem, text), lambda: self._rows(bucket, folder, problem, text)
+        )
+        return rows
+
+    def _rows(self, bucket: str, folder: str, problem: str, text: str) -> NDArray[np.int64]:
         kept = np.ones(len(self.catalogue), bool)
         if bucket:
             sizes = [str(size) for size in buckets.table(self.settings)]
@@ -78,10 +105,7 @@ class DataSet:
         if text:
             kept &= np.isin(np.arange(len(kept)), self.catalogue.rows_with(text))
         if folder:
-            inside = np.zeros(len(kept), bool)
-            for row in self.catalogue.rows_with(f"{folder}/").tolist():
-                inside[row] = self.catalogue.key(row).startswith(f"{folder}/")
-            kept &= inside
+            kept &= np.isin(np.arange(len(kept)), self.catalogue.rows_in(folder))
         return np.flatnonzero(kept)
 
     def sample(self, row: int, *, epoch: int = 0, number: int = 0) -> dict[str, Any]:
@@ -118,7 +142,28 @@ class DataSet:
         }  # fmt: skip
 
     def histograms(self) -> list[dict[str, Any]]:
-        """Buckets, sides, aspects, caption lengths: each {name, bars: [(label, count)]}."""
+        """Buckets, sides, aspects, caption lengths: each {name, help, bars: [(label, count)]}; the last bar of an
+        `over` is of what is cut."""
+        return [*self._once(("histograms",), self._histograms), self._caption_lengths()]
+
+    def _caption_lengths(self) -> dict[str, Any]:
+        if isinstance(self.tokens, str):
+            words = self._once(("words",), lambda: _bars(self.catalogue.caption_words().astype(np.float64), "{:.0f}"))
+            return {
+                "name": _LENGTHS,
+                "help": f"words of the first caption ({self.tokens})",
+                "bars": words,
+                "over": False,
+            }
+        counts, limit = np.asarray(self.tokens[0], np.float64), self.tokens[1]
+        of = "" if len(counts) == len(self.catalogue) else f" of {len(counts):,} samples"
+        fitting, over = counts[counts <= limit], int(np.count_nonzero(counts > limit))
+        return {
+            "name": _LENGTHS, "over": True, "bars": [*_bars(fitting, "{:.0f}"), (f"over {limit}, cut", over)],
+            "help": f"tokens of the first caption{of}, begin and end among them; the text encoder reads {limit}",
+        }  # fmt: skip
+
+    def _histograms(self) -> list[dict[str, Any]]:
         catalogue = self.catalogue
         table = [str(size) for size in buckets.table(self.settings)]
         counts = np.bincount(self.bucket, minlength=len(table))
@@ -126,13 +171,12 @@ class DataSet:
             (table[place], int(counts[place])) for place in np.argsort(-counts, kind="stable") if counts[place]
         ]
         side = np.sqrt(catalogue.width.astype(np.float64) * catalogue.height)
-        aspect = np.log2(catalogue.width / np.maximum(1, catalogue.height))
-        words = catalogue.caption_words().astype(np.float64)
+        aspects = np.log2(catalogue.width / np.maximum(1, catalogue.height))
+        aspect = _bars(aspects, "{:.2f}", show=lambda v: 2.0**v)
         return [
-            {"name": "Buckets", "help": "which size each sample is trained in", "bars": of_buckets[:24]},
-            {"name": "Sizes", "help": "√(width × height), pixels", "bars": _bars(side, "{:.0f}")},
-            {"name": "Aspect", "help": "width / height", "bars": _bars(aspect, "{:.2f}", show=lambda v: 2.0**v)},
-            {"name": "Caption length", "help": "words of the first caption", "bars": _bars(words, "{:.0f}")},
+            {"name": "Buckets", "over": False, "help": "which size each sample is trained in", "bars": of_buckets[:24]},
+            {"name": "Sizes", "over": False, "help": "√(width × height), pixels", "bars": _bars(side, "{:.0f}")},
+            {"name": "Aspect", "over": False, "help": "width / height", "bars": aspect},
         ]  # fmt: skip
 
     def summary(self) -> dict[str, Any]:
@@ -189,19 +233,29 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
 
 def _lost_tokens(catalogue: Catalogue, run: Path | None) -> dict[int, int]:
     """Of a run's own report, tokens that the text encoder cuts, by row."""
-    try:
-        lines = [] if run is None else outside.read_lines(run / "data_report.jsonl", limit=_REPORT)
-    except OSError:
-        lines = []
+    lines: list[dict[str, Any]] = []
+    with suppress(OSError):
+        if run is not None:
+            with outside.open_plain(run / "data_report.jsonl", limit=_REPORT) as file:
+                lines = [_object(line) for line in file if b'"lost_tokens"' in line]
     lost = {str(line["id"]): line["lost_tokens"] for line in lines if isinstance(line.get("lost_tokens"), int)}
     if not lost:
         return {}
     return {row: lost[key] for row, key in enumerate(catalogue.keys()) if key in lost}
 
 
+def _object(line: bytes) -> dict[str, Any]:
+    """A line of JSON; without anything where it is none, or has no name."""
+    with suppress(ValueError):
+        value = outside.parse_json(line.decode("utf-8", "replace"))
+        return value if isinstance(value, dict) and "id" in value else {}
+    return {}
+
+
 @dataclass(slots=True)
 class Opening:
-    """A data set that is being opened in a thread of its own, or is open, or cannot be."""
+    """A data set that is being opened in a thread of its own, or is open, or cannot be. is_counted: whether tokens of
+    its captions are, or never will be."""
 
     data: DataSet | None = None
     error: MezzotintError | None = None
@@ -210,10 +264,11 @@ class Opening:
     pairs: list[tuple[int, int, float]] | None = None
     looked_at: int = 0
     looking: bool = False
+    is_counted: bool = False
     _ready: threading.Event = field(default_factory=threading.Event)
 
     def start(self, recipe: Recipe, run: Path | None) -> None:
-        """Begins."""
+        """Begins. Tokens of captions are counted behind it, where there is a run, whose tokenizer counts them."""
         threading.Thread(target=self._open, args=(recipe, run), daemon=True).start()
 
     def wait(self, seconds: float) -> bool:
@@ -223,9 +278,16 @@ class Opening:
     def _open(self, recipe: Recipe, run: Path | None) -> None:
         try:
             self.data = open_data(recipe, run, self._progress)
+            self.data.histograms()  # which look at all samples, and are kept, as the folders are
+            self.data.folders()
+            if run is not None:
+                self.data.tokens = "its tokens are being counted"
+                self._ready.set()
+                self.data.tokens = token_counts.of_run(run)
         except MezzotintError as error:
             self.error = error
         finally:
+            self.is_counted = True
             self._ready.set()
 
     def _progress(self, done: int, total: int) -> None:

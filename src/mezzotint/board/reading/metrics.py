@@ -32,7 +32,7 @@ _NOT_CURVES = {"step", "epoch", "samples_digest", "applied", "overflow", "sample
 
 
 @dataclass(slots=True)
-class Table:
+class MetricsTable:
     """Numbers by tag, each with the place of its line. places: of each line the steps done, seconds of training and
     samples so far."""
 
@@ -82,7 +82,7 @@ def _number(value: Any) -> float | None:
     return float(value) if value in ("nan", "inf", "-inf") else None
 
 
-class Metrics:
+class RunMetrics:
     """The numbers of one run. Several threads may call it; a file that was cut back, as a resume does, is read anew."""
 
     def __init__(self, path: Path) -> None:
@@ -91,7 +91,7 @@ class Metrics:
         self._begin()
 
     def _begin(self) -> None:
-        self._table, self._sketch = Table(), Table(is_estimated=True)
+        self._table, self._sketch = MetricsTable(), MetricsTable(is_estimated=True)
         self._at, self._file_id, self._size = 0, (0, 0), 0
         self._head = b""
 
@@ -101,7 +101,7 @@ class Metrics:
         return 1.0 if self._size == 0 else min(1.0, self._at / self._size)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> MetricsTable:
         """What is known: the sketch of a long file until all of it has been read."""
         return self._sketch if self._sketch.places["step"] and self.share_read < 1 else self._table
 

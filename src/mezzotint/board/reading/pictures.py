@@ -29,7 +29,7 @@ _TEXT = 8_000
 
 
 @dataclass(frozen=True, slots=True)
-class Previews:
+class PreviewPictures:
     """steps: at which pictures were drawn, in order. prompts: by number, as the newest picture says. drawn: "STEP/NAME"
     of the pictures that are there; clips: of those with a clip beside them."""
 
@@ -48,7 +48,7 @@ class Previews:
         }
 
 
-def previews(path: Path) -> Previews:
+def previews(path: Path) -> PreviewPictures:
     """What lies in a run's `samples/`."""
     steps, drawn, clips = [], [], []
     newest: dict[int, Path] = {}
@@ -64,7 +64,7 @@ def previews(path: Path) -> Previews:
             if match.string.replace(".png", ".mp4") in names:
                 clips.append(drawn[-1])
             newest[int(match[1])] = folder / match.string
-    return Previews(sorted(steps), {number: caption(file) for number, file in newest.items()}, drawn, clips)
+    return PreviewPictures(sorted(steps), {number: caption(file) for number, file in newest.items()}, drawn, clips)
 
 
 def newest(path: Path) -> Path | None:

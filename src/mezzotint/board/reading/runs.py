@@ -6,18 +6,16 @@ import json
 import os
 import re
 import shlex
-import socket
-import time
-from calendar import timegm
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from mezzotint import outside
+from mezzotint.board.reading.holders import Holder, holder
 from mezzotint.board.reading.tails import shown
 
-State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere"]
+State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere", "waiting"]
 
 WORDS: Mapping[State, str] = {
     "starting": "holds the folder, and has not begun its steps",
@@ -26,6 +24,7 @@ WORDS: Mapping[State, str] = {
     "finished": "finished",
     "diverged": "ended: its numbers were not finite",
     "killed": "ended without a word: killed, or the machine went down; the command below goes on",
+    "waiting": "waits for a lock",
     "elsewhere": "another machine holds the folder; whether it still trains cannot be seen from here",
 }
 """What a state means, for its reader."""
@@ -40,7 +39,7 @@ _STEP = re.compile(r"step-(\d{8,})")
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How a run stands. step: done; steps: it is to make, None where the history does not say. seconds_per_step: of the
-    last lines."""
+    last lines. waits_for: see `Holder`."""
 
     state: State
     step: int
@@ -50,6 +49,12 @@ class Standing:
     seconds_per_step: float | None
     changed: float
     began: str
+    waits_for: str = ""
+
+    @property
+    def meaning(self) -> str:
+        """What its state means, for its reader."""
+        return f"waits for {shown(self.waits_for)}; goes on by itself" if self.waits_for else WORDS[self.state]
 
     @property
     def seconds_left(self) -> float | None:
@@ -60,7 +65,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class SavedModel:
     """A checkpoint or an export. command: the line that goes on from it, or draws with it."""
 
     name: str
@@ -81,8 +86,9 @@ def standing(path: Path) -> Standing:
     over = sum(_number(line.get("steps_since")) for line in steps[-20:])
     loss = last.get("loss_avg", last.get("loss"))
     own = last.get("step", start.get("step", 0))
+    held = holder(path)
     return Standing(
-        state=_state(path, events),
+        state=_state(path, events, held),
         step=own if isinstance(own, int) else 0,
         steps=start["steps"] if isinstance(start.get("steps"), int) else None,
         loss=None if loss is None else _number(loss),
@@ -90,6 +96,7 @@ def standing(path: Path) -> Standing:
         seconds_per_step=spent / over if over else None,
         changed=_changed(path),
         began=str(events[0].get("time", "")) if events else "",
+        waits_for=held.waits_for,
     )
 
 
@@ -120,57 +127,15 @@ def history(path: Path) -> list[dict[str, Any]]:
         return []
 
 
-def _state(path: Path, events: Sequence[Mapping[str, Any]]) -> State:
-    holder = _holder(path / "lock")
+def _state(path: Path, events: Sequence[Mapping[str, Any]], held: Holder) -> State:
     last = str(events[-1].get("event", "")) if events else ""
-    if holder == "here":
-        return "running" if (path / "metrics.jsonl").exists() and last not in ("stopped", "finished") else "starting"
+    if held.who == "here":
+        is_training = (path / "metrics.jsonl").exists() and last not in ("stopped", "finished")
+        return "waiting" if held.waits_for else "running" if is_training else "starting"
     ended: dict[str, State] = {"stopped": "stopped", "finished": "finished", "diverged": "diverged"}
-    if last in ended and holder != "elsewhere":
+    if last in ended and held.who != "elsewhere":
         return ended[last]
-    return "elsewhere" if holder == "elsewhere" else "killed" if events else "stopped"
-
-
-def holder(path: Path) -> str:
-    """Who holds a run's folder: `nobody`, a process `here`, or one `elsewhere`."""
-    return _holder(path / "lock")
-
-
-def _holder(path: Path) -> Literal["nobody", "here", "elsewhere"]:
-    """Who holds a run's lock. The lock itself is never touched, not even to look: a run that starts at that moment
-    would be refused. A process that has the holder's number and began later is another one."""
-    try:
-        who = outside.read_json(path, limit=4096)
-        pid, host = int(who["pid"]), str(who["host"])
-        since = timegm(time.strptime(str(who["since"]), "%Y-%m-%dT%H:%M:%SZ"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return "nobody"
-    if host != socket.gethostname():
-        return "elsewhere"
-    return "here" if _began(pid) <= since + 2 else "nobody"
-
-
-def _began(pid: int) -> float:
-    """When a process began, in seconds since 1970; infinite for one that is gone or has ended."""
-    try:
-        fields = outside.read_text(Path(f"/proc/{pid}/stat"), errors="replace").rpartition(")")[2].split()
-        boot = re.search(r"^btime (\d+)", outside.read_text(Path("/proc/stat")), re.MULTILINE)
-    except OSError:
-        return _alive(pid)
-    if boot is None or fields[0] == "Z":
-        return float("inf")
-    return int(boot[1]) + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def _alive(pid: int) -> float:
-    """Where the system does not say when a process began: 0 for one that is there."""
-    try:
-        os.kill(pid, 0)
-    except PermissionError:
-        return 0.0
-    except (OSError, OverflowError):
-        return float("inf")
-    return 0.0
+    return "elsewhere" if held.who == "elsewhere" else "killed" if events else "stopped"
 
 
 def last_lines(path: Path) -> list[dict[str, Any]]:
@@ -198,11 +163,11 @@ def going_on(path: Path) -> str:
     return shlex.join(["mezzotint", "train", str(path / "recipe.yaml")])
 
 
-def checkpoints(path: Path) -> list[Stored]:
+def checkpoints(path: Path) -> list[SavedModel]:
     """The checkpoints of a run, newest first. Those that are not whole have no manifest."""
     line = going_on(path)
     return [
-        Stored(
+        SavedModel(
             folder.name,
             int(match[1]),
             size_of(folder),
@@ -213,11 +178,11 @@ def checkpoints(path: Path) -> list[Stored]:
     ]
 
 
-def exports(path: Path) -> list[Stored]:
+def exports(path: Path) -> list[SavedModel]:
     """The exported models, newest first."""
     entries = _listed(path / "exports")
     return [
-        Stored(
+        SavedModel(
             entry.name,
             int(match[1]) if (match := re.search(r"(\d{6,})", entry.name)) else 0,
             size_of(entry),

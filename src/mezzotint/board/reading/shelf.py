@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
-from mezzotint.board.reading.metrics import Metrics
+from mezzotint.board.reading.metrics import RunMetrics
 
 _MOST = 8
 
@@ -15,14 +15,14 @@ class Shelf:
     """The numbers of runs by folder. A long file is read on in a thread of its own, while its sketch is shown."""
 
     def __init__(self) -> None:
-        self._metrics: OrderedDict[Path, Metrics] = OrderedDict()
+        self._metrics: OrderedDict[Path, RunMetrics] = OrderedDict()
         self._reading: set[Path] = set()
         self._lock = threading.Lock()
 
-    def metrics(self, path: Path) -> Metrics:
+    def metrics(self, path: Path) -> RunMetrics:
         """The numbers of the run in a folder, as far as they have come."""
         with self._lock:
-            metrics = self._metrics.setdefault(path, Metrics(path / "metrics.jsonl"))
+            metrics = self._metrics.setdefault(path, RunMetrics(path / "metrics.jsonl"))
             self._metrics.move_to_end(path)
             while len(self._metrics) > _MOST:
                 self._metrics.popitem(last=False)
@@ -31,7 +31,7 @@ class Shelf:
             threading.Thread(target=self._read_on, args=(path, metrics), daemon=True).start()
         return metrics
 
-    def _read_on(self, path: Path, metrics: Metrics) -> None:
+    def _read_on(self, path: Path, metrics: RunMetrics) -> None:
         try:
             while self._metrics.get(path) is metrics and metrics.follow():
                 pass

@@ -19,7 +19,7 @@ from mezzotint.recipe.reading.paths import by_path
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class SettingValue:
     """A setting of a run. origin: `default`, or where it was written as far as the run has noted it; help: as
     `mezzotint explain` says it."""
 
@@ -34,7 +34,7 @@ class Value:
         return self.origin == "default"
 
 
-def effective(path: Path) -> list[Value]:
+def effective(path: Path) -> list[SettingValue]:
     """The settings of a run's recipe.yaml, in their order; none where it cannot be read."""
     origins = _origins(path)
     values = []
@@ -42,7 +42,7 @@ def effective(path: Path) -> list[Value]:
         setting = by_path().get(name)
         usual = setting is not None and setting.default == value
         origin = origins.get(name) or ("default" if usual else "recipe")
-        values.append(Value(shown(name), shown(text(value)), shown(origin), explained(name)))
+        values.append(SettingValue(shown(name), shown(text(value)), shown(origin), explained(name)))
     return values
 
 

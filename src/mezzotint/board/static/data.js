@@ -1,5 +1,5 @@
 import "./frames.js";
-import { askJSON, el, say } from "./page.js";
+import { askJSON, el, renew, say } from "./page.js";
 
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
@@ -13,6 +13,13 @@ async function watch() {
   }
 }
 if (opening) watch().catch((error) => say(error.message));
+
+const histograms = document.getElementById("histograms");
+async function count() {
+  while (!(await askJSON(`/api/data?${histograms.dataset.counting}`)).counted) await wait(500);
+  await renew(histograms);
+}
+if (histograms?.dataset.counting) count().catch((error) => say(error.message));
 
 const near = document.getElementById("near");
 async function look() {

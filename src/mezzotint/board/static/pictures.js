@@ -5,7 +5,7 @@ import { askJSON, el, embedded, keep, kept, say } from "./page.js";
 const WEIGHTS = [["raw", "trained weights"], ["shadow", "averaged weights"]];
 const pad = (number, digits) => String(number).padStart(digits, "0");
 export const fileOf = (step, prompt, weights) => `${pad(step, 8)}/${pad(prompt, 2)}-${weights}.png`;
-export const address = (run, name, ending = "") => embedded ? embedded.pictures[name]
+export const address = (run, name, ending = "") => embedded ? embedded[ending ? "clips" : "pictures"][name]
   : `/file?run=${encodeURIComponent(run)}&file=${encodeURIComponent(`samples/step-${ending ? name.replace(/\.png$/, ending) : name}`)}`;
 
 export class Previews {

@@ -15,6 +15,7 @@ import secrets
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ _AT_ONCE = 16
 
 _Named = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]
 
-_FACTORS = np.array(
+FACTORS = np.array(
     [0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0xD6E8FEB86659FD93, 0xA0761D6478BD642F,
      0xE7037ED1A0B428DB], dtype=np.uint64,
 )  # fmt: skip
@@ -64,8 +65,17 @@ def whole(records: NDArray[Any]) -> NDArray[np.bool_]:
 def _check(records: NDArray[Any]) -> NDArray[np.uint32]:
     words = records.view("<u8").reshape(len(records), 6)
     own = records["check"].astype(np.uint64) << np.uint64(32)  # counts as 0
-    mixed = (np.einsum("ij,j->i", words, _FACTORS) - own * _FACTORS[4]) ^ _FACTORS[0]
+    mixed = (np.einsum("ij,j->i", words, FACTORS) - own * FACTORS[4]) ^ FACTORS[0]
     return np.asarray(mixed >> np.uint64(32), dtype=np.uint32)
+
+
+@dataclass(frozen=True, slots=True)
+class Covered:
+    """How far a shard is known. index_bytes: of its index. rows: that its file has at least."""
+
+    name: str
+    index_bytes: int
+    rows: int
 
 
 class Shard:
@@ -109,6 +119,14 @@ class Shard:
             return (self.index_path.stat().st_size - self._seen) // RECORD.itemsize
         except FileNotFoundError:
             return 0
+
+    def known_to(self, index_bytes: int) -> None:
+        """Says that its index need not be read up to there."""
+        self._seen = index_bytes
+
+    def covered(self) -> Covered:
+        """How far it was read."""
+        return Covered(self.name, self._seen, self._rows_on_disk())
 
     def passed(self, num_records: int) -> None:
         """Says that so many records, written by this process itself, need not be read again."""
@@ -252,15 +270,24 @@ def open_writer(folder: Path, row_bytes: int, max_bytes: int) -> ShardWriter:
     folder cannot be written."""
     for index_path in sorted(folder.glob("*.index")):
         rows_path = index_path.with_suffix(".rows")
-        if rows_path.is_file() and rows_path.stat().st_size < max_bytes:
-            writer = _take(folder, index_path.stem, row_bytes, os.O_RDWR)
+        is_begun = _is_begun(index_path)
+        if is_begun or (rows_path.is_file() and rows_path.stat().st_size < max_bytes):
+            writer = _take(folder, index_path.stem, row_bytes, os.O_RDWR | (os.O_CREAT if is_begun else 0))
             if writer is not None:
+                if is_begun:
+                    durable.sync_folder(folder)
                 return writer
     while True:
         writer = _take(folder, secrets.token_hex(8), row_bytes, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         if writer is not None:
             durable.sync_folder(folder)
             return writer
+
+
+def _is_begun(index_path: Path) -> bool:
+    """Whether a shard has an index that names nothing and no rows yet: its writer was ended between the two."""
+    others = (index_path.with_suffix(".rows"), index_path.with_suffix(ORIGIN))
+    return not any(map(os.path.lexists, others)) and index_path.stat().st_size < RECORD.itemsize
 
 
 def _take(folder: Path, name: str, row_bytes: int, flags: int) -> ShardWriter | None:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mezzotint import durable, outside
-from mezzotint.data.cache import _shards
+from mezzotint.data.cache import _order, _shards
 from mezzotint.data.cache._shards import RemoteShard, Shard, ShardWriter, checksum_factors, checksums, shard_at
 from mezzotint.errors import CacheError, StorageError
 
@@ -36,6 +36,9 @@ SHARD_BYTES = 4 << 30
 
 _CHECKED_BYTES = 16 << 20
 """Rows are checked in blocks of so many bytes."""
+
+_WORTH_ORDERING = 32_768
+"""So many entries that are in no order on disk are put into one (`_order.py`)."""
 
 _SURE = 10_000_000
 """A folder that has not changed for so many nanoseconds shows its next change in its time."""
@@ -66,19 +69,22 @@ class Store:
         self._listed = -1
         self._lock = threading.RLock()  # batches are made ready in a thread of their own
         self._writer: ShardWriter | None = None
-        self._count = 0
-        self._address = np.zeros((0, 32), dtype=np.uint8)
-        self._place = np.zeros((0, 2), dtype=np.int64)  # shard, row
-        self._checksum = np.zeros(0, dtype=np.uint64)
-        self._state = np.zeros(0, dtype=np.uint8)
-        self._sorted = 0  # so many entries are in the sorted index; later ones are in _recent
+        self._ordered = _order.opened(self.folder, self.row_bytes)
+        self._first = self._count = len(self._ordered)  # entries before `_first` are in order on disk
+        self._late = np.zeros(0, dtype=_order.ENTRY)  # those from `_first` on, and room for more
+        self._state = np.zeros(self._count, dtype=np.uint8)
+        self._sorted = self._count  # so many entries are in a sorted index; later ones are in _recent
         self._prefix = np.zeros(0, dtype=np.uint64)
         self._order = np.zeros(0, dtype=np.int64)
         self._low = np.uint64(0)
         self._recent: dict[bytes, int] = {}
         self._damage_seen = 0
+        for covered in self._ordered.shards:
+            self._shards.append(Shard(self.folder, covered.name, self.row_bytes))
+            self._shards[-1].known_to(covered.index_bytes)
         self.refresh()
         self._sort()
+        self.put_in_order()
 
     def __len__(self) -> int:
         """Entries known to this object, damaged and double ones included."""
@@ -116,8 +122,7 @@ class Store:
         assert result.is_contiguous()
         assert (result.dtype, result.shape) == (self.dtype, (len(entries), *self.shape))
         target = result.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
-        places = self._place[entries]
-        numbers, rows = places[:, 0], places[:, 1]
+        numbers, rows = self._places(entries)
         if len(entries) and (numbers == numbers[0]).all():
             self._shards[numbers[0]].rows(rows, target)
             return result
@@ -148,7 +153,8 @@ class Store:
         if (self._state[entries] == _GOOD).all():
             return True
         copies = rows.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
-        if (checksums(self._address[entries], copies, self._factors) != self._checksum[entries]).any():
+        known = self._entries(entries)
+        if (checksums(known["address"], copies, self._factors) != known["checksum"]).any():
             return False
         self._state[entries] = _GOOD
         return True
@@ -190,9 +196,10 @@ class Store:
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
         keys = as_addresses(addresses)
-        known = {self._address[e].tobytes() for e in np.flatnonzero(self._state[: self._count] == _BAD)}
-        bad = np.array([address.tobytes() in known for address in keys], dtype=np.bool_)
-        return bad & (self.find(keys) < 0)
+        bad = self._entries(np.flatnonzero(self._state[: self._count] == _BAD))
+        known = {address.tobytes() for address in bad["address"]}
+        is_bad = np.array([address.tobytes() in known for address in keys], dtype=np.bool_)
+        return is_bad & (self.find(keys) < 0)
 
     def append(self, addresses: Addresses, rows: Tensor, *, names: Sequence[str] = (), at_once: bool = True) -> int:
         """Adds rows (n, *shape) of any floating type; addresses that are there already are passed over. Returns how
@@ -235,7 +242,7 @@ class Store:
             names = [name for name in _shards.names_in(self.folder) if name not in known]
             shards = [shard_at(self.folder, name, self.row_bytes) for name in names]
             self._shards += shards
-            self._make_room(self._count + sum(shard.unread() for shard in shards))
+            self._make_room(self._count - self._first + sum(shard.unread() for shard in shards))
             self._listed = changed if time.time_ns() - changed > _SURE else -1
 
     def close_writer(self) -> None:
@@ -254,54 +261,96 @@ class Store:
         return sum(p.stat().st_size for p in self.folder.glob("*")) if self.folder.is_dir() else 0
 
     def _find_sorted(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        newest = np.full(len(keys), -1, dtype=np.int64)
-        prefix = _prefixes(keys) >> self._low
-        open_ = np.arange(len(keys))
-        in_order = np.argsort(prefix)  # neighbours are found near each other
+        prefixes = _prefixes(keys)
+        in_order = np.argsort(prefixes)  # neighbours are found near each other
+        entries = self._find_among(keys, prefixes, in_order, self._ordered.prefixes(), None)
+        open_ = in_order[entries[in_order] < 0] if self._first else in_order
+        if len(open_) and len(self._prefix):
+            late = self._find_among(keys, prefixes >> self._low, open_, self._prefix, self._order)
+            entries = np.where(entries < 0, late, entries)
+        return entries
+
+    def _find_among(
+        self, keys: NDArray[np.uint8], prefixes: NDArray[np.uint64], in_order: NDArray[np.int64],
+        sorted_: NDArray[np.uint64], order: NDArray[np.int64] | None,
+    ) -> NDArray[np.int64]:  # fmt: skip
+        """The entry of each key, −1 without one. in_order: the keys that are looked for, ascending. sorted_: prefixes
+        of entries, ascending. order: the entry of each of those; None where they are counted from 0."""
+        entry_of = np.full(len(keys), -1, dtype=np.int64)
         at = np.empty(len(keys), dtype=np.int64)
-        at[in_order] = np.searchsorted(self._prefix, prefix[in_order])
+        at[in_order] = np.searchsorted(sorted_, prefixes[in_order])
+        open_ = np.sort(in_order)
         while len(open_):
-            there = at[open_] < len(self._prefix)
-            open_ = open_[there]
-            open_ = open_[self._prefix[at[open_]] == prefix[open_]]
-            entries = self._order[at[open_]]
-            equal = (self._address[entries] == keys[open_]).all(axis=1) & (self._state[entries] != _BAD)
-            newest[open_[equal]] = entries[equal]
+            open_ = open_[at[open_] < len(sorted_)]
+            open_ = open_[sorted_[at[open_]] == prefixes[open_]]
+            entries = at[open_] if order is None else order[at[open_]]
+            known = self._entries(entries)
+            equal = (known["address"] == keys[open_]).all(axis=1) & (self._state[entries] != _BAD)
+            if order is None:  # as it was written
+                equal &= known["check"] == _order.checks(known)
+            entry_of[open_[equal]] = entries[equal]
             open_ = open_[~equal]  # another entry of the same first bits: of another address, or damaged and made again
             at[open_] += 1
-        return newest
+        return entry_of
 
     def _sort(self) -> None:
         if self._sorted != self._count:
             # One sort of plain numbers, several times faster than sorting places: the first bits of an address, then
             # the entry's number. Addresses that agree in as many bits as there is room for are compared one by one.
-            self._low = np.uint64(self._count.bit_length())
-            packed = _prefixes(self._address[: self._count]) >> self._low << self._low
-            packed |= np.arange(self._count, dtype=np.uint64)
+            count = self._count - self._first
+            self._low = np.uint64(count.bit_length())
+            packed = _prefixes(self._late["address"][:count]) >> self._low << self._low
+            packed |= np.arange(count, dtype=np.uint64)
             packed.sort()
-            self._order = (packed & ((np.uint64(1) << self._low) - np.uint64(1))).astype(np.int64)
+            self._order = (packed & ((np.uint64(1) << self._low) - np.uint64(1))).astype(np.int64) + self._first
             self._prefix = np.right_shift(packed, self._low, out=packed)
             self._sorted = self._count
             self._recent.clear()
 
+    def put_in_order(self) -> None:
+        """Puts the entries on disk in order for the next who opens this store, where a good part of them is in none.
+        What lies on object storage is not, nor what a writer may still lose."""
+        is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
+        if is_elsewhere or self._count - self._first < max(_WORTH_ORDERING, self._first // 8):
+            return
+        late = _prefixes(self._late["address"][: self._count - self._first])
+        numbers = np.flatnonzero(self._state[: self._count] != _BAD)
+        prefixes = np.concatenate([self._ordered.prefixes(), late])[numbers]
+        numbers = numbers[np.argsort(prefixes, kind="stable")]
+        _order.write(self.folder, [shard.covered() for shard in self._shards], numbers, self._entries)
+
+    def _entries(self, entries: NDArray[np.int64]) -> NDArray[Any]:
+        """What is known of entries, (n,) of `_order.ENTRY`, copied."""
+        if not self._first:
+            return self._late[entries]
+        is_late = entries >= self._first
+        known = np.empty(len(entries), dtype=_order.ENTRY)
+        known[is_late] = self._late[entries[is_late] - self._first]
+        known[~is_late] = self._ordered.entries[entries[~is_late]]
+        return known
+
+    def _places(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The shards and rows of entries."""
+        known = self._entries(entries)
+        return known["shard"].astype(np.int64), known["row"].astype(np.int64)
+
     def _enter(self, shard: int, addresses: NDArray[np.uint8], rows: NDArray[Any], sums: NDArray[np.uint64]) -> None:
-        first, self._count = self._count, self._count + len(rows)
-        if self._count > len(self._address):
-            self._make_room(max(self._count, 2 * len(self._address), 1024))
-        new = slice(first, self._count)
-        self._address[new] = addresses
-        self._place[new, 0] = shard
-        self._place[new, 1] = rows
-        self._checksum[new] = sums
+        start, self._count = self._count - self._first, self._count + len(rows)
+        end = self._count - self._first
+        if end > len(self._late):
+            self._make_room(max(end, 2 * len(self._late), 1024))
+        new = self._late[start:end]
+        new["address"], new["shard"], new["row"], new["checksum"] = addresses, shard, rows, sums
 
     def _make_room(self, count: int) -> None:
-        """For so many entries in all."""
-        room = count - len(self._address)
+        """For so many entries besides those in order."""
+        room = count - len(self._late)
         if room > 0:
-            self._address = np.concatenate([self._address, np.zeros((room, 32), dtype=np.uint8)])
-            self._place = np.concatenate([self._place, np.zeros((room, 2), dtype=np.int64)])
-            self._checksum = np.concatenate([self._checksum, np.zeros(room, dtype=np.uint64)])
-            self._state = np.concatenate([self._state, np.full(room, _UNKNOWN, dtype=np.uint8)])
+            self._late = np.concatenate([self._late, np.zeros(room, dtype=_order.ENTRY)])
+            state = np.zeros(self._first + count, dtype=np.uint8)  # takes memory where something is written
+            known = np.flatnonzero(self._state)
+            state[known] = self._state[known]
+            self._state = state
 
     def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], at_once: bool) -> None:
         sums = checksums(addresses, rows, self._factors)
@@ -322,7 +371,7 @@ class Store:
             self._sort()
             return
         for entry in range(first, self._count):
-            address = self._address[entry].tobytes()
+            address = self._late["address"][entry - self._first].tobytes()
             old = self._recent.get(address)
             if old is None or self._state[old] == _BAD:
                 self._recent[address] = entry
@@ -331,30 +380,31 @@ class Store:
         if self._writer is not None and self._writer.next_row * self.row_bytes >= self._shard_bytes:
             self.close_writer()
         if self._writer is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            durable.make_folders(self.folder)
             self._writer = _shards.open_writer(self.folder, self.row_bytes, self._shard_bytes)
             self.refresh()
         return next(i for i, shard in enumerate(self._shards) if shard.name == self._writer.name)
 
     def _are_whole(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         whole = np.zeros(len(entries), dtype=np.bool_)
-        places = self._place[entries]
-        for number in np.unique(places[:, 0]).tolist():
-            here = np.flatnonzero(places[:, 0] == number)
+        known = self._entries(entries)
+        shards, rows = self._places(entries)
+        for number in np.unique(shards).tolist():
+            here = np.flatnonzero(shards == number)
             if isinstance(self._shards[number], RemoteShard):
                 whole[here] = True  # each is checked when it comes
                 continue
             try:
-                mapped = self._shards[number].mapped(int(places[here, 1].max()))
+                mapped = self._shards[number].mapped(int(rows[here].max()))
             except OSError:
                 continue  # the file is gone
-            here = here[places[here, 1] < len(mapped)]
-            sums = checksums(self._address[entries[here]], mapped[places[here, 1]], self._factors)
-            whole[here] = sums == self._checksum[entries[here]]
+            here = here[rows[here] < len(mapped)]
+            sums = checksums(known["address"][here], mapped[rows[here]], self._factors)
+            whole[here] = sums == known["checksum"][here]
         return whole
 
     def _note_damage(self, entries: NDArray[np.int64]) -> None:
-        places = self._place[entries].tolist()
+        places = zip(*(column.tolist() for column in self._places(entries)), strict=True)
         records = np.array([(self._shards[shard].name.encode(), row) for shard, row in places], dtype=_DAMAGED)
         try:
             fd = os.open(self.folder / "damaged", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
@@ -376,9 +426,10 @@ class Store:
         noted = np.frombuffer(data[: len(data) - len(data) % _DAMAGED.itemsize], dtype=_DAMAGED)
         numbers = {shard.name.encode(): i for i, shard in enumerate(self._shards)}
         for name in np.unique(noted["shard"]):
-            of_shard = self._place[: self._count, 0] == numbers.get(bytes(name), -1)
-            of_shard &= np.isin(self._place[: self._count, 1], noted["row"][noted["shard"] == name].astype(np.int64))
-            self._state[: self._count][of_shard] = _BAD
+            number, rows = numbers.get(bytes(name), 1 << 31), noted["row"][noted["shard"] == name].astype(np.int64)
+            for start, known in ((0, self._ordered.entries), (self._first, self._late[: self._count - self._first])):
+                of_shard = np.flatnonzero(known["shard"] == number)
+                self._state[start + of_shard[np.isin(known["row"][of_shard], rows)]] = _BAD
 
     def _refuse_non_finite(self, values: Tensor, names: Sequence[str]) -> None:
         bits = values.view(torch.int32 if values.itemsize == 4 else torch.int16).numpy()

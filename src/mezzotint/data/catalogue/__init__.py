@@ -1,4 +1,4 @@
 """The data set as columns on disk, made once and read by memory map.
 
-From outside: `catalogue`, `indexing`, `findings`.
+From outside: every file without an underscore.
 """

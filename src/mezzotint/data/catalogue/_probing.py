@@ -43,7 +43,7 @@ FACTS = np.dtype([
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class KnownFiles:
     """What is known of n files. paths: absolute. stats: (n, 3) int64, bytes, times of modification and change in
     nanoseconds. facts: (n,) of `FACTS`. reasons: why a file cannot be used, by number."""
 
@@ -54,7 +54,7 @@ class Looked:
     reasons: dict[int, str]
 
     @classmethod
-    def at(cls, paths: Texts, near: NearFiles | None = None) -> Looked:
+    def at(cls, paths: Texts, near: NearFiles | None = None) -> KnownFiles:
         """Nothing is known of these files yet but size and times. near: those of files on object storage."""
         n = len(paths)
         stats = np.full((n, 3), -1, dtype=np.int64)
@@ -80,7 +80,7 @@ class Looked:
         self.facts[i] = self.facts[other]
 
 
-def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) -> None:
+def take_over(looked: KnownFiles, old: Mapping[str, NDArray[Any]], max_pixels: int) -> None:
     """Fills in what the columns of an earlier index know of files that have not changed since."""
     if not old or not len(old["path_hash"]):
         return
@@ -96,7 +96,7 @@ def take_over(looked: Looked, old: Mapping[str, NDArray[Any]], max_pixels: int) 
 
 
 def look(
-    looked: Looked,
+    looked: KnownFiles,
     journal: Path,
     *,
     max_pixels: int,
@@ -169,14 +169,14 @@ def _probed(path: Path, max_pixels: int, look_at: LookAt) -> Probe:
     return look_at(path, max_pixels)
 
 
-def _note(looked: Looked, i: int) -> str:
+def _note(looked: KnownFiles, i: int) -> str:
     facts = looked.facts[i]
     numbers = [facts[name].item() for name in ("width", "height", "conversions")]
     numbers += [facts[name].item() for name in ("frames", "begin", "rate")] if facts["rate"] else []
     return json.dumps([looked.paths[i], looked.stats[i].tolist(), numbers, facts["digest"].tobytes().hex()]) + "\n"
 
 
-def _read_journal(looked: Looked, journal: Path, max_pixels: int) -> None:
+def _read_journal(looked: KnownFiles, journal: Path, max_pixels: int) -> None:
     try:
         lines = outside.read_text(journal, limit=outside.LOGGED, encoding="ascii", errors="replace").splitlines()
     except (FileNotFoundError, outside.NoPlainFile):

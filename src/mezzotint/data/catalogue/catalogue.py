@@ -159,7 +159,7 @@ class Catalogue:
         """A number for all captions of each of some rows, above 0, which changes with them, (n,)."""
         data, offsets, starts = self._captions.blob.tobytes(), self._captions.offsets, self._caption_starts
         first, last = offsets[starts[rows]].tolist(), offsets[starts[rows + 1]].tolist()
-        checks = [zlib.crc32(data[i:j]) for i, j in zip(first, last, strict=True)]
+        checks = list(map(zlib.crc32, map(data.__getitem__, map(slice, first, last))))
         counts = self.caption_counts()[rows].astype(np.uint64) + np.uint64(1)
         return np.asarray(counts << np.uint64(32) | np.array(checks, dtype=np.uint64))
 
@@ -188,14 +188,18 @@ class Catalogue:
         of_captions = np.searchsorted(starts, self._captions.containing(part), side="right") - 1
         return np.union1d(self._keys.containing(part), of_captions)
 
+    def rows_in(self, folder: str) -> NDArray[np.int64]:
+        """The rows of samples below a folder of keys, ascending."""
+        return self._keys.beginning_with(f"{folder}/")
+
     def caption_words(self) -> NDArray[np.int64]:
         """About how many words each sample's first caption has, (n,): spaces in it and one."""
-        spaces = np.concatenate([[0], np.cumsum(self._captions.blob == ord(" "))])
+        spaces = np.flatnonzero(self._captions.blob == ord(" "))
         first = np.minimum(self._caption_starts[:-1], max(0, len(self._captions) - 1))
         if not len(self._captions):
             return np.zeros(len(self), np.int64)
         begin, end = self._captions.offsets[first], self._captions.offsets[first + 1]
-        words = spaces[end] - spaces[begin] + (end > begin)
+        words = np.searchsorted(spaces, end) - np.searchsorted(spaces, begin) + (end > begin)
         return np.where(self.caption_counts() > 0, words, 0)
 
     def long_captions(self, least: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -437,7 +441,8 @@ def _sweep(place: Path) -> None:
     if not (place / indexing.PICTURES).is_dir():
         return
     try:
-        digests = [columns.read(index)[0]["digest"] for index in _indexes(place)]
+        tables = [columns.read(index)[0] for index in _indexes(place)]
+        digests = [table[name] for table in tables for name in ("digest", "mask_digest") if name in table]
     except (FileNotFoundError, DamagedColumns):
         return  # what it names is not known; the next change sweeps
     extracted.sweep(place / indexing.PICTURES, {row.tobytes().hex() for column in digests for row in column})

@@ -31,6 +31,9 @@ def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -
 def duplicates(catalogue: Catalogue) -> dict[int, int]:
     """Rows whose file has the very bytes of an earlier row's that is another file, with the first such row."""
     keys = np.ascontiguousarray(catalogue.digest[:, :8]).view("<u8")[:, 0]
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():  # twice as fast as what follows
+        return {}
     order = np.argsort(keys, kind="stable")  # equal ones stay in the order of rows
     again = np.flatnonzero(keys[order][1:] == keys[order][:-1]) + 1
     first_row: dict[int, int] = {}

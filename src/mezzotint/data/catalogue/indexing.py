@@ -28,8 +28,7 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.data.files.overrides import OverridesBuilder
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.files.tags import prefixed, templated
-from mezzotint.data.files.wildcards import first_of_each
+from mezzotint.data.files.tags import first_of_each, prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
@@ -75,8 +74,9 @@ def sources_of(settings: DataSettings) -> tuple[Source, ...]:
     of_masks: list[masks.Masks | None] = [None] * len(listings)
     if settings.mask.source == "files":
         folders = [*_each(settings.mask.path, own), *[None] * (len(paths) - own)]
+        is_listed = ".png" in chosen.suffixes
         split = [
-            masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES)
+            masks.parted(listing, folder, settings.mask.path, decoding.SUFFIXES, is_listed=is_listed)
             for listing, folder in zip(listings, folders, strict=True)
         ]
         listings, of_masks = [listing for listing, _ in split], [its_masks for _, its_masks in split]
@@ -201,7 +201,7 @@ def make(
     gathered.notes += _masking.notes(sources)
     pictures.sync()
     texts.write()
-    looked = _probing.Looked.at(gathered.path.texts(), near)
+    looked = _probing.KnownFiles.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNALS["start" if verified == "start" else "use"]
     look_at = decoding.probe if verified == "start" else decoding.glance
@@ -246,7 +246,7 @@ def _as_shown(item: Sample | Skipped | Noted, source: Source) -> Sample | Skippe
 
 def _masked(item: Sample | Skipped | Noted, source: Source) -> Sample | Skipped | Noted:
     """A sample with its mask, where it has one."""
-    if not isinstance(item, Sample) or source.masks is None:
+    if not isinstance(item, Sample) or source.masks is None or any(name == "mask" for name, _ in item.overrides):
         return item
     mask = source.masks.of(os.path.relpath(item.media, source.root))
     return item if mask is None else replace(item, overrides=(*item.overrides, ("mask", os.fspath(mask))))
@@ -295,7 +295,7 @@ class _Gathered:
 
 
 def _assembled(
-    gathered: _Gathered, looked: _probing.Looked, settings: DataSettings, workers: int
+    gathered: _Gathered, looked: _probing.KnownFiles, settings: DataSettings, workers: int
 ) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """The columns of the samples that can be used, and what the report says of all."""
     keys = gathered.key.texts()

@@ -31,6 +31,12 @@ class DamagedColumns(Exception):
     """Why a folder of columns cannot be trusted."""
 
 
+_SHORT = 3
+"""Bytes up to which a text is looked for in all places at once."""
+
+_LOWER = np.frombuffer(bytes(range(256)).lower(), np.uint8)
+
+
 @dataclass(frozen=True, slots=True)
 class Texts:
     """Texts by number. blob: their UTF-8 bytes one after the other (lone surrogates of file names as the bytes they
@@ -62,11 +68,33 @@ class Texts:
 
     def containing(self, part: str) -> NDArray[np.int64]:
         """The numbers of the texts that have a part, ascending; letters a to z count as A to Z."""
-        data = self.blob.tobytes()
-        matches = re.finditer(re.escape(part.encode("utf-8", "surrogateescape")), data, re.IGNORECASE)
-        spans = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
-        numbers = np.searchsorted(self.offsets, spans[:, 0], side="right") - 1
-        return np.unique(numbers[spans[:, 1] <= self.offsets[numbers + 1]])  # not those over the border of two
+        sought = part.encode("utf-8", "surrogateescape")
+        if not sought:
+            return np.arange(len(self))
+        starts = self._anywhere(sought)
+        numbers = np.searchsorted(self.offsets, starts, side="right") - 1
+        has = np.zeros(len(self), bool)
+        has[numbers[starts + len(sought) <= self.offsets[numbers + 1]]] = True  # not those over the border of two
+        return np.flatnonzero(has)
+
+    def _anywhere(self, sought: bytes) -> NDArray[np.int64]:
+        """Where in the blob some bytes begin, ascending, overlapping ones among them or not."""
+        if len(sought) > _SHORT:
+            matches = re.finditer(re.escape(sought), self.blob.tobytes(), re.IGNORECASE)
+            return np.fromiter((match.start() for match in matches), np.int64)
+        blob, is_there = _LOWER[self.blob], np.ones(len(self.blob), bool)  # of a letter there are millions
+        for place, byte in enumerate(sought.lower()):
+            is_there[: len(blob) - place] &= blob[place:] == byte
+            is_there[max(0, len(blob) - place) :] = False
+        return np.flatnonzero(is_there)
+
+    def beginning_with(self, part: str) -> NDArray[np.int64]:
+        """The numbers of the texts that begin with a part, ascending."""
+        sought = np.frombuffer(part.encode("utf-8", "surrogateescape"), np.uint8)
+        numbers = np.flatnonzero(np.diff(self.offsets) >= len(sought))
+        for place, byte in enumerate(sought):
+            numbers = numbers[self.blob[self.offsets[numbers] + place] == byte]
+        return numbers
 
 
 class TextBuilder:

@@ -7,20 +7,29 @@ alone, not on the file system.
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import re
 import stat
+import warnings
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.errors import DatasetError
+
+_MANY = 100_000
+"""So many files are looked at by one process; what comes then is divided among as many as there are processors, since
+the time goes into a call of the system for each file."""
+_MOST_PROCESSES = 8
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
@@ -102,7 +111,26 @@ class _Walker:
 
     def run(self) -> None:
         self._open.append((self.root, "", False))
-        while self._open:
+        self._go(_MANY)
+        count = min(len(os.sched_getaffinity(0)), _MOST_PROCESSES, len(self._open))
+        parts = [self._open[number::count] for number in range(count)]
+        answers = [_in_a_fork(replace(self, names=[], stats=array("q"), refused=[], unknown=Counter(), _open=part))
+                   for part in parts[1:]]  # fmt: skip
+        for number, part in enumerate(parts):
+            answer = answers[number - 1]() if number else None
+            if answer is None:  # this process's own part, and that of one that did not come to its end
+                self._open = part
+                self._go()
+            else:
+                names, stats, refused, unknown = answer
+                self.names += names
+                self.stats += stats
+                self.refused += refused
+                self.unknown += unknown
+
+    def _go(self, at_most: float = math.inf) -> None:
+        """Looks at the open folders, and at those in them. at_most: files, after which it stops at a folder's end."""
+        while self._open and len(self.names) < at_most:
             folder, prefix, through_link = self._open.pop()
             try:
                 # from the open folder, so that no file's path is looked up from the root on
@@ -169,6 +197,39 @@ class _Walker:
             self.stats.extend((stat_result.st_size, stat_result.st_mtime_ns, stat_result.st_ctime_ns))
         else:
             self.refused.append((name, "not a regular file"))
+
+
+def _in_a_fork(walker: _Walker) -> Callable[[], Any]:
+    """Lets a process of its own look at a walker's folders. Returns what waits for it and gives its names, stats, what
+    it refused and what it did not know; None where it came to no end. It calls the system alone, and nothing that a
+    thread of this process may hold."""
+    reading, writing = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads, from Python 3.12 on
+        child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            walker._go()
+            with os.fdopen(writing, "wb") as pipe:
+                pipe.write(json.dumps([walker.names, walker.refused, walker.unknown]).encode("ascii") + b"\n")
+                pipe.write(walker.stats.tobytes())
+        finally:
+            os._exit(0)
+    os.close(writing)
+
+    def answer() -> Any:
+        with os.fdopen(reading, "rb") as pipe:
+            data = pipe.read()
+        os.waitpid(child, 0)
+        try:
+            texts, _, stats = data.partition(b"\n")
+            names, refused, unknown = json.loads(texts)
+            return names, array("q", stats), list(map(tuple, refused)), unknown
+        except ValueError:
+            return None
+
+    return answer
 
 
 _name = attrgetter("name")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mezzotint.data.files.listing import Listing, walk
+from mezzotint.data.files.listing import Listing, is_remote, walk
 from mezzotint.errors import DatasetError
 
 ENDING = "-masklabel"
@@ -41,15 +41,28 @@ class Masks:
 
 
 def parted(
-    listing: Listing, folder: Path | None, folders: Collection[Path], suffixes: Collection[str]
+    listing: Listing, folder: Path | None, folders: Collection[Path], suffixes: Collection[str], *, is_listed: bool
 ) -> tuple[Listing, Masks]:  # fmt: skip
     """The files of a folder that are no masks, and the masks: those that lie among them, or in a folder of their own.
 
-    folders: all of `data.mask.path`, which may lie inside the pictures' folder. suffixes: of pictures. Raises
-    DatasetError E1201 for a folder that is not there, E1477 for two masks of one picture.
+    folders: all of `data.mask.path`, which may lie inside the pictures' folder. suffixes: of pictures. is_listed:
+    whether the listing has pictures; one of clips has none. Raises DatasetError E1201 for a folder that is not there,
+    E1446 for object storage, E1477 for two masks of one picture.
     """
+    if is_remote(listing.root):
+        raise DatasetError(
+            f"{listing.root}: masks are read from files of this machine's disks; write data.mask.source=alpha, or "
+            "bring the data set here",
+            code="E1446",
+        )
     beside = [is_named_mask(name) for name in listing.names]
-    masks = _some(listing, beside) if folder is None else _named(folder, suffixes)
+    if folder is not None:
+        masks = _named(folder, suffixes)
+    elif is_listed:
+        masks = _some(listing, beside)
+    else:
+        masks = walk(listing.root, {".png"})
+        masks = _some(masks, [is_named_mask(name) for name in masks.names])
     for place in (one.expanduser().resolve() for one in folders):
         if place.is_relative_to(listing.root) and place != listing.root:
             inside = f"{place.relative_to(listing.root).as_posix()}/"

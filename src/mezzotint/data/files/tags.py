@@ -1,5 +1,5 @@
-"""A caption as a list of tags, and as one line of text for a column: what formats write down and what the draws of a
-visit change."""
+"""A caption as a list of tags, and as one line of text for a column; and its wildcards, of which one of `{a|b}` is
+taken: what formats write down and what the draws of a visit change."""
 
 from __future__ import annotations
 
@@ -93,3 +93,21 @@ def joined(main: str, tags: Sequence[str]) -> str:
 def _cut(caption: str) -> tuple[str, tuple[str, ...]]:
     main, *tags = (part.strip() for part in caption.split(","))
     return main, tuple(tags)
+
+
+def filled(caption: str, choose: Callable[[int, int], int]) -> str:
+    """A caption with one of each `{a|b}`. choose: which of so many (its second argument), for the wildcard of a number
+    (its first, from 0). `{{` and `}}` become braces; `{}` stays."""
+    text = caption.replace("{{", "\0<").replace("}}", "\0>")  # no caption holds NUL
+    numbers = iter(range(len(text)))
+
+    def one(match: re.Match[str]) -> str:
+        among = match[1].split("|")
+        return among[choose(next(numbers), len(among))]
+
+    return re.sub(r"\{([^}]+)\}", one, text).replace("\0<", "{").replace("\0>", "}")
+
+
+def first_of_each(caption: str) -> str:
+    """A caption where nothing is drawn: the first of each wildcard."""
+    return filled(caption, lambda number, count: 0)

@@ -10,13 +10,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mezzotint import outside
 from mezzotint.data.buckets.clip_buckets import out_of_limits
-from mezzotint.data.files.listing import Listing
+from mezzotint.data.files.listing import Listing, Unusable
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Format, Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import kind_of
@@ -64,6 +65,15 @@ class Annotated:
         path = folder / self.path
         larger = path.with_name(path.name.replace(".mp4", _LARGER))
         return larger if self.path.endswith(".mp4") and larger.is_file() else path
+
+    def mask_in(self, folder: Path) -> Path | None:
+        """The file of its mask, as its key `mask` says. Raises Unusable for one that leads out of the media folder."""
+        written = dict(self.others).get("mask", "").replace("\\", "/").removeprefix("./")
+        if not written:
+            return None
+        if _OUTSIDE.match(written) or ".." in written.split("/") or "\0" in written:
+            raise Unusable(f"its mask {written[:100]!a} is none below the media folder")
+        return folder / written
 
     def texts_in(self, folder: Path | None) -> Path | None:
         """The file of its embedding."""
@@ -193,9 +203,9 @@ def _text(path: Path, most: int, code: str, what: str) -> str:
 # --- samples ----------------------------------------------------------------------------------------------------------
 
 
-def named_files(path: Path, clips: ClipsSettings) -> Iterator[Path]:
-    """Everything that a list leads to: annotations, clips, pictures, embeddings, there or not. Raises DatasetError
-    E1231 and E1232."""
+def named_files(path: Path, clips: ClipsSettings, *, masks: bool = False) -> Iterator[Path]:
+    """Everything that a list leads to: annotations, clips, pictures, embeddings, and masks where they are asked for,
+    there or not. Raises DatasetError E1231 and E1232."""
     for line in read_list(path, has_texts=clips.texts):
         yield line.annotation
         for entry in read_annotation(line.annotation):
@@ -203,6 +213,9 @@ def named_files(path: Path, clips: ClipsSettings) -> Iterator[Path]:
             texts = entry.texts_in(line.texts)
             if texts is not None:
                 yield texts
+            with suppress(Unusable):  # told where samples are read
+                if masks and (mask := entry.mask_in(line.media)) is not None:
+                    yield mask
 
 
 def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
@@ -217,21 +230,22 @@ def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def samples(
-    path: Path, clips: ClipsSettings, *, prefix: str = "", repeats: float = 1.0
-) -> Iterator[Item]:  # fmt: skip
+    path: Path, clips: ClipsSettings, *, prefix: str = "", repeats: float = 1.0, masks: bool = False
+) -> Iterator[Item]:
     """The samples of a list file, in the order of its lines and their entries, or why there is none.
 
     A key is the path in the annotation; of several lines, behind the line's place in the list, from 0 (`1/a.mp4`);
     where an entry begins at a frame, `@start` behind it; where an earlier entry has the same key, `#2`, `#3`, …
-    An entry that repeats key and caption of an earlier one is left out. Where it begins and its embedding are the
-    sample's overrides `start` and `embedding`. Raises DatasetError E1231 and E1232.
+    An entry that repeats key and caption of an earlier one is left out. Where it begins, its embedding and, where masks
+    are asked for, its mask are the sample's overrides `start`, `embedding` and `mask`. Raises
+    DatasetError E1231 and E1232.
     """
     lines = read_list(path, has_texts=clips.texts)
     for place, line in enumerate(lines):
-        yield from _of_line(line, clips, f"{prefix}{place}/" if len(lines) > 1 else prefix, repeats)
+        yield from _of_line(line, clips, f"{prefix}{place}/" if len(lines) > 1 else prefix, repeats, masks)
 
 
-def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float) -> Iterator[Item]:
+def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float, masks: bool) -> Iterator[Item]:
     seen: dict[str, dict[str, int]] = {}
     for entry in read_annotation(line.annotation):
         where = f"{prefix}{entry.path}"
@@ -253,12 +267,20 @@ def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float)
             continue
         before[entry.caption] = entry.number
         key = key if len(before) == 1 else f"{key}#{len(before)}"
-        yield Sample(key, media, (entry.caption,), repeats=repeats, overrides=_overrides(entry, texts))
+        try:
+            mask = entry.mask_in(line.media) if masks else None
+            if mask is not None and not mask.is_file():
+                raise Unusable(f"its mask {mask} is not there")
+        except Unusable as error:
+            yield Skipped(key, str(error))
+            continue
+        yield Sample(key, media, (entry.caption,), repeats=repeats, overrides=_overrides(entry, texts, mask))
 
 
-def _overrides(entry: Annotated, texts: Path | None) -> tuple[tuple[str, str], ...]:
+def _overrides(entry: Annotated, texts: Path | None, mask: Path | None) -> tuple[tuple[str, str], ...]:
     start = () if entry.start is None else (("start", str(entry.start)),)
-    return (*start, *(() if texts is None else (("embedding", Marked.of(texts).encoded),)))
+    own = () if texts is None else (("embedding", Marked.of(texts).encoded),)
+    return (*start, *own, *(() if mask is None else (("mask", os.fspath(mask)),)))
 
 
 def list_files(path: Path, settings: DataSettings) -> Listing:
@@ -266,7 +288,7 @@ def list_files(path: Path, settings: DataSettings) -> Listing:
     list's folder where they lie below it, absolute elsewhere. Raises DatasetError E1231 and E1232 for a list or an
     annotation that cannot be read as one."""
     real = path.expanduser().resolve()
-    places = (real, *named_files(real, settings.clips))
+    places = (real, *named_files(real, settings.clips, masks=settings.mask.source == "files"))
     names = (os.fspath(place).removeprefix(os.fspath(real.parent) + os.sep) for place in places if place.exists())
     return Listing.of_files(real.parent, list(dict.fromkeys(names)))
 
@@ -276,7 +298,8 @@ def read_samples(source: Source) -> Iterator[Item]:
     if any(clip_files.is_clip(name) for name in source.listing.names):
         clip_files.decoder()
     path = source.root / source.listing.names[0]
-    return samples(path, source.settings.clips, prefix=source.prefix, repeats=source.repeats)
+    masks = source.settings.mask.source == "files"
+    return samples(path, source.settings.clips, prefix=source.prefix, repeats=source.repeats, masks=masks)
 
 
 FORMAT = Format(

@@ -27,6 +27,7 @@ from mezzotint.stages import Sample
 SUFFIXES = frozenset({".tar"})
 
 _PICTURES = frozenset(ending.removeprefix(".") for ending in decoding.SUFFIXES)
+_MASKS = frozenset(f"mask.{ending}" for ending in _PICTURES)
 _TEXTS = ("txt", "caption", "cls")
 _USUAL = "text"
 _MAX_JSON = 16 << 20
@@ -226,7 +227,18 @@ class _ShardReader:
             raise Unusable(f"{names} are pictures of one key, and nobody can tell which is meant")
         captions, picture = self._captions(group), pictures[0]
         place = self._source.root / shard / picture.path.name
-        return Sample(prefix + picture.name, place, captions, repeats=self._source.repeats)
+        return Sample(
+            prefix + picture.name, place, captions, repeats=self._source.repeats, overrides=self._mask(shard, group)
+        )
+
+    def _mask(self, shard: str, group: MembersOfKey) -> tuple[tuple[str, str], ...]:
+        """The override `mask`, of a member `KEY.mask.png`, where masks are asked for."""
+        if self._source.settings.mask.source != "files":
+            return ()
+        masks = [member for ending, member in group.fields.items() if ending in _MASKS]
+        if len(masks) > 1:
+            raise Unusable(f"{masks[0].name!a} and {masks[1].name!a} are masks of one key")
+        return tuple(("mask", os.fspath(self._source.root / shard / member.path.name)) for member in masks)
 
     def _captions(self, group: MembersOfKey) -> tuple[str, ...]:
         settings = self._source.settings.captions

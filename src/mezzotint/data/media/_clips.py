@@ -59,7 +59,7 @@ Each = Callable[[NDArray[np.uint8]], NDArray[np.generic]]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class Orientation:
     """How a stored frame becomes the shown one: rows and columns change places, then it is mirrored left to right, then
     upside down."""
 
@@ -199,7 +199,7 @@ def _converted(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
     return each(np.ascontiguousarray(_turned(picture, turn_of(frame))))
 
 
-def _turned(picture: NDArray[np.uint8], turn: Turn) -> NDArray[np.uint8]:
+def _turned(picture: NDArray[np.uint8], turn: Orientation) -> NDArray[np.uint8]:
     if turn.transposed:
         picture = picture.transpose(1, 0, 2)
     return picture[:: -1 if turn.upended else 1, :: -1 if turn.mirrored else 1]
@@ -211,7 +211,7 @@ class _DecodedClip:
     def __init__(self, max_pixels: int) -> None:
         self._max_pixels = max_pixels
         self._size: tuple[int, int] | None = None
-        self._turn = Turn()
+        self._turn = Orientation()
         self._ticks = array("q")
 
     def add(self, frame: VideoFrame) -> None:
@@ -326,15 +326,15 @@ def _video(container: InputContainer) -> VideoStream:
     raise Unusable("holds sound and no moving picture" if container.streams.audio else "holds no moving picture")
 
 
-def turn_of(frame: VideoFrame) -> Turn:
+def turn_of(frame: VideoFrame) -> Orientation:
     """How a frame is turned by its display matrix. Raises Unusable for an angle that is no multiple of 90°."""
     matrix_data: Any = frame.side_data.get("DISPLAYMATRIX")
     if matrix_data is None:
-        return Turn()
+        return Orientation()
     # a stored point (x, y), y downwards, is shown at (a x + c y, b x + d y)
     a, b, _, c, d = struct.unpack_from("5i", bytes(matrix_data))
     if not (b or c) and a and d:
-        return Turn(False, a < 0, d < 0)
+        return Orientation(False, a < 0, d < 0)
     if not (a or d) and b and c:
-        return Turn(True, c < 0, b < 0)
+        return Orientation(True, c < 0, b < 0)
     raise Unusable(f"turned by {-frame.rotation % 360}°; only multiples of 90° can be undone")

@@ -12,8 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from mezzotint import draws
-from mezzotint.data.files.tags import Tags, joined
-from mezzotint.data.files.wildcards import filled, first_of_each
+from mezzotint.data.files.tags import Tags, filled, first_of_each, joined
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.recipe.sections.data import DataSettings

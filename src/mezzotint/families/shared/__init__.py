@@ -1,4 +1,4 @@
 """What several families have in common.
 
-From outside: every file, for families alone.
+From outside: every file for families, and `new_words` for whoever loads one.
 """

@@ -95,11 +95,18 @@ class FlowFamily(ModelFamily):
         """See ModelFamily: of the text encoder that loses fewest, which is what no encoder hears."""
         if not captions or not self.text_parts:
             return tuple(0 for _ in captions)
-        by_part = []
-        for part in self.text_parts:
-            ids = self._tokenizer(part)(self._templated(part, captions), verbose=False).input_ids
-            by_part.append([max(0, len(i) - self._lengths[part]) for i in ids])
+        by_part = [[max(0, n - self._lengths[part]) for n in self._counts(part, captions)] for part in self.text_parts]
         return tuple(min(lost) for lost in zip(*by_part, strict=True))
+
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """See ModelFamily: of the text encoder that reads most."""
+        if not self.text_parts:
+            return (), 0
+        part = max(self.text_parts, key=self._lengths.__getitem__)
+        return self._counts(part, captions), self._lengths[part]
+
+    def _counts(self, part: str, captions: Sequence[str]) -> tuple[int, ...]:
+        return tuple(map(len, self._tokenizer(part)(self._templated(part, captions), verbose=False).input_ids))
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         """Captions as a text encoder's tokenizer is given them."""
@@ -147,7 +154,7 @@ class FlowFamily(ModelFamily):
                 files.spec.networks[part], whole_state(files, self._parts, weights, part), files.configs[part]
             )
             for part in files.parts
-            if files.is_drawn or any(name.startswith(f"{part}/") for name in weights)
+            if files.is_drawn or part in files.in_file or any(name.startswith(f"{part}/") for name in weights)
         }
         write_model(folder, files.folder, replaced, scheduler=files.scheduler, dtype=dtype)
         fault_injection.reach("export.renamed")

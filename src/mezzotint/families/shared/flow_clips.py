@@ -8,12 +8,37 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from mezzotint import draws
+from mezzotint.diffusion.flow_objective import with_first_frame
+from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.flow import FlowFamily, as_it_is
+from mezzotint.stages import Noised
 
 
 class ClipFamily(FlowFamily):
     """A model of clips. Pictures (B, 3, H, W) and their latents have no axis of frames."""
+
+    begun_share: float = 0.0
+    """The share of clips that are trained with their first frame given."""
+
+    def begun(self, noised: Noised, drawn: StepDraws) -> Noised:
+        """See ModelFamily: of a share of clips, drawn by address, the first latent frame."""
+        x_0 = noised.x_0
+        if not self.begun_share or drawn.first_frame is None or x_0.ndim != 5 or x_0.shape[2] < 2:
+            return noised
+        chosen = torch.from_numpy(draws.uniforms(drawn.first_frame) < self.begun_share)
+        return with_first_frame(noised, chosen.to(x_0.device, non_blocking=True))
+
+    def token_times(self, noised: Noised) -> Tensor:
+        """What is told of each token, (B, n): of a frame that is given that it has no noise."""
+        clips = as_clips(noised.model_input)
+        count = self.tokens.count(clips.shape[1:])
+        times = noised.model_t[:, None].expand(-1, count)
+        if noised.begun is None:
+            return times
+        is_first = torch.arange(count, device=times.device) < count // clips.shape[2]
+        return times.masked_fill(noised.begun[:, None] & is_first, 0.0)
 
     @torch.no_grad()
     def encode_media(self, pixels: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,6 +30,8 @@ from mezzotint.weights.folder.model_folder import (
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction
+from mezzotint.weights.single_file import original as originals
+from mezzotint.weights.single_file.original import DENOISER, FilePart, Original, Renames, Written
 
 _TOKENIZER_FILES = (
     "vocab.json",
@@ -56,12 +58,19 @@ _SCHEDULE_KEYS = (
 
 @dataclass(frozen=True)
 class FlowFiles(ModelFiles):
-    """A model's folder and the configurations of its parts."""
+    """A model's folder and the configurations of its parts. single: the file of the model's makers that holds the
+    denoiser, and may hold other parts; the folder then has the others."""
 
     pipelines: ClassVar[tuple[str, ...]]
     """Classes of model_index.json whose folders are read."""
     refused: ClassVar[Mapping[str, str]] = {}
     """Pipelines of the same networks that are not trained here: what they are, and why."""
+    original: ClassVar[Mapping[str, FilePart]] = {"denoiser": FilePart(DENOISER)}
+    """Parts that a file of the model's makers may hold, the denoiser first, and where."""
+    renames: ClassVar[Renames] = ()
+    """The denoiser's names in such a file."""
+    written_start: ClassVar[str] = ""
+    """What these begin with in the file that is written."""
 
     settings: ModelSettings
     seed: int
@@ -69,6 +78,7 @@ class FlowFiles(ModelFiles):
     folder: ModelFolder
     configs: Configs
     scheduler: dict[str, Any]
+    single: Original | None = None
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
@@ -82,15 +92,11 @@ class FlowFiles(ModelFiles):
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
-        """See ModelFiles. Raises WeightsError E1401, E1406, E1409, E1222."""
+        """See ModelFiles. Raises WeightsError E1401, E1406, E1409, E1222, E1478."""
         root = settings.described_by
         kinds.refuse_adapter(root)
         if root.is_file():
-            raise WeightsError(
-                f"{root}: is a single file, and models of family {cls.spec.name} are read from their folder in "
-                "diffusers' layout; give that folder",
-                code="E1222",
-            )
+            return cls._in_one_file(root, settings, seed)
         folder = open_folder(root)
         transformer = cls.spec.folders["denoiser"]
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
@@ -106,6 +112,29 @@ class FlowFiles(ModelFiles):
         configs = {part: folder.config(cls.spec.folders[part]) for part in parts}
         cls._require_equal(root, cls.constraints(configs))
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+
+    @classmethod
+    def _in_one_file(cls, path: Path, settings: ModelSettings, seed: int) -> Self:
+        """A file of the model's makers, with a folder that has the configurations, and the parts that it lacks."""
+        if settings.config is None or not settings.config.is_dir():
+            raise WeightsError(
+                f"{path}: is a single file, and of {cls.spec.called} it holds the denoiser, and hardly more; write "
+                "model.config=FOLDER (convert: --config=FOLDER), the model's folder in diffusers' layout, which has "
+                "the other parts",
+                code="E1478",
+            )
+        files = cls.of(with_values(settings, {"path": settings.config, "config": None}), seed)
+        parts = {
+            part: (where, cls.spec.networks[part], files.configs[part], files.shapes(part))
+            for part, where in cls.original.items()
+            if part in files.parts
+        }
+        return replace(files, settings=settings, single=originals.opened(path, parts, what=cls.spec.called))
+
+    @property
+    def in_file(self) -> Collection[str]:
+        """Parts whose weights a file of the model's makers holds."""
+        return () if self.single is None or self.is_drawn else tuple(self.single.parts)
 
     @classmethod
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
@@ -125,7 +154,8 @@ class FlowFiles(ModelFiles):
     @classmethod
     def described(cls, settings: ModelSettings) -> Self:
         """See ModelFiles."""
-        return cls.of(with_values(settings, {"weights": "random", "path": settings.described_by}))
+        path, config = settings.described_by, settings.config if settings.path.is_file() else None
+        return cls.of(with_values(settings, {"weights": "random", "path": path, "config": config}))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -144,7 +174,7 @@ class FlowFiles(ModelFiles):
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
         return {
-            part: None if self.is_drawn else components.stored_as(self.spec.networks[part], self._stored(part))
+            part: None if self.is_drawn else components.stored_as(self.spec.networks[part], self.stored(part))
             for part in self.parts
             if part in parts
         }
@@ -180,9 +210,24 @@ class FlowFiles(ModelFiles):
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
         if self.is_drawn:
             return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
-        return components.load(network, config, self._stored(part), form, where=where)
+        return components.load(network, config, self.stored(part), form, where=where)
 
-    def _stored(self, part: str) -> Stored:
+    def plan_original(self) -> Written:
+        """How the denoiser lies in a file of its makers. Raises WeightsError E1479 where that cannot be."""
+        network, config, shapes = self.spec.networks["denoiser"], self.configs["denoiser"], self.shapes("denoiser")
+        try:
+            return originals.plan(network, config, shapes, self.renames, self.written_start)
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError) as error:
+            raise WeightsError(
+                f"{self.root}: its denoiser is not written as one file, since diffusers could not read it back "
+                f"({error}); take the folder",
+                code="E1479",
+            ) from error
+
+    def stored(self, part: str) -> Stored:
+        """The weights of a part, under the names of files in diffusers' layout. Raises WeightsError E1407."""
+        if self.single is not None and part in self.single.parts:
+            return self.single.stored(part)
         path = self.weights_of(part).path
         return t5.stored_in(path.parent) if self.spec.networks[part] in _T5 else InFile(path)
 
@@ -197,6 +242,8 @@ class FlowFiles(ModelFiles):
             return fingerprint.of_values({"absent": part})
         if self.is_drawn:
             return self._fingerprint(part, self.configs[part])
+        if self.single is not None and part in self.single.parts:
+            return self._fingerprint(part, self.configs[part], weights=self.single.digest(part))
         return self._fingerprint(part, self.configs[part], weights=fingerprint.of_file(self.weights_of(part).path))
 
     def tokenizer_fingerprint(self, part: str) -> str:
@@ -232,8 +279,10 @@ class FlowFiles(ModelFiles):
             if "vae" in parts and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
             return
+        if self.single is not None:
+            yield f"{self.single.place.name} holds {', '.join(self.in_file)}; all else is that of {self.root}"
         for part in parts:
-            if variant := self.weights_of(part).variant:
+            if part not in self.in_file and (variant := self.weights_of(part).variant):
                 yield f"{self.spec.folders[part]}: only weights of the variant {variant} are there; they were read"
 
     def tokenizer(self, part: str) -> Any:

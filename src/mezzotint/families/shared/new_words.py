@@ -14,7 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mezzotint.errors import WeightsError
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.families.base import specs
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.files import new_words
 
 
 class NewWords(nn.Module):
@@ -99,3 +103,18 @@ def _look_up(known: Callable[[Tensor], Tensor], words: NewWords, part: str, firs
     states = known(ids.clamp(max=first - 1))
     new = words(part, (ids - first).clamp(min=0))
     return torch.where((ids >= first)[..., None], new.to(states.dtype), states)
+
+
+def add_to(family: ModelFamily, settings: ModelSettings) -> None:
+    """Makes the loaded text encoders know the words of `model.tokens`. Raises RecipeError E1473 for a family that takes
+    none, WeightsError E1470 to E1472 and what reading files raises."""
+    tokens = settings.tokens
+    if not tokens.are_there:
+        return
+    if not family.spec.has_new_words:
+        taking = " and ".join(spec.name for spec in specs() if spec.has_new_words)
+        raise RecipeError(
+            f"model.tokens: model.family={settings.family} takes no new words, {taking} do; leave it out", code="E1473"
+        )
+    rows = {word: new_words.read(path, family.text_parts) for word, path in tokens.files.items()}
+    family.add_words(tokens.words, tokens.vectors, rows)

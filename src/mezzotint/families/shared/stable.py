@@ -112,12 +112,16 @@ class StableFamily(ModelFamily):
         """See ModelFamily: of the text encoder that loses most."""
         if not captions:
             return ()
-        by_part = []
-        for part in self.text_parts:
-            room = self._lengths[part]
-            ids = self._tokenizer(part)(self._written_out(captions), verbose=False).input_ids
-            by_part.append([max(0, len(i) - room) for i in ids])
+        by_part = [[max(0, n - self._lengths[part]) for n in self._counts(part, captions)] for part in self.text_parts]
         return tuple(max(lost) for lost in zip(*by_part, strict=True))
+
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """See ModelFamily: of the text encoder that reads fewest."""
+        part = min(self.text_parts, key=self._lengths.__getitem__)
+        return self._counts(part, captions), self._lengths[part]
+
+    def _counts(self, part: str, captions: Sequence[str]) -> tuple[int, ...]:
+        return tuple(map(len, self._tokenizer(part)(self._written_out(captions), verbose=False).input_ids))
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
         """See ModelFamily: of the denoiser, each residual block with the attention beside it, as they are run."""

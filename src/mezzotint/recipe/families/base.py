@@ -92,7 +92,6 @@ class FamilySpec:
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
 _OF_ENCODERS = "its text encoders are read as the model was trained with them"
 STRAIGHT_REFUSES = {
-    "config": _OF_FOLDERS,
     "over": _OF_FOLDERS,
     "vae": _OF_FOLDERS,
     "text_encoder": _OF_FOLDERS,

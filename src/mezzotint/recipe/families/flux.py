@@ -52,6 +52,7 @@ SPEC = FamilySpec(
     trainable=("denoiser", "text_encoder"),
     latent_scale=0.3611,
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
     holds=_holds,
     is_straight=True,

@@ -43,6 +43,7 @@ SPEC = FamilySpec(
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?single_stream_modulation\.lin\.",
     settings=Flux2Settings,
     holds=_holds,
     is_straight=True,

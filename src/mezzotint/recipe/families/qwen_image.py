@@ -35,6 +35,7 @@ SPEC = FamilySpec(
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?transformer_blocks\.\d+\.img_mod\.1\.",
     settings=QwenImageSettings,
     holds=_holds,
     is_straight=True,

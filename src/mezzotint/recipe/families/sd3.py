@@ -45,6 +45,7 @@ SPEC = FamilySpec(
     trainable=("denoiser", "text_encoder", "text_encoder_2"),
     latent_scale=1.5305,
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"(^|model\.)joint_blocks\.\d+\.x_block\.",
     settings=SD3Settings,
     holds=_holds,
     is_straight=True,

@@ -7,15 +7,19 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mezzotint.recipe.base import NEVER, Section
+from mezzotint.recipe.base import ALLOW, NEVER, Section, Share
 from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
 class WanSettings(Section):
-    """Of family `wan` alone: how much of a caption is read."""
+    """Of family `wan` alone: how much of a caption is read, how many clips have their first frame given."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, the end among them. Zeros take the place of what shorter ones lack."""
+
+    first_frame: Annotated[Share, ALLOW] = 0.0
+    """Of Wan 2.2 TI2V 5B: the share of clips that are trained as image to video: their first latent frame is shown
+    without noise, told to have none, and left out of the loss. 0 trains text to video alone; 0.5 both alike."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -34,6 +38,7 @@ SPEC = FamilySpec(
     folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
     tokenizers={"text_encoder": "tokenizer"},
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?head\.modulation$",
     settings=WanSettings,
     holds=_holds,
     is_straight=True,

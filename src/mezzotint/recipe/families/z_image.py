@@ -38,6 +38,7 @@ SPEC = FamilySpec(
     tokenizers={"text_encoder": "tokenizer"},
     latent_scale=0.3611,
     refuses=STRAIGHT_REFUSES,
+    tensor_names=r"^(model\.diffusion_model\.)?(layers|noise_refiner)\.\d+\.adaLN_modulation\.0\.",
     settings=ZImageSettings,
     holds=_holds,
     is_straight=True,

@@ -24,19 +24,27 @@ class Fixed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
     """The facts of a format. has_clips: its samples are clips, so that pixels have frames. reads_texts: it can name
-    files of text embeddings (`data.clips.texts`). reads_masks: masks may lie beside its pictures. stills_format: how
-    the pictures beside its clips are written down, unless the recipe says so. usual: values of settings that hold where
+    files of text embeddings (`data.clips.texts`). reads_masks: masks may lie beside its pictures. own_masks: where
+    else it has masks, in words for its reader. is_decoded: it gives pictures or clips, not what another trainer has
+    encoded. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn into its
+    folder is a sample. stills_format: how the pictures beside its clips are written down, unless the recipe says so.
+    usual: values of settings that hold where
     the recipe does not write them, by section of `data`. fixed: settings that it does not look at, in the order in
     which they are looked at."""
 
     has_clips: bool = False
     reads_texts: bool = False
     reads_masks: bool = False
+    own_masks: str = ""
+    is_decoded: bool = True
+    has_folder_words: bool = False
+    takes_drawn: bool = False
     stills_format: str = "image-folder"
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fixed: tuple[Fixed, ...] = ()
 
 
+MASK_COLUMN = "the column 'mask', a file below the table's folder or a picture in the table"
 NO_TABLES = Fixed(
     ("columns", "split", "hub_config", "hub_cache"),
     "data.columns, data.split, data.hub_config and data.hub_cache have no effect with data.format={name}; "

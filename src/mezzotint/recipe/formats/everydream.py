@@ -5,6 +5,7 @@ from __future__ import annotations
 from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
 
 SPEC = FormatSpec(
+    reads_masks=True,
     fixed=(
         NO_TABLES,
         Fixed(
@@ -12,5 +13,5 @@ SPEC = FormatSpec(
             "data.captions.source and data.captions.lines have no effect with data.format={name}, which merges "
             "files and names by rules of its own; leave them out, or set data.format=image-folder",
         ),
-    )
+    ),
 )

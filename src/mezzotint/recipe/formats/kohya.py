@@ -6,6 +6,7 @@ from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
 
 SPEC = FormatSpec(
     reads_masks=True,
+    has_folder_words=True,
     usual={"captions": {"lines": "first"}},
     fixed=(
         NO_TABLES,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, FormatSpec
+from mezzotint.recipe.formats.base import MASK_COLUMN, NO_CAPTION_SOURCE, FormatSpec
 
-SPEC = FormatSpec(fixed=(NO_CAPTION_SOURCE,))
+SPEC = FormatSpec(reads_masks=True, own_masks=MASK_COLUMN, fixed=(NO_CAPTION_SOURCE,))

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
 
-SPEC = FormatSpec(fixed=(NO_TABLES, NO_CAPTION_SOURCE))
+SPEC = FormatSpec(reads_masks=True, fixed=(NO_TABLES, NO_CAPTION_SOURCE))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from mezzotint.recipe.formats.base import NO_PARTS, FormatSpec
+from mezzotint.recipe.formats.base import MASK_COLUMN, NO_PARTS, FormatSpec
 
-SPEC = FormatSpec(has_clips=True, fixed=(NO_PARTS,))
+SPEC = FormatSpec(has_clips=True, reads_masks=True, own_masks=MASK_COLUMN, fixed=(NO_PARTS,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_PARTS, Fixed, FormatSpec
 
 SPEC = FormatSpec(
+    own_masks="members KEY.mask.png of its shards",
     fixed=(
         NO_PARTS,
         Fixed(
@@ -13,5 +14,5 @@ SPEC = FormatSpec(
             "leave it out",
         ),
         NO_CAPTION_SOURCE,
-    )
+    ),
 )

@@ -10,7 +10,6 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
 from mezzotint.recipe.base import FREE, NEVER, InputPath, Section, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
-PRESETS = ("attention", "attention+mlp", "all-linear", "all")
 
 
 class AdapterSettings(Section):

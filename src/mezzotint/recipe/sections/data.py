@@ -369,12 +369,12 @@ class DataSettings(Section):
                     f"data.captions.{name} has {len(texts)} texts for {len(self.path)} folders; give one for all or "
                     "one for each"
                 )
-        if any(self.captions.template) and not any(self.captions.trigger) and self.format != "kohya":
+        spec = format_spec(self.format)
+        if any(self.captions.template) and not any(self.captions.trigger) and not spec.has_folder_words:
             yield (
                 "data.captions.template has a place for a word, and there is none; write data.captions.trigger, such "
                 "as 'sks dog'"
             )
-        spec = format_spec(self.format)
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
@@ -439,18 +439,13 @@ class DataSettings(Section):
                 f"data.prior.balance=pairs makes batches of two halves, and data.batch_size is {self.batch_size}; "
                 "write an even number"
             )
-        if self.prior.num_class_images and (self.format != "image-folder" or self.has_clips):
+        spec = format_spec(self.format)
+        if self.prior.num_class_images and not spec.takes_drawn:
             yield (
                 f"data.prior.num_class_images draws pictures into a folder of data.format=image-folder, and it is "
                 f"{self.format}; draw them before (mezzotint sample), and leave it out"
             )
-        if self.mask.is_on and (self.has_clips or self.format == "mindone-cache"):
-            yield f"data.mask is for pictures that are decoded, and data.format={self.format} gives none; leave it out"
-        elif self.mask.source == "files" and not format_spec(self.format).reads_masks:
-            yield (
-                f"data.mask.source=files reads masks beside the pictures of a folder, and data.format={self.format} "
-                "lists them otherwise; write data.mask.source=alpha, or take data.format=image-folder or kohya"
-            )
+        yield from self.mask.with_format(self.format, stills=self.clips.stills)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
             yield (
                 f"data.mask.path has {len(self.mask.path)} folders for {len(self.path)} of data.path; give one for all "

@@ -37,7 +37,8 @@ class ModelSettings(Section):
 
     config: Annotated[ModelPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
-    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of family `latte` the length of
+    takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of models on straight paths it
+    is needed, and has the parts that the file lacks, see `docs/flow.md`. Of family `latte` the length of
     its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
     `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
     of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""

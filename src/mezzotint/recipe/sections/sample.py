@@ -145,6 +145,10 @@ class ClipSampleSettings(Section):
     quality: Annotated[Annotated[int, Field(ge=1, le=31)], FREE] = 10
     """How much is lost: 1 nearly nothing, 31 most."""
 
+    first_frame: Annotated[InputPath | None, FREE] = None
+    """A picture that every clip begins with, made to cover its size and cut in the middle: image to video, of families
+    `ltx`, and `wan` with Wan 2.2 TI2V 5B. Of previews, too."""
+
 
 class ThresholdingSettings(Section):
     """Dynamic thresholding (Saharia et al. 2022, arXiv:2205.11487, section 2.3): what the denoiser takes the picture to

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, Share, as_list
+from mezzotint.recipe.formats.base import format_spec
 
 Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 
@@ -60,8 +61,9 @@ class MaskSettings(Section):
 
     source: Annotated[Literal["none", "alpha", "files"], ALLOW] = "none"
     """Where masks are: `alpha` takes each picture's own opacity; `files` takes `NAME-masklabel.png` beside NAME, or the
-    folders of `data.mask.path`. White counts, black is background, grey lies between. Files that are masks are not
-    trained as pictures."""
+    folders of `data.mask.path`; of tables the column `mask`, of tar shards `KEY.mask.png`, of lists of clips the key
+    `mask`. A clip has one mask for all its frames. White counts, black is background, grey lies between. Files that are
+    masks are not trained as pictures."""
 
     path: Annotated[Paths, FREE] = ()
     """With `files`, the folder in which masks lie under the names of their pictures, with any ending; or one folder for
@@ -84,6 +86,23 @@ class MaskSettings(Section):
             yield "data.mask has no effect without masks; write data.mask.source=alpha or files, or leave it out"
         if self.source == "alpha" and self.path:
             yield "data.mask.path is a folder of mask files; write data.mask.source=files, or leave it out"
+
+    def with_format(self, name: str, *, stills: int) -> Iterator[str]:
+        """What does not go together with a format of data, and with so many pictures beside each clip."""
+        spec = format_spec(name)
+        if not self.is_on:
+            return
+        if name == "mindone-cache" or (self.source == "files" and not (spec.reads_masks or spec.own_masks)):
+            yield f"data.mask is for pictures that are decoded, and data.format={name} gives none; leave it out"
+        elif spec.has_clips and self.source == "alpha":
+            yield "data.mask.source=alpha is of pictures, and clips have no opacity; write data.mask.source=files"
+        elif spec.has_clips and stills:
+            yield (
+                "data.mask is of clips or of pictures, and data.clips.stills trains both in one loss; write "
+                "data.clips.stills=0, or leave out data.mask"
+            )
+        elif self.path and not spec.reads_masks:
+            yield f"data.format={name} has masks of its own ({spec.own_masks}); leave out data.mask.path"
 
 
 class RatingSettings(Section):

@@ -36,11 +36,16 @@ class TokenSettings(Section):
         """Whether the model gets new words."""
         return bool(self.words or self.files)
 
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The new words, whether they begin here or come from files."""
+        return (*self.words, *self.files)
+
     def contradictions(self) -> Iterator[str]:
         both = sorted(set(self.words) & set(self.files))
         if both:
             yield f"model.tokens.words and model.tokens.files both bring {', '.join(both)}; leave one of them out"
-        for word in (*self.words, *self.files):
+        for word in self.all:
             if not word or word != word.strip() or len(word.split()) != 1:
                 yield f"model.tokens: {word!r} is no word; write one without spaces, such as <toy>"
         for word, begins in self.words.items():

@@ -1,4 +1,4 @@
 """The verb `bench`.
 
-From outside: nothing but `bench`.
+From outside: nothing but the verb, `bench.run`.
 """

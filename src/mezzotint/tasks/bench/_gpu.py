@@ -155,11 +155,11 @@ def _trained(recipe: Recipe, begin: Callable[[Trainer], None] = lambda trainer: 
         begin(trainer)
         update, apply = trainer.model.update, trainer.model.update.apply
 
-        def watched(*, loss_scale: Tensor, **given: Any) -> None:
+        def watched(*, loss_scale: Tensor, **arguments: Any) -> None:
             for name, parameter in () if grads else trainer.model.trained.items():
                 if parameter.grad is not None:
                     grads[name] = (parameter.grad.float() / loss_scale).cpu()
-            apply(loss_scale=loss_scale, **given)
+            apply(loss_scale=loss_scale, **arguments)
 
         vars(update)["apply"] = watched
         for batches in trainer.batches:
@@ -205,9 +205,9 @@ def _compiled(card: Card) -> Result:
             blocks[0][0].compile(backend="eager", dynamic=False)
         apply = trainer.model.update.apply
 
-        def counted(**given: Any) -> None:
+        def counted(**arguments: Any) -> None:
             counts.append(graphs_compiled())
-            apply(**given)
+            apply(**arguments)
 
         vars(trainer.model.update)["apply"] = counted
 

@@ -21,8 +21,7 @@ from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.bench._turns import Turn
-from mezzotint.tasks.cache import cache
-from mezzotint.tasks.subjects import class_pictures
+from mezzotint.tasks.cache import cache, class_pictures
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.model import TrainableModel
@@ -74,7 +73,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Length:
+class RowLength:
     """How long each row trains. steps: None takes the run's own, at most `most`. warm_up: None leaves out the first
     five, or a quarter of few. rounds: how often rows take turns after it; None for blocks of ten steps."""
 
@@ -95,7 +94,7 @@ class Length:
 
 
 def measure(
-    name: str, recipe: Recipe, runtime: Runtime, turn: Turn, length: Length, say: Callable[[str], None]
+    name: str, recipe: Recipe, runtime: Runtime, turn: Turn, length: RowLength, say: Callable[[str], None]
 ) -> Measured:
     """Trains the first steps of a recipe, in its turns.
 

@@ -23,7 +23,7 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, StepBatches
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.bench._run import Feed, Length, Measured, Step, counts
+from mezzotint.tasks.bench._run import Feed, Measured, RowLength, Step, counts
 from mezzotint.tasks.bench._turns import Turn
 from mezzotint.training import lr
 from mezzotint.training.precision.policy import DTYPES, cast
@@ -50,7 +50,7 @@ def as_stock(recipe: Recipe, runtime: Runtime) -> Recipe:
     return with_values(recipe, values | {"run.compile": False, "run.micro_batch": None})
 
 
-def measure(recipe: Recipe, runtime: Runtime, turn: Turn, length: Length, say: Callable[[str], None]) -> Measured:
+def measure(recipe: Recipe, runtime: Runtime, turn: Turn, length: RowLength, say: Callable[[str], None]) -> Measured:
     """Trains the first steps, in its turns. recipe: of `as_stock`."""
     began = time.perf_counter()
     dataset = assemble.open_dataset(recipe, runtime)

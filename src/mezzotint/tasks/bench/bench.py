@@ -21,13 +21,13 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.kernels import is_on
+from mezzotint.recipe.sections.run import is_on
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
-from mezzotint.tasks.bench._run import BLOCK, Length, Measured, measure
+from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
 from mezzotint.tasks.bench._turns import Turn, in_turn
 from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
@@ -149,7 +149,7 @@ def bench(
     measured = _measured(arms, options, runtime, say)
     context = _context(recipe, measured, options, runtime)
     rows = [_page.row(one, context, changes) for one, (_, _, changes) in zip(measured, arms, strict=True)]
-    ends = Length(options.steps, MOST_STEPS, context.warm_up, options.rounds).ends(len(measured[0].steps))
+    ends = RowLength(options.steps, MOST_STEPS, context.warm_up, options.rounds).ends(len(measured[0].steps))
     document = {
         "recipe": reading.name,
         "notes": list(reading.notes),
@@ -167,7 +167,7 @@ def _measured(
     arms: Sequence[tuple[str, Recipe, list[str]]], options: Options, runtime: Runtime, say: Callable[[str], None]
 ) -> list[Measured]:
     """Of every row, in turn."""
-    length = Length(options.steps, MOST_STEPS, options.warm_up, options.rounds)
+    length = RowLength(options.steps, MOST_STEPS, options.warm_up, options.rounds)
     by_name: dict[str, Measured] = {}
 
     def work(name: str, settings: Recipe, turn: Turn) -> None:
@@ -234,7 +234,7 @@ def _context(recipe: Recipe, measured: Sequence[Measured], options: Options, run
         processes=runtime.world_size,
         device=name,
         is_gpu=on_gpu,
-        warm_up=Length(None, MOST_STEPS, options.warm_up).left_out(count),
+        warm_up=RowLength(None, MOST_STEPS, options.warm_up).left_out(count),
         flops=_flops(recipe, measured) if runtime.is_first else {},
         peak=peak_flops(name, recipe.run.precision, tf32=is_on(recipe.run.tf32, recipe.run.precision != "fp32"))
         if on_gpu

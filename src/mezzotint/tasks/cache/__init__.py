@@ -1,4 +1,4 @@
-"""The verb `cache`, and filling a cache on the way of another verb.
+"""The verb `cache`, and what is made before the first step on the way of another verb: caches, class pictures.
 
-From outside: `cache`, `inventory`, `text_files`.
+From outside: `cache`, `class_pictures`, `carrying`, `inventory`, `text_files`.
 """

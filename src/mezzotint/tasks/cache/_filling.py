@@ -146,6 +146,8 @@ def fill(
     repeats, broken = all(one[0] for one in outcomes), sum(one[1] for one in outcomes)
     size = sum(store.bytes_on_disk for cache in open_caches for store in cache.stores)
     if worker.rank == 0:
+        for store in (store for cache in open_caches for store in cache.stores):
+            store.put_in_order()
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=latents, text=text))
         if record.damaged() == damaged and not (broken and worker.believing):  # else another look is due
             is_checked = all(one.is_checked for one in pictures) and (captions is None or captions.is_checked)

@@ -19,13 +19,12 @@ from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, held_out
+from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache import carrying, text_files
+from mezzotint.tasks.cache import carrying, class_pictures, inventory, text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.subjects import class_pictures
 from mezzotint.weights.model_files import ModelFiles
 
 Seen = Iterable[tuple[Catalogue, NDArray[np.int32], DataSettings]]
@@ -114,7 +113,7 @@ def fill_for(
     whether every entry is read, however many they are. say: of the first process. Returns what a
     history has to say of it: `cache_repeats`, where encoders do not repeat themselves (`CacheSummary.repeats`).
     believing: see `open_dataset`. Raises BrokenPictures where that was wrong."""
-    prompts, seen = previews.captions(recipe, dataset), held_out.in_use(recipe, dataset)
+    prompts, seen = previews.captions(recipe, dataset), inventory.in_use(recipe, dataset)
     recorded = fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks, believing=believing)
     if believing and runtime.is_first:
         catalogues.prove(dataset.catalogue)

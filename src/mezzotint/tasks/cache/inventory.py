@@ -12,7 +12,7 @@ import io
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -24,10 +24,12 @@ from numpy.typing import NDArray
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache import entries
 from mezzotint.data.cache.entries import LatentCache, TextCache
-from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
 from mezzotint.errors import CacheError, StorageError
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
+from mezzotint.tasks.assemble import Dataset
 
 _LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "placed", "kept", "captions", "text")])
 
@@ -56,6 +58,16 @@ class TextEntries:
     addresses: NDArray[np.uint8]
     rows: NDArray[np.int32]
     marks: tuple[str, ...]
+
+
+def in_use(recipe: Recipe, dataset: Dataset) -> Iterator[tuple[Catalogue, NDArray[np.int32], DataSettings]]:
+    """Every catalogue with the rows of it that the run sees, trained or measured: what a cache has to hold."""
+    rows = np.sort(np.concatenate((dataset.rows, dataset.held)))
+    own = [(dataset.catalogue, rows, recipe.data)]
+    for catalogue, of_set, settings in own + [(one.catalogue, one.rows, one.settings) for one in dataset.sets.values()]:
+        yield catalogue, of_set, settings
+        if catalogue.stills is not None:
+            yield catalogue.stills, np.arange(len(catalogue.stills), dtype=np.int32), stills_settings(settings)
 
 
 def latent_entries(

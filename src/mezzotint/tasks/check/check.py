@@ -28,8 +28,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.sampling.sample import require_solver
-from mezzotint.tasks import assemble, held_out
-from mezzotint.tasks.cache import carrying, text_files
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache import carrying, class_pictures, text_files
 from mezzotint.tasks.check import estimates, page, room, sums
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
@@ -40,8 +40,7 @@ from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_p
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import optimizers
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.subjects import class_pictures
-from mezzotint.tasks.train import announce, ema_start, exports, resume
+from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state

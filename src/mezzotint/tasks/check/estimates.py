@@ -20,9 +20,9 @@ from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.shapes import Size, latent_size
-from mezzotint.tasks import assemble, held_out
+from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.cache.inventory import latent_entries, text_entries
+from mezzotint.tasks.cache.inventory import in_use, latent_entries, text_entries
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.memory import Memory, bytes_of
 from mezzotint.training.precision.policy import DTYPES
@@ -150,7 +150,7 @@ def cache_needs(
     recipe: Recipe, dataset: Dataset, caches: Caches, memory: Memory, extra_captions: Sequence[str]
 ) -> tuple[CacheNeed, ...]:
     """What the caches that the recipe asks for will hold, pictures that are only measured included."""
-    seen = [(catalogue, rows) for catalogue, rows, _ in held_out.in_use(recipe, dataset)]
+    seen = [(catalogue, rows) for catalogue, rows, _ in in_use(recipe, dataset)]
     needs = []
     if caches.latents is not None:
         latents = caches.latents

@@ -10,6 +10,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data.catalogue import requirements
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
@@ -20,7 +21,6 @@ from mezzotint.reports import batch_report
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
-from mezzotint.tasks.subjects import masks
 
 WIDTH = 100
 NOT_COUNTED = (
@@ -179,7 +179,7 @@ def _data(checked: Checked) -> Iterator[str]:
     counts = {
         "held out": len(checked.dataset.held),
         **{f"of val/{name}": len(one.rows) for name, one in checked.dataset.sets.items()},
-        "with a mask": masks.count(checked.dataset.catalogue, checked.dataset.rows, checked.recipe.data),
+        "with a mask": requirements.count_masks(checked.dataset.catalogue, checked.dataset.rows, checked.recipe.data),
         "skipped": len(report.skipped),
         "left out as the recipe asks": len(report.left_out),
         "smaller than their bucket": report.upscaled,

@@ -31,8 +31,9 @@ def require(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runti
     """Raises StorageError E1710 where two checkpoints and the models at the end have no room on the disk of the run
     folder, OutOfMemory E1751 where weights, moments and average alone are more than the memory there is. Where both are
     far from it nothing is counted."""
-    numbers = sum(math.prod(shape) for part in files.trainable_shapes().values() for shape in part.values())
-    others = 0 if recipe.run.export.parts == "trained" else 8 * numbers
+    moved = [part for part in files.spec.trainable if part in recipe.model.train and part in files.parts]
+    numbers = sum(math.prod(shape) for part in moved for shape in files.shapes(part).values())
+    others = 0 if recipe.run.export.parts == "trained" else 16 * numbers  # more than the other parts ever are
     disk, memory = durable.free_bytes(folder.path), at_hand(runtime.device, recipe.run.device_memory)
     if disk > _MOST_OF_A_NUMBER * numbers + others and (memory is None or memory > _MOST_OF_A_NUMBER * numbers):
         return

@@ -15,7 +15,7 @@ from mezzotint.recipe.counting import counted
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
 from mezzotint.tasks.check import memory, notes
 from mezzotint.tasks.doctor._findings import Example, Finding, some
-from mezzotint.tasks.doctor._looking import Looked
+from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.prompts import long_captions
 
 _MANY = 3
@@ -25,7 +25,7 @@ _WIDTH = 90
 _TAGS = 200
 
 
-def of_captions(looked: Looked) -> Iterator[Finding]:
+def of_captions(looked: ExaminedData) -> Iterator[Finding]:
     """All findings about captions."""
     catalogue, dataset = looked.dataset.catalogue, looked.dataset
     place_of = {row: place for place, row in enumerate(looked.rows().tolist())}
@@ -64,7 +64,7 @@ def of_captions(looked: Looked) -> Iterator[Finding]:
     yield from _of_tags(list(firsts.values()))
 
 
-def _quoted(looked: Looked, rows: Sequence[int], place_of: dict[int, int]) -> tuple[Example, ...]:
+def _quoted(looked: ExaminedData, rows: Sequence[int], place_of: dict[int, int]) -> tuple[Example, ...]:
     catalogue = looked.dataset.catalogue
     return some([
         Example(f"{looked.name(place_of[row])}: {_short(' | '.join(catalogue.captions(row)))}", (place_of[row],))
@@ -77,7 +77,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
 
 
-def _cut(looked: Looked, place_of: dict[int, int]) -> Iterator[Finding]:
+def _cut(looked: ExaminedData, place_of: dict[int, int]) -> Iterator[Finding]:
     """Captions longer than the text encoder reads, by its own tokenizer."""
     recipe, catalogue = looked.recipe, looked.dataset.catalogue
     if only_texts_of_files(recipe):
@@ -103,7 +103,7 @@ def _cut(looked: Looked, place_of: dict[int, int]) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _shared(looked: Looked, captions: dict[int, str], place_of: dict[int, int]) -> Iterator[Finding]:
+def _shared(looked: ExaminedData, captions: dict[int, str], place_of: dict[int, int]) -> Iterator[Finding]:
     """Captions that many samples have."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in captions.items():

@@ -39,7 +39,7 @@ _TOLERANT: dict[str, dict[str, Any]] = {
 
 
 @dataclass(slots=True)
-class Looked:
+class ExaminedData:
     """A data set and its pictures. places: (set, row) of each picture that is looked at, trained ones first; the set ""
     is the data set itself, others are `data.holdout.path`'s. trained: which of them are trained. looks: of each, None
     without the library. grey, plain: which have no colours, or one."""
@@ -80,7 +80,7 @@ class Looked:
         return np.array([row for of_set, row in self.places if not of_set], np.int64)
 
 
-def opened(recipe: Recipe) -> tuple[Looked, list[Finding]]:
+def opened(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
     """The data of a located recipe, and what would have kept a run from starting with them. Raises RecipeError and
     DatasetError for data that cannot be opened at all."""
     if recipe.data.holdout.path and recipe.run.validation.every is None:
@@ -101,10 +101,10 @@ def opened(recipe: Recipe) -> tuple[Looked, list[Finding]]:
     places = [("", row) for row in [*dataset.rows.tolist(), *dataset.held.tolist()]]
     places += [(name, row) for name, one in dataset.sets.items() for row in one.rows.tolist()]
     trained = np.arange(len(places)) < len(dataset.rows)
-    return Looked(recipe, dataset, places, trained), refused
+    return ExaminedData(recipe, dataset, places, trained), refused
 
 
-def look(looked: Looked) -> Finding | None:
+def look(looked: ExaminedData) -> Finding | None:
     """Decodes each picture, small, and notes how it looks. What cannot be decoded any more looks like nothing. Returns
     a finding without the library of hashes."""
     count = len(looked.places)
@@ -136,7 +136,7 @@ def _progress(done: int, total: int) -> None:
         print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
 
 
-def by_digest(looked: Looked) -> Iterator[tuple[int, int]]:
+def by_digest(looked: ExaminedData) -> Iterator[tuple[int, int]]:
     """(first place, later place) of pictures whose files have the same bytes."""
     first: dict[bytes, int] = {}
     for place in range(len(looked.places)):

@@ -10,7 +10,7 @@ from html import escape
 
 from mezzotint.errors import MezzotintError, visible
 from mezzotint.tasks.doctor._findings import Example, Finding, Report, closing
-from mezzotint.tasks.doctor._looking import Looked
+from mezzotint.tasks.doctor._looking import ExaminedData
 
 _SHOWN = 24
 """Examples of a finding; the document of `--json` has them all."""
@@ -60,7 +60,7 @@ tbody th { font-weight: 500; }
 """
 
 
-def html(report: Report, looked: Looked | None) -> str:
+def html(report: Report, looked: ExaminedData | None) -> str:
     """The whole page. looked: whose pictures are shown, None for a machine."""
 
     @cache
@@ -112,7 +112,7 @@ def _examples(examples: Sequence[Example], picture: Callable[[int], str]) -> Ite
         yield f"<ul>{''.join(f'<li>{_text(one.words)}</li>' for one in examples if not one.pictures)}</ul>"
 
 
-def _picture(looked: Looked, place: int) -> str:
+def _picture(looked: ExaminedData, place: int) -> str:
     try:
         image = looked.image(place, _SIDE)
     except (MezzotintError, OSError):

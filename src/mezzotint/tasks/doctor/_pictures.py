@@ -13,7 +13,7 @@ from mezzotint.data.catalogue.data_report import DataReport, readable
 from mezzotint.data.media.colour import WORDS, Conversion
 from mezzotint.recipe.counting import counted
 from mezzotint.tasks.doctor._findings import Example, Finding, Status, some
-from mezzotint.tasks.doctor._looking import Looked, by_digest
+from mezzotint.tasks.doctor._looking import ExaminedData, by_digest
 
 _ADVICE = {
     Conversion.TURNED: "nothing: the picture is trained as viewers show it",
@@ -30,7 +30,7 @@ _MUCH = 1.5
 _LOOK = (Conversion.CMYK, Conversion.BAD_PROFILE, Conversion.FIRST_FRAME, Conversion.VARIABLE_RATE)
 
 
-def of_likeness(looked: Looked) -> Iterator[Finding]:
+def of_likeness(looked: ExaminedData) -> Iterator[Finding]:
     """The same picture twice, or nearly, among the trained ones and across what is held out."""
     exact = list(by_digest(looked))
     within = [pair for pair in exact if looked.trained[pair[0]] and looked.trained[pair[1]]]
@@ -72,11 +72,11 @@ def of_likeness(looked: Looked) -> Iterator[Finding]:
     yield from _of_colours(looked)
 
 
-def _pairs(looked: Looked, pairs: Sequence[tuple[int, int, str]]) -> tuple[Example, ...]:
+def _pairs(looked: ExaminedData, pairs: Sequence[tuple[int, int, str]]) -> tuple[Example, ...]:
     return some([Example(f"{looked.name(b)} = {looked.name(a)} ({words})", (a, b)) for a, b, words in pairs[:1000]])
 
 
-def _of_colours(looked: Looked) -> Iterator[Finding]:
+def _of_colours(looked: ExaminedData) -> Iterator[Finding]:
     plain = np.flatnonzero(looked.plain).tolist()
     if plain:
         yield Finding(
@@ -93,12 +93,12 @@ def _of_colours(looked: Looked) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _places(looked: Looked, places: Sequence[int], words: Sequence[str] = ()) -> tuple[Example, ...]:
+def _places(looked: ExaminedData, places: Sequence[int], words: Sequence[str] = ()) -> tuple[Example, ...]:
     texts = [f" ({word})" for word in words] or [""] * len(places)
     return some([Example(looked.name(place) + more, (place,)) for place, more in zip(places, texts, strict=True)])
 
 
-def of_shapes(looked: Looked) -> Iterator[Finding]:
+def of_shapes(looked: ExaminedData) -> Iterator[Finding]:
     """Pictures smaller than their bucket, and such of which most is cut away."""
     catalogue, settings, rows = looked.dataset.catalogue, looked.recipe.data, looked.rows()
     table, placed = buckets.table(settings), catalogue.buckets_of(rows, settings)
@@ -133,7 +133,7 @@ def of_shapes(looked: Looked) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def of_conversions(looked: Looked) -> Iterator[Finding]:
+def of_conversions(looked: ExaminedData) -> Iterator[Finding]:
     """What is done to pictures before they are trained, a finding for each kind."""
     rows = looked.rows()
     flags = looked.dataset.catalogue.conversions[rows]

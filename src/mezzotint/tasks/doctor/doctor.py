@@ -16,7 +16,7 @@ from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
 from mezzotint.tasks.doctor._findings import Finding, Report
-from mezzotint.tasks.doctor._looking import Looked
+from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.reading import continuing, hub, words
 from mezzotint.tasks.reading.verbs import REPLACE
 
@@ -35,7 +35,7 @@ def run(arguments: Sequence[str]) -> int:
     where, replaces = line.path("--html"), REPLACE.name in line
     if where is not None:
         durable.refuse_taken(where, replaces=replaces)  # before the work, not behind it
-    looked: Looked | None = None
+    looked: ExaminedData | None = None
     if line.plain:
         report, looked = examined(located(read(line.plain)), () if processes is None else (processes,))
     else:
@@ -77,7 +77,7 @@ def _format_of(folder: Path) -> list[str]:
     return ["data.format=webdataset"] if folder.is_dir() and any(folder.glob("*.tar")) else []
 
 
-def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, Looked]:
+def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
     """Everything that is found about the data of a located recipe. Raises as `_looking.opened`."""
     looked, refused = _looking.opened(recipe)
     without = _looking.look(looked)
@@ -91,7 +91,7 @@ def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, Loo
     return Report(about, _findings.in_order(findings)), looked
 
 
-def _all(looked: Looked, processes: Sequence[int]) -> Iterator[Finding]:
+def _all(looked: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
     yield from _pictures.of_likeness(looked)
     yield from _captions.of_captions(looked)
     yield from _pictures.of_shapes(looked)

@@ -28,6 +28,7 @@ _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
 _SHOWN = 3
 _VERSION = 1
+_MEASURED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,25 @@ class LostWords:
     looked_at: int
     long: int
     all: int
+
+
+def token_lengths(
+    family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings
+) -> tuple[tuple[int, ...], int] | None:
+    """Tokens of the first captions of at most 20,000 samples, evenly spread, those of begin and end among them, and how
+    many the text encoder reads. None where the model's tokenizer is not there."""
+    changes = Changes.of(settings)
+    rows = np.unique(np.linspace(0, len(catalogue) - 1, min(len(catalogue), _MEASURED)).astype(np.int64))
+    counts: list[int] = []
+    limit = 0
+    try:
+        for chunk in np.array_split(rows, max(1, -(-len(rows) // _MANY))):
+            texts = [(*catalogue.captions(row), "")[0] for row in chunk.tolist()]
+            some, limit = family.token_counts([unchanged(text, changes) for text in texts])
+            counts += some
+    except WeightsError:
+        return None
+    return (tuple(counts), limit) if limit else None
 
 
 def lost_words(

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
@@ -28,7 +29,7 @@ from mezzotint.sampling.sample import Request, require_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders
-from mezzotint.tasks.prompts import cleaning
+from mezzotint.tasks.prompts import cleaning, first_frames
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.model import TrainableModel
 
@@ -65,6 +66,7 @@ class PreviewPrompts:
         self._warn = warn
         self._said: set[str] = set()
         self._made: dict[str, TextEmbedding] = {}
+        self._first: dict[Size, Tensor] = {}
         self._file = _EMPTY
         self.every = recipe.run.preview.every
         self.at_start = True
@@ -93,7 +95,21 @@ class PreviewPrompts:
             heard = json.loads(self._runtime.share(json.dumps(words)))
             requests = [Request(**{**r, "size": Size(**r["size"])}) for r in heard["requests"]]
             settings = SampleSettings.model_validate(heard["settings"])
-        return PreviewRequests(self._embedded(requests), settings)
+        return PreviewRequests(self._embedded(self._begun(requests)), settings)
+
+    def _begun(self, requests: list[Request]) -> list[Request]:
+        """With the first frame that clips begin with; the autoencoder is loaded for it where it is not there, and let
+        go."""
+        recipe, family = self._recipe, self._model.family
+        if recipe.sample.clip.first_frame is None:
+            return requests
+        first_frames.refuse(family, requests)
+        if {request.size for request in requests} - self._first.keys():
+            has_vae = "vae" in family.parts()
+            load = encoders(recipe, self._model.files, self._runtime.device)
+            begun = first_frames.begun(family, lambda: family if has_vae else load("media"), requests, recipe)
+            self._first |= {request.size: request.first for request in begun if request.first is not None}
+        return [replace(request, first=self._first[request.size]) for request in requests]
 
     def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file

@@ -3,7 +3,7 @@
 recipe         of recipe.yaml as it was written
 data           of the whole data set, and of its samples by shard of their keys
 weights        of each part of the model that the run began with, tokenizer and schedule among them
-environment    versions, device, processes and threads, as in environment.json
+environment    versions, commit, device, processes and threads, as in environment.json
 determinism    the settings that decide whether the same run gives the same bits
 """
 

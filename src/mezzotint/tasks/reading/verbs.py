@@ -305,6 +305,7 @@ VERBS: tuple[Verb, ...] = (
         switches=_CONVERT,
         has_tools=True,
         names=(2, 2),
+        floor="tasks.weights",
     ),
     Verb(
         "merge",

@@ -1,4 +1,4 @@
 """The verb `sample`.
 
-From outside: nothing but `sample`.
+From outside: the verb, `sample.run`, and `again`, the line that draws a picture once more.
 """

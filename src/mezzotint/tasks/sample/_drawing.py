@@ -176,13 +176,14 @@ def _draw_all(
 def _begun_with(recipe: Recipe) -> dict[str, str]:
     """The picture that is begun with, as text by name: where it lies, what it holds, how it is brought to size."""
     settings, data = recipe.sample, recipe.data
-    if settings.image is None:
+    path = settings.image or settings.clip.first_frame
+    if path is None:
         return {}
-    digest = decoding.digest_of(settings.image)
+    digest, what = decoding.digest_of(path), "image" if settings.image else "first_frame"
     return {
-        "image": str(settings.image.absolute()),
-        **({"image_sha256": digest.hex()} if digest is not None else {}),
-        "strength": f"{settings.strength!r}",
+        what: str(path.absolute()),
+        **({f"{what}_sha256": digest.hex()} if digest is not None else {}),
+        **({"strength": f"{settings.strength!r}"} if settings.image else {}),
         "data.resize": f"{data.resize}",
         "data.background": f"{data.background}",
     }

@@ -18,6 +18,7 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CheckpointError
 from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared.new_words import add_to
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import located
@@ -32,7 +33,6 @@ from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
-from mezzotint.tasks.subjects.new_words import add_to
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.checkpoints import state
@@ -143,7 +143,7 @@ def open_model(
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
     family = family_class(recipe).load(files)
-    add_to(recipe, files, family)
+    add_to(family, recipe.model)
     parts = family.parts()
     identity: dict[str, str] = {part: files.fingerprint(part) for part in parts if part != PART}
     for word, path in recipe.model.tokens.files.items():

@@ -11,17 +11,16 @@ import torch
 from torch import Tensor
 
 from mezzotint import draws
-from mezzotint.data.media import decoding
 from mezzotint.diffusion.noise import normal
-from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.sample import Picture, Request, Sampling, Span, alike, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
-from mezzotint.stages import Placement
+from mezzotint.tasks.prompts import first_frames
+from mezzotint.tasks.prompts.first_frames import pixels_of, probed
 from mezzotint.tasks.sample._model import SampledModel, open_model, second
 
 _MULTIPLE = 64  # pixels; a picture to begin with is drawn in a size of such sides
@@ -38,6 +37,8 @@ def drawn(
     settings, refiner = recipe.sample, recipe.sample.refiner
     if settings.image is not None:
         requests = _begun(model, requests, recipe)
+    if settings.clip.first_frame is not None:
+        requests = first_frames.begun(model.family, lambda: model.family, requests, recipe)
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
     span = Span(begin=settings.strength if settings.image is not None else 1.0, leave=leave)
     if refiner.path is None:
@@ -67,7 +68,7 @@ def drawn(
 def size_of(path: Path) -> Size:
     """The size in which a picture to begin with is drawn where no other is asked: its own, sides rounded down to
     multiples of 64. Raises RecipeError E1091."""
-    own = _probed(path)
+    own = probed(path, "sample.image")
     return Size(*(max(_MULTIPLE, side // _MULTIPLE * _MULTIPLE) for side in (own.width, own.height)))
 
 
@@ -100,31 +101,13 @@ def _begun(model: SampledModel, requests: Sequence[Request], recipe: Recipe) -> 
         if request.size.frames != 1:
             raise RecipeError("sample.image: clips do not begin with a picture; leave it out", code="E1091")
         if request.size not in moments:
-            pixels = _pixels(path, request.size, recipe.data)
+            pixels = pixels_of(path, request.size, recipe.data, "sample.image")
             moments[request.size] = model.family.encode_media(pixels.to(model.device)).cpu()
         here = moments[request.size]
         address = np.array([draws.key(request.seed, "sample-image", request.index)], dtype=np.uint64)
         eps = normal(torch.from_numpy(address.view(np.int64)), (here.shape[1] // 2, *here.shape[2:]))
         requested.append(replace(request, start=posterior_sample(here, eps)))
     return requested
-
-
-def _pixels(path: Path, size: Size, data: DataSettings) -> Tensor:
-    """(1, 3, H, W) in [−1, 1]: the picture made to cover the size, and cut in the middle."""
-    own = _probed(path)
-    factor = max(size.width / own.width, size.height / own.height)
-    covering = Size(max(size.width, round(own.width * factor)), max(size.height, round(own.height * factor)))
-    corner = (covering.height - size.height) // 2, (covering.width - size.width) // 2
-    placed = Placement(size, covering, corner)
-    levels = decoding.picture(path, placed, resize=data.resize, background=data.background, max_pixels=data.max_pixels)
-    return torch.from_numpy(levels)[None].float() / 127.5 - 1.0
-
-
-def _probed(path: Path) -> Size:
-    try:
-        return decoding.probe(path, DataSettings().max_pixels).size
-    except DatasetError as error:
-        raise RecipeError(f"sample.image: {error.message}; take another picture", code="E1091") from None
 
 
 def _require_alike(family: ModelFamily, other: ModelFamily, path: Path) -> None:

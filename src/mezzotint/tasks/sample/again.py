@@ -4,9 +4,11 @@ sees the picture come about. Each line draws what it draws by itself.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mezzotint.errors import MezzotintError
 from mezzotint.sampling.sample import as_bytes
 from mezzotint.tasks.sample import _plan
 from mezzotint.tasks.sample._args import Weights, parse
@@ -47,6 +50,13 @@ class Drawer:
 
         for line in draw(args, _plan.look(args), say, opened):
             say(line)
+
+    def warm(self, model: str) -> None:
+        """Opens a model and draws a step from it for nobody, so that the first line that somebody waits for loads no
+        module and no weight."""
+        with tempfile.TemporaryDirectory() as folder, suppress(MezzotintError, OSError):
+            line = [model, "--prompt=a", "--steps=1", f"--out={Path(folder) / 'warm'}"]
+            self.draw(line, lambda text: None, lambda done, total, pixels: None)
 
     def _opened(
         self, source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]

@@ -21,10 +21,10 @@ from mezzotint.recipe.resolved import Resolved
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
-from mezzotint.tasks import assemble, held_out
+from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.prompts.previews import PreviewPrompts
-from mezzotint.tasks.train import _foreign_start, exports
+from mezzotint.tasks.train import _foreign_start, exports, held_out
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import requests

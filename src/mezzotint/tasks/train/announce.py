@@ -12,6 +12,7 @@ import numpy as np
 
 import mezzotint
 from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue import requirements
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
@@ -23,7 +24,6 @@ from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.prompts.long_captions import note as note_of_lost
-from mezzotint.tasks.subjects import masks
 from mezzotint.training import lr
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.checkpoints import sharding
@@ -130,7 +130,7 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     counts = (
         (len(dataset.held), "held out"),
         *((len(one.rows), f"of data.holdout.path {name} measured alone") for name, one in dataset.sets.items()),
-        (masks.count(dataset.catalogue, dataset.rows, recipe.data), "with a mask"),
+        (requirements.count_masks(dataset.catalogue, dataset.rows, recipe.data), "with a mask"),
         (report.empty_captions, "with an empty caption"),
         (report.upscaled, "enlarged to their bucket"),
         (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),

@@ -138,7 +138,7 @@ def _folder(
         _words(model, recipe, settings, folder, weights)
     if settings.single_file:
         ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
-        from mezzotint.tasks.convert.convert import single_file_of  # at the end of a run, and of few
+        from mezzotint.tasks.weights.convert import single_file_of  # at the end of a run, and of few
 
         file = _file(settings, target.parent, f"{target.name}{ending}", free)
         single_file_of(target, file, settings.single_file_dtype)

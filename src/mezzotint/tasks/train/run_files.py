@@ -22,9 +22,10 @@ from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks import held_out
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.prompts.long_captions import LostWords
+from mezzotint.tasks.proof import commit
+from mezzotint.tasks.train import held_out
 
 _WRITTEN = "# written by mezzotint"
 FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file goes on with the run beside it\n"
@@ -87,9 +88,10 @@ def link(folder: RunFolder, name: str, say: Callable[[str], None]) -> None:
 
 
 def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
-    """What a run ran on, as JSON: versions, device, processes, threads; no names of people or paths."""
+    """What a run ran on, as JSON: versions, commit, device, processes, threads; no names of people or paths."""
     facts: dict[str, Any] = {
         "mezzotint": mezzotint.__version__,
+        "commit": commit.own(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "packages": {name: _version(name) for name in _PACKAGES},

@@ -26,15 +26,14 @@ from mezzotint.reports.overfit_report import overfit_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, held_out
-from mezzotint.tasks.cache import cache, text_files
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache import cache, class_pictures, text_files
 from mezzotint.tasks.check import room, sums
 from mezzotint.tasks.check.memory import at_hand
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.subjects import class_pictures
 from mezzotint.tasks.train import (
     _foreign_start,
     _host,
@@ -43,6 +42,7 @@ from mezzotint.tasks.train import (
     _roll_back,
     announce,
     ema_start,
+    held_out,
     resume,
     run_files,
 )

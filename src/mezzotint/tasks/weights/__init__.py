@@ -1,1 +1,4 @@
-"""Models and adapters made of others: the verbs `merge`, `extract`, `resize`, and the files that they share."""
+"""Models and adapters in another form, or made of others: the verbs `convert`, `merge`, `extract`, `resize`.
+
+From outside: nothing but the verbs, and `convert.single_file_of`.
+"""

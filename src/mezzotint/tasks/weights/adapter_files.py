@@ -24,9 +24,9 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.adapter import AdapterSettings
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.tasks.convert.args import require_free
 from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.weights.args import require_free
 from mezzotint.weights import merge
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.folder.components import DTYPES, DTypeName

@@ -27,12 +27,11 @@ from mezzotint.errors import RecipeError, WeightsError, visible
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.tasks.convert import convert
-from mezzotint.tasks.convert.args import config, destination, dtype, place_of, require_free, store_beside
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
-from mezzotint.tasks.weights import adapter_files
+from mezzotint.tasks.weights import adapter_files, convert
+from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
 from mezzotint.weights.files import mindspore, pickled, tensor_files
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.merge import KINDS, Merge, file_plan, open_base, open_other, read_in_order

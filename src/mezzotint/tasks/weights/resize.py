@@ -13,9 +13,9 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
 from mezzotint.errors import visible
-from mezzotint.tasks.convert.args import config, dtype, store_beside
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.weights import adapter_files
+from mezzotint.tasks.weights.args import config, dtype, store_beside
 from mezzotint.weights.folder.components import DTYPES, DTypeName
 
 

@@ -1,1 +1,4 @@
-"""Checkpoints: what they hold, how they are written behind the steps, and rows of shared weights."""
+"""Checkpoints: what they hold, how they are written behind the steps, and rows of shared weights.
+
+From outside: every file.
+"""

@@ -189,7 +189,14 @@ def name_best(folder: Path, path: Path | None) -> None:
         aside = durable.aside_of(link)
         aside.symlink_to(path.name)
         aside.replace(link)
+        durable.sync_folder(folder)  # before what it led to goes
         fault_injection.reach("checkpoint.best")
+
+
+def named_best(folder: Path) -> Path | None:
+    """The checkpoint that has the second name, which may be one of before where it could not be given."""
+    link = folder / BEST
+    return folder / link.readlink() if link.is_symlink() else None
 
 
 class Saves:
@@ -286,7 +293,7 @@ class Saves:
         self.verified.add(path)
         best = self.choose_best(self._losses)
         try:
-            state.prune(self._folder, self._keep, self.verified, spared=best)
+            state.prune(self._folder, self._keep, self.verified, spared=(best, named_best(self._folder)))
         except OSError as error:  # what is written stays written
             self._said.append(f"an old checkpoint could not be removed ({error}); training goes on")
 

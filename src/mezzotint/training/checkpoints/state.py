@@ -23,7 +23,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,7 +170,8 @@ class Transaction:
             yield
         except BaseException:
             if self._is_first and self._aside.exists():
-                durable.remove_tree(self._aside)
+                with suppress(OSError):  # the next start sweeps it
+                    durable.remove_tree(self._aside)
             raise
 
     def _write_mine(self, pieces: Callable[[str], Iterable[Tensor]]) -> dict[str, Any]:
@@ -444,10 +445,10 @@ def _stamps(path: Path) -> list[tuple[str, int, int, int]]:
 
 
 def prune(
-    folder: Path, keep: int | None, verified: Verified | None = None, *, spared: Path | None = None
+    folder: Path, keep: int | None, verified: Verified | None = None, *, spared: Collection[Path | None] = ()
 ) -> list[Path]:  # fmt: skip
     """Removes all but the newest `keep` checkpoints, once the newest is known to verify; returns what went. None keeps
-    all. spared: one that stays besides.
+    all. spared: those that stay besides.
 
     What is damaged counts as nothing: it is neither kept in place of a whole one nor a reason to remove one.
     """
@@ -460,7 +461,7 @@ def prune(
         if len(whole) < keep:
             if verified.reason_against(path) is None:
                 whole.append(path)
-        elif whole and path != spared:
+        elif whole and path not in spared:
             fault_injection.reach("checkpoint.prune")
             durable.remove_tree(path)
             gone.append(path)

@@ -225,7 +225,11 @@ def write(
 
 def header_of(tensors: Mapping[str, Tensor], types: Mapping[str, torch.dtype]) -> dict[str, TensorInfo]:
     """The header of a file with these tensors, each in its type of `types`: in the order in which they are written."""
-    header = {name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()}
+    return in_order({name: TensorInfo(kind_of(types[name]), tuple(tensor.shape)) for name, tensor in tensors.items()})
+
+
+def in_order(header: Mapping[str, TensorInfo]) -> dict[str, TensorInfo]:
+    """A header as safetensors writes it: the widest types first, then by name."""
     return dict(sorted(header.items(), key=lambda item: (tuple(TYPES).index(item[1].dtype), item[0])))
 
 

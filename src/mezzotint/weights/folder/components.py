@@ -173,6 +173,11 @@ def write(
     prefixed = {_file_name_of(network, name): tensor for name, tensor in tensors.items()}
     target.mkdir(parents=True, exist_ok=True)
     tensor_files.write(prefixed, target / file_name(network), dtype=None if dtype is None else DTYPES[dtype])
+    write_config(network, config, target)
+
+
+def write_config(network: Network, config: Mapping[str, Any], target: Path) -> None:
+    """Writes config.json into a component's folder; see `write`."""
     values = {k: v for k, v in config.items() if k != "_name_or_path"}
     if network in _TEXT:
         values |= {key: "float32" for key in ("torch_dtype", "dtype") if key in values} or {"torch_dtype": "float32"}

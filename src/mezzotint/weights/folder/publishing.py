@@ -65,10 +65,17 @@ def publish(export: Path, folder: Path) -> Path:
 def _replace(source: Path, target: Path) -> None:
     durable.sweep(target.parent, target.name)  # what a call left that was killed
     with durable.swapped_in(target) as aside:
-        if source.is_dir():
-            shutil.copytree(source, aside)
-        else:
-            shutil.copyfile(source, aside)
+        _copy(source, aside)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """As `shutil.copytree`, which does not tell what the system has said."""
+    if not source.is_dir():
+        shutil.copyfile(source, target)
+        return
+    target.mkdir()
+    for path in sorted(source.iterdir()):
+        _copy(path, target / path.name)
 
 
 def _remove(path: Path) -> None:

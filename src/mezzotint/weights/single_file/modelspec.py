@@ -112,11 +112,3 @@ def seal(path: Path) -> None:
         assert len(text) <= length, path  # the same entries in another order; the format pads with spaces
         file.seek(8)
         file.write(text.ljust(length))
-
-
-def is_sealed(path: Path) -> bool:
-    """Whether a file's tensor content is what its header says. False when it says nothing."""
-    with path.open("rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        written = str(header.get("__metadata__", {}).get(_HASH, ""))
-        return written == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"

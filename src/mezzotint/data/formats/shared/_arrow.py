@@ -25,8 +25,10 @@ def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     try:
         number = 0
         for batch in _parquet(path, columns) if path.suffix.lower() == ".parquet" else _arrow(path, columns):
-            for picture, caption in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                yield TableRow(number, picture, caption)
+            masks = batch.column(2).to_pylist() if batch.num_columns > 2 else [None] * batch.num_rows
+            values = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), masks, strict=True)
+            for picture, caption, mask in values:
+                yield TableRow(number, picture, caption, mask=mask)
                 number += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         words = " ".join(str(error).split())[:200]
@@ -56,7 +58,8 @@ def _arrow(path: Path, columns: ColumnNames) -> Iterator[Any]:
 
 
 def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
-    """The names of the picture's and the caption's column, whose types are such."""
+    """The names of the picture's and the caption's column, and of that of masks where it is there and asked for; their
+    types are such."""
     picture, caption = require_columns(path, columns, schema.names)
     if not _is_picture(schema.types[picture]):
         raise DatasetError(
@@ -70,7 +73,16 @@ def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
             "set data.columns.caption",
             code="E1212",
         )
-    return [schema.names[picture], schema.names[caption]]
+    if columns.mask not in schema.names:
+        return [schema.names[picture], schema.names[caption]]
+    kind = schema.types[schema.names.index(columns.mask)]
+    if not (_is_picture(kind) or pa.types.is_null(kind)):
+        raise DatasetError(
+            f"{path}: the column {columns.mask!r} holds {kind}, not masks (pictures, or names of files); rename it, or "
+            "leave out data.mask.source=files",
+            code="E1447",
+        )
+    return [schema.names[picture], schema.names[caption], columns.mask]
 
 
 def _is_picture(kind: Any) -> bool:

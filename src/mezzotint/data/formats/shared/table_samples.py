@@ -120,9 +120,10 @@ class _RowReader:
                 raise Unusable(row.fault)
             name, path = self._picture(table, row)
             captions = captions_in(row.caption, self._source.settings.captions)
+            mask = self._mask(table, row)
             if not captions:
-                return self._without_caption(name or place, path, place)
-            return self._sample(name or place, path, captions, place, repeated if name else None)
+                return _with_mask(self._without_caption(name or place, path, place), mask)
+            return _with_mask(self._sample(name or place, path, captions, place, repeated if name else None), mask)
         except _Outside as error:
             self._outside.append(f"{place} ({error})")
         except Unusable as error:
@@ -175,16 +176,37 @@ class _RowReader:
         name = self._inside(value, table)
         return name, self._source.root / name
 
+    def _mask(self, table: str, row: TableRow) -> Path | None:
+        """The file of a row's own mask; None without one. Raises _Outside and Unusable."""
+        value = row.mask
+        if isinstance(value, dict):
+            value = value.get("bytes") or value.get("path")
+        if is_absent(value):
+            return None
+        if isinstance(value, (bytes, bytearray)):
+            return self._put(bytes(value))
+        if not isinstance(value, str):
+            raise Unusable(f"its mask is {kind_of(value)}, not the name of a file")
+        name = self._below(value, table)
+        self._named.setdefault(name, {})  # as a picture it is none
+        path = self._source.root / name
+        if not path.is_file():
+            raise Unusable(f"its mask {value[:100]!a}: no such file below the folder of the table")
+        return path
+
     def _put(self, data: bytes) -> Path:
         assert self._source.pictures is not None, "a source that is read has a place for pictures"
         return self._source.pictures.put(data)
 
+    def _below(self, written: str, table: str) -> str:
+        """The name below the root that a table means by one of its own folder. Raises _Outside."""
+        if _OUTSIDE.match(written) or ".." in re.split(r"[/\\]", written):
+            raise _Outside(ascii(written[:100]))
+        return posixpath.normpath(posixpath.join(posixpath.dirname(table), written))
+
     def _inside(self, written: str, table: str) -> str:
         """The listed file that a row names. Raises _Outside and Unusable."""
-        shown = ascii(written[:100])
-        if _OUTSIDE.match(written) or ".." in re.split(r"[/\\]", written):
-            raise _Outside(shown)
-        name = posixpath.normpath(posixpath.join(posixpath.dirname(table), written))
+        shown, name = ascii(written[:100]), self._below(written, table)
         self._named.setdefault(name, {})
         if name in self._pictures:
             return name
@@ -198,15 +220,22 @@ class _RowReader:
         raise Unusable(f"{shown}: no such file below the folder of the table{hint}")
 
 
+def _with_mask(item: Sample | Skipped | None, mask: Path | None) -> Sample | Skipped | None:
+    if mask is None or not isinstance(item, Sample):
+        return item
+    return replace(item, overrides=(*item.overrides, ("mask", os.fspath(mask))))
+
+
 def _rows(source: Source, name: str, kind: RowKind) -> Iterator[TableRow]:
     path, columns = source.file(name), source.settings.columns
     if kind.fixed is not None:
         return (row if row.fault else replace(row, caption=row.caption or "") for row in csv_rows(path, kind.fixed))
     image = kind.column if columns.image == "image" else columns.image
     of_names = (f"{image}_file_name", image)
-    names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption)
+    mask = "mask" if source.settings.mask.source == "files" else ""
+    names = ColumnNames(("file_name", *of_names) if columns.image == "image" else of_names, columns.caption, mask=mask)
     if not is_manifest(name):
-        names = ColumnNames((image,), columns.caption)
+        names = ColumnNames((image,), columns.caption, mask=mask)
     match path.suffix:
         case ".jsonl":
             return jsonl(path, names)

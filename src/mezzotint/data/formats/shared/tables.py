@@ -28,22 +28,25 @@ _SHOWN_COLUMNS = 30
 @dataclass(frozen=True, slots=True)
 class ColumnNames:
     """The columns to read. pictures: names for the picture's column, the first that is there counts. caption: the
-    caption's. remedy: what to do where one is missing, instead of naming another in the recipe."""
+    caption's. remedy: what to do where one is missing, instead of naming another in the recipe. mask: the column of
+    masks, which need not be there, or "" where none is looked for."""
 
     pictures: tuple[str, ...]
     caption: str
     remedy: str = ""
+    mask: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption: as they stand
-    there, None when absent. fault: why the row cannot be read, or "" when it can."""
+    """One row. number: of its first line, from 1, in text files; from 0 in others. picture, caption, mask: as they
+    stand there, None when absent. fault: why the row cannot be read, or "" when it can."""
 
     number: int
     picture: Any = None
     caption: Any = None
     fault: str = ""
+    mask: Any = None
 
 
 def jsonl(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
@@ -76,10 +79,12 @@ def csv_rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
         try:
             header = [name.strip() for name in next(reader, [])]
             picture, caption = require_columns(path, columns, header)
+            mask = header.index(columns.mask) if columns.mask in header else -1
             begin = reader.line_num + 1
             for fields in reader:
                 if len(fields) == len(header):
-                    yield TableRow(begin, fields[picture] or None, fields[caption] or None)
+                    own = fields[mask] or None if mask >= 0 else None
+                    yield TableRow(begin, fields[picture] or None, fields[caption] or None, mask=own)
                 elif fields:
                     many = f"{counted(len(fields), 'field')}, but the header has {len(header)}"
                     yield TableRow(begin, fault=f"{many}; a text that holds the separator stands in quotes")
@@ -139,7 +144,7 @@ def _parsed(line: str, number: int, columns: ColumnNames, seen: set[str]) -> Tab
         return TableRow(number, fault=f"{kind_of(value)}, not an object")
     seen.update(value)
     picture = next((value[name] for name in columns.pictures if value.get(name) is not None), None)
-    return TableRow(number, picture, value.get(columns.caption))
+    return TableRow(number, picture, value.get(columns.caption), mask=value.get(columns.mask) if columns.mask else None)
 
 
 def _delimiter(header: str, columns: ColumnNames) -> str:

@@ -1,0 +1,51 @@
+"""Lengths of captions in tokens, by the tokenizer of a run's model: counted in a process of its own, since it needs
+torch, which the page does not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from mezzotint import outside
+from mezzotint.board.reading.tails import shown
+from mezzotint.errors import MezzotintError
+
+_SECONDS = 600
+
+
+def of_run(run: Path) -> tuple[list[int], int] | str:
+    """Tokens of the first captions of a run's samples, of at most 20,000 evenly spread, and how many its text encoder
+    reads; or why they are not counted, in words."""
+    line = [sys.executable, "-P", "-m", "mezzotint.board.reading.token_counts", str(run / "recipe.yaml")]
+    try:
+        done = subprocess.run(
+            line, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_SECONDS, cwd=run
+        )
+        answer = outside.parse_json(done.stdout.decode("utf-8").splitlines()[-1])
+        return str(answer["why"]) if "why" in answer else ([int(n) for n in answer["counts"]], int(answer["limit"]))
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        return "the process that counts tokens has ended with an error"
+
+
+def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
+    """The same, in this process."""
+    from mezzotint.data.catalogue import catalogue as catalogues
+    from mezzotint.recipe.reading.read import located, read
+    from mezzotint.tasks import assemble
+    from mezzotint.tasks.prompts.long_captions import token_lengths
+
+    try:
+        recipe = located(read(recipe_file))
+        catalogue = catalogues.build(recipe.data, recipe.data.cache.path.expanduser() / "catalogues")
+        family = assemble.family_class(recipe).load(assemble.open_files(recipe), only=[])
+        lengths = token_lengths(family, catalogue, recipe.data.captions)
+    except MezzotintError as error:
+        return f"no tokenizer is at hand: {shown(str(error))[:200]}"
+    return lengths or "the model has no tokenizer of its own"
+
+
+if __name__ == "__main__":
+    lengths = count(sys.argv[1])
+    print(json.dumps({"why": lengths} if isinstance(lengths, str) else {"counts": lengths[0], "limit": lengths[1]}))

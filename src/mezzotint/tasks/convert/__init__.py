@@ -1,4 +1,0 @@
-"""The verb `convert`.
-
-From outside: nothing but `convert`.
-"""

@@ -1,1 +1,0 @@
-"""What belongs to a subject: pictures of its class, masks, new words."""

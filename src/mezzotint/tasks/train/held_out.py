@@ -1,0 +1,66 @@
+"""What a run measures besides training: held-out pictures, folders of their own, a share of the trained ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mezzotint import draws, durable
+from mezzotint.data.loading.loader import held_out
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.run_folder import RunFolder
+from mezzotint.stages import Batch
+from mezzotint.tasks.assemble import Caches, Dataset
+
+
+def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple[Batch, ...]]:
+    """The sets that validation measures, by name: "loss" is the data set's own share."""
+
+    sets = {"loss": (dataset.catalogue, dataset.held, recipe.data)} if len(dataset.held) else {}
+    sets |= {name: (one.catalogue, one.rows, one.settings) for name, one in dataset.sets.items()}
+    if len(trained := trained_rows(recipe, dataset)):
+        sets["train"] = dataset.catalogue, trained, recipe.data
+    seed = recipe.run.seed
+    return {name: held_out(*one, seed=seed, caches=caches) for name, one in sets.items()}
+
+
+def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:
+    """The trained rows that are measured as well: each with the chance `run.validation.training_share`, drawn by (seed,
+    its key); at least one, at most `data.holdout.max_samples` of the smallest draws. None with a share of 0."""
+    share = recipe.run.validation.training_share
+    if share == 0 or recipe.run.validation.every is None:
+        return np.zeros(0, dtype=np.int32)
+    drawn = draws.uniforms(draws.keys(recipe.run.seed, "validation-train", dataset.catalogue.key_hash[dataset.rows]))
+    count = max(1, min(int((drawn < share).sum()), recipe.data.holdout.max_samples, len(dataset.rows)))
+    return np.sort(dataset.rows[np.argsort(drawn, kind="stable")[:count]])
+
+
+def is_measured(recipe: Recipe, dataset: Dataset) -> bool:
+    """Whether validation has anything to do."""
+    if recipe.run.validation.every is None:
+        return False
+    return bool(len(dataset.held) or dataset.sets or recipe.run.validation.training_share)
+
+
+def write_list(folder: RunFolder, dataset: Dataset) -> None:
+    """logs/held_out.txt: the pictures that are measured and not trained, one path a line. Raises StorageError."""
+    rows = [(dataset.catalogue, dataset.held), *((one.catalogue, one.rows) for one in dataset.sets.values())]
+    paths = [os.fsencode(catalogue.path(row)) for catalogue, of_set in rows for row in of_set.tolist()]
+    place = folder.logs / "held_out.txt"
+    if paths or place.exists():
+        durable.write_file(place, b"".join(path + b"\n" for path in paths))
+
+
+def warn_of_trained(dataset: Dataset, warn: Callable[[str], None]) -> None:
+    """Says which sets hold pictures, told by their content, that are trained as well."""
+    trained = {bytes(digest) for digest in dataset.catalogue.digest[dataset.rows]} if dataset.sets else set()
+    for name, one in dataset.sets.items():
+        count = sum(bytes(digest) in trained for digest in one.catalogue.digest[one.rows])
+        if count:
+            warn(
+                f"{count} of the {len(one.rows)} pictures of data.holdout.path {name} are trained as well, so "
+                f"val/{name} is not of unseen pictures alone; take them out of data.path"
+            )

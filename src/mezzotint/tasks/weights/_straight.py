@@ -1,0 +1,89 @@
+"""`convert` for models on straight paths: a folder in diffusers' layout, or a file of the model's makers with such a
+folder beside it, into either. One tensor after the other, so that the model is never held as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from mezzotint import registry
+from mezzotint.errors import WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.weights.args import ConvertArgs
+from mezzotint.weights import kinds
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.files.tensor_files import TYPES, Stored, TensorInfo
+from mezzotint.weights.folder import components, model_folder
+from mezzotint.weights.folder.components import DTYPES, DTypeName
+from mezzotint.weights.single_file import original, writing
+
+
+def family_of(source: Path) -> str | None:
+    """The family on a straight path that a folder or a file is of, by its small files or header; None of others."""
+    family = None
+    if source.is_file() and source.suffix == ".safetensors":
+        family = kinds.family_of(tensor_files.read_header(source).keys())
+    elif (source / "model_index.json").is_file():
+        family = kinds.family_at(source)
+    return family if family is not None and family_spec(family).is_straight else None
+
+
+def convert(args: ConvertArgs, family: str) -> Iterator[str]:
+    """Converts, and says what came of it. Raises WeightsError as files are opened and read; E1479 for a model that is
+    not written as one file; StorageError E1701."""
+    kind: type[ModelFamily] = registry.find("families", family).Family
+    files = kind.files.of(ModelSettings(family=family, path=args.source, config=args.config))
+    assert isinstance(files, FlowFiles)
+    yield from files.notes(files.parts) if files.single is not None else ()
+    yield from (_to_file if args.destination.suffix == ".safetensors" else _to_folder)(args, files)
+
+
+def _to_file(args: ConvertArgs, files: FlowFiles) -> Iterator[str]:
+    written = files.plan_original()
+    original.write(args.destination, written, files.stored("denoiser"), args.dtype)
+    yield f"denoiser: {len(written.shapes)} tensors under the names that its makers give them, as ComfyUI reads them"
+    left = ", ".join(part for part in files.parts if part != "denoiser")
+    yield f"left out, since such a file has the denoiser alone: {left}"
+
+
+def _to_folder(args: ConvertArgs, files: FlowFiles) -> Iterator[str]:
+    if args.destination.suffix:
+        raise WeightsError(
+            f"{args.source}: models of family {files.spec.name} are written as folders, and their denoisers as files; "
+            f"write a name without {args.destination.suffix}, or one that ends in .safetensors",
+            code="E1479",
+        )
+    parts = {files.spec.folders[part]: part for part in files.parts}
+    with model_folder.new_folder(args.destination) as folder:
+        for name in files.folder.components():
+            part = parts.get(name)
+            if part is None or (part not in files.in_file and args.dtype is None):
+                model_folder.copy_component(files.root / name, folder / name)
+                if name.startswith("tokenizer"):
+                    model_folder.complete_tokenizer(folder / name)
+                continue
+            _write(folder / name, files.spec.networks[part], files.stored(part), args.dtype)
+            components.write_config(files.spec.networks[part], files.configs[part], folder / name)
+            yield f"{part}: {len(files.stored(part).header())} tensors"
+        index = {key: value for key, value in files.folder.index.items() if key != "_name_or_path"}
+        model_folder.write_json(folder / "model_index.json", index)
+    yield f"opens with {files.folder.index['_class_name']}.from_pretrained, and as model.path"
+
+
+def _write(folder: Path, network: str, stored: Stored, dtype: DTypeName | None) -> None:
+    """A part's tensors under the library's names."""
+    folder.mkdir(parents=True)
+    target = folder / components.file_name(network)
+
+    def kind_in_file(kind: str) -> str:
+        is_float = TYPES[kind].is_floating_point
+        return tensor_files.kind_of(DTYPES[dtype]) if dtype is not None and is_float else kind
+
+    header = {name: TensorInfo(kind_in_file(info.dtype), info.shape) for name, info in stored.header().items()}
+    header = tensor_files.in_order(header)
+    each = ((name, stored.read([name])) for name in header)
+    cast = ((n, (t if dtype is None else writing.cast_component(target, t, dtype))[n]) for n, t in each)
+    tensor_files.write_in_turn(target, header, cast)

@@ -1,0 +1,293 @@
+"""Parts of a model in the file that its makers publish: mostly the denoiser alone, as ComfyUI has it.
+
+What lies where in such a file diffusers' own conversion says. It is run once, over tensors without values that remember
+where their rows come from: so every tensor can be read by itself, and the same map turned round is the way back. To
+write such a file a family knows names alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights.files import fingerprint, tensor_files
+from mezzotint.weights.files.tensor_files import TYPES, Stored, TensorInfo
+from mezzotint.weights.folder.components import DTYPES, DTypeName, Network
+from mezzotint.weights.keymap import Shape
+from mezzotint.weights.single_file import writing
+
+Renames = Sequence[tuple[str, str]]
+"""Patterns in our names with what takes their place in the makers' file, each in its turn."""
+Piece = tuple[str, int, int]
+"""Rows of one tensor of a file: its name, the first row and the one behind the last."""
+
+DENOISER = "model.diffusion_model."
+"""What names of the denoiser begin with where a file has more than it."""
+_CLASSES = {"vae": "AutoencoderKL"}
+_SCALES = re.compile(r"(^|\.)(scaled_fp8|scale_weight|weight_scale(_2)?|scale_input|input_scale|comfy_quant)$")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """Where a part lies in the makers' file. start: what its names begin with there. converted: whether diffusers
+    converts them; where not they are the library's own behind `start`. keeps_start: whether its conversion wants the
+    names with their start."""
+
+    start: str
+    converted: bool = True
+    keeps_start: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A tensor without values: which rows of which tensors it is made of. What conversions do to tensors it can do."""
+
+    shape: Shape
+    pieces: tuple[Piece, ...]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if func is torch.cat:
+            return joined(*args, **named)
+        if func in (torch.chunk, torch.split):
+            return getattr(args[0], func.__name__)(*args[1:], **named)
+        return NotImplemented
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def chunk(self, count: int, dim: int = 0) -> tuple[Rows, ...]:
+        return self.split([self.shape[0] // count] * count, dim)
+
+    def split(self, sizes: Sequence[int], dim: int = 0) -> tuple[Rows, ...]:
+        if dim != 0 or sum(sizes) != self.shape[0]:
+            raise ValueError(f"{self.pieces[0][0]} has {self.shape[0]} rows, and {sum(sizes)} are expected")
+        ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
+        return tuple(self._between(end - size, end) for size, end in zip(sizes, ends, strict=True))
+
+    def __getitem__(self, places: tuple[Any, ...]) -> Rows:
+        """A convolution of one pixel as a linear layer: `[:, :, 0, 0]`."""
+        kept = len([place for place in places if place == slice(None)])
+        if any(side != 1 for side in self.shape[kept:]):
+            raise ValueError(f"{self.pieces[0][0]} is no convolution of one pixel")
+        return Rows(self.shape[:kept], self.pieces)
+
+    def _between(self, start: int, end: int) -> Rows:
+        pieces, at = [], 0
+        for name, first, last in self.pieces:
+            low, high = max(start, at), min(end, at + last - first)
+            if low < high:
+                pieces.append((name, first + low - at, first + high - at))
+            at += last - first
+        return Rows((end - start, *self.shape[1:]), tuple(pieces))
+
+
+def joined(rows: Sequence[Rows], dim: int = 0) -> Rows:
+    """As `torch.cat` joins them. Rows that follow each other in one tensor are one piece."""
+    if dim != 0 or len({one.shape[1:] for one in rows}) > 1:
+        raise ValueError("rows of different lengths")
+    pieces: list[Piece] = []
+    for piece in (piece for one in rows for piece in one.pieces):
+        if pieces and pieces[-1][0] == piece[0] and pieces[-1][2] == piece[1]:
+            piece = (piece[0], pieces.pop()[1], piece[2])
+        pieces.append(piece)
+    return Rows((sum(one.shape[0] for one in rows), *rows[0].shape[1:]), tuple(pieces))
+
+
+def places_of(
+    network: Network, config: Mapping[str, Any], shapes: Mapping[str, Shape], part: FilePart, own: Set[str]
+) -> dict[str, Rows]:
+    """By a network's own names, where its tensors lie among those of a file with these shapes, as diffusers' conversion
+    has it. own: the names that the network has. Raises ValueError, KeyError and the like for a file of something
+    else."""
+    mine = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
+    mine = mine or ({} if part.start != DENOISER else dict(shapes))
+    cut = "" if part.keeps_start or not any(name.startswith(part.start) for name in mine) else part.start
+    rows = {n.removeprefix(cut): Rows(s, ((n, 0, s[0] if s else 1),)) for n, s in mine.items()}
+    if own <= rows.keys():
+        return {name: rows[name] for name in own}
+    if not part.converted:
+        return {}
+    convert = _conversion(network)
+    assert convert is not None, network
+    return dict(convert(checkpoint=rows, config=config))
+
+
+def _conversion(network: Network) -> Callable[..., Mapping[str, Rows]] | None:
+    from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES  # seconds, and few need it
+
+    known: Mapping[str, Any] = SINGLE_FILE_LOADABLE_CLASSES.get(_CLASSES.get(network, network.rpartition(".")[2]), {})
+    return known.get("checkpoint_mapping_fn")
+
+
+@dataclass(frozen=True)
+class Original:
+    """An open file of a model's makers. place: the file. all_: its tensors. parts: by part of the family, where its
+    tensors lie in it, by their own names."""
+
+    place: Path
+    all_: Mapping[str, TensorInfo]
+    parts: Mapping[str, Mapping[str, Rows]]
+
+    def stored(self, part: str) -> OriginalPart:
+        """The tensors of a part."""
+        return OriginalPart(self.place, self.all_, self.parts[part])
+
+    def digest(self, part: str) -> str:
+        """A name for a part's weights: of the file where it is all of it, otherwise of these tensors alone."""
+        names = {name for rows in self.parts[part].values() for name, *_ in rows.pieces}
+        return fingerprint.of_file(self.place) if len(self.parts) == 1 else tensor_files.digest(self.place, names)
+
+
+def opened(
+    path: Path,
+    parts: Mapping[str, tuple[FilePart, Network, Mapping[str, Any], Mapping[str, Shape]]],
+    *,
+    what: str,
+) -> Original:
+    """Opens a file by its header. parts: by part that such files may hold, where, its network, its configuration, and
+    the shapes that its tensors have by it; the denoiser first, which must be there. A text encoder that is not whole is
+    passed over: some files leave out a projection that changes nothing. what: the model's name, for messages.
+
+    Raises WeightsError E1401, E1402 for what cannot be read, E1478 for a file of something else, and for one whose
+    numbers are kept with scales beside them.
+    """
+    header = tensor_files.read_header(path)
+    _refuse_scaled(path, header)
+    shapes = {name: info.shape for name, info in header.items()}
+    places: dict[str, Mapping[str, Rows]] = {}
+    for part, (where, network, config, own) in parts.items():
+        if places and not any(name.startswith(where.start) for name in header):
+            continue
+        try:
+            tensors = places_of(network, config, shapes, where, own.keys())
+        except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError) as error:
+            raise WeightsError(
+                f"{path}: holds no {part} of {what} as its makers name it ({error}); check model.family and "
+                "model.config, whose configurations say how large the model is",
+                code="E1478",
+            ) from error
+        if tensors:
+            places[part] = tensors
+    return Original(path, header, places)
+
+
+def _refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
+    scale = next((name for name in header if _SCALES.search(name)), None)
+    if scale is not None:
+        raise WeightsError(
+            f"{path}: keeps its numbers in few bits with scales beside them ({scale}), which is for drawing; take the "
+            "file in bf16, and write model.quantize to hold it in few bits",
+            code="E1478",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalPart:
+    """The tensors of a part under its network's names: `files.Stored`."""
+
+    place: Path
+    all_: Mapping[str, TensorInfo]
+    places: Mapping[str, Rows]
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        return {name: TensorInfo(self.all_[rows.pieces[0][0]].dtype, rows.shape) for name, rows in self.places.items()}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        chosen = {name: self.places[name] for name in names}
+        tensors = tensor_files.read(self.place, {piece[0] for rows in chosen.values() for piece in rows.pieces})
+        return {name: _gathered(rows, tensors) for name, rows in chosen.items()}
+
+
+def _gathered(rows: Rows, tensors: Mapping[str, Tensor]) -> Tensor:
+    first = tensors[rows.pieces[0][0]]
+    if len(rows.pieces) == 1 and rows.pieces[0][1:] == (0, first.shape[0] if first.ndim else 1):
+        return first.reshape(rows.shape)
+    return torch.cat([tensors[name][start:end] for name, start, end in rows.pieces]).reshape(rows.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A file of the makers' names that is to be written. shapes: of its tensors. sources: of each, the rows of ours
+    that it is made of, in their order."""
+
+    shapes: Mapping[str, Shape]
+    sources: Mapping[str, tuple[Piece, ...]]
+
+
+def plan(
+    network: Network, config: Mapping[str, Any], own: Mapping[str, Shape], renames: Renames, start: str = ""
+) -> Written:
+    """How a network's tensors lie in a file of its makers: the names by `renames`, in which tensors of one name are
+    joined; the rows where diffusers' conversion looks for them. own: shapes by our names. start: what names begin with.
+
+    Raises ValueError and the like where the conversion does not give exactly these tensors back.
+    """
+    groups: dict[str, list[Shape]] = {}
+    for name, shape in own.items():
+        groups.setdefault(start + renamed(name, renames), []).append(shape)
+    shapes = {name: (sum(s[0] for s in all_), *all_[0][1:]) if all_[0] else () for name, all_ in groups.items()}
+    places = places_of(network, config, shapes, FilePart(start), own.keys())
+    if {name: rows.shape for name, rows in places.items()} != dict(own):
+        differing = sorted(name for name in own.keys() | places.keys() if name not in own or name not in places)
+        raise ValueError(f"the way back gives other tensors: {tensor_files.listed(differing or list(own))}")
+    return Written(shapes, _turned(places, shapes))
+
+
+def _turned(places: Mapping[str, Rows], shapes: Mapping[str, Shape]) -> dict[str, tuple[Piece, ...]]:
+    """By the file's names, the rows of ours in their order. Raises ValueError where rows are read twice or never."""
+    spans: dict[str, list[tuple[int, Piece]]] = {name: [] for name in shapes}
+    for ours, rows in places.items():
+        at = 0
+        for name, first, last in rows.pieces:
+            spans[name].append((first, (ours, at, at + last - first)))
+            at += last - first
+    for name, pieces in spans.items():
+        pieces.sort()
+        at = 0
+        for first, (_, low, high) in pieces:
+            if first != at:
+                raise ValueError(f"rows of {name} are read twice, or never")
+            at += high - low
+        if at != (shapes[name][0] if shapes[name] else 1):
+            raise ValueError(f"rows of {name} are never read")
+    return {name: tuple(piece for _, piece in pieces) for name, pieces in spans.items()}
+
+
+def renamed(name: str, renames: Renames) -> str:
+    """Our name in the makers' words."""
+    for pattern, words in renames:
+        name = re.sub(pattern, words, name)
+    return name
+
+
+def write(target: Path, written: Written, stored: Stored, dtype: DTypeName | None) -> None:
+    """Writes the file, one tensor after the other. stored: the part's tensors under our names. dtype: of floating-point
+    tensors; None keeps each one's. Raises WeightsError E1403, E1416, StorageError E1701."""
+    ours = stored.header()
+    kinds = {name: TYPES[ours[pieces[0][0]].dtype] for name, pieces in written.sources.items()}
+    if dtype is not None:
+        kinds = {name: DTYPES[dtype] if kind.is_floating_point else kind for name, kind in kinds.items()}
+    header = {name: TensorInfo(tensor_files.kind_of(kinds[name]), shape) for name, shape in written.shapes.items()}
+    header = tensor_files.in_order(header)
+
+    def in_turn() -> Iterator[tuple[str, Tensor]]:
+        for name, info in header.items():
+            sources = written.sources[name]
+            tensors = stored.read({piece[0] for piece in sources})
+            rows = Rows(info.shape, sources)
+            whole = {name: _gathered(rows, tensors)}
+            yield name, whole[name] if dtype is None else writing.cast_component(target, whole, dtype)[name]
+
+    tensor_files.write_in_turn(target, header, in_turn())

@@ -1,0 +1,142 @@
+"""A store of many entries is opened by the order that lies beside it: nothing is read or sorted, and nothing else is
+found than without it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stores import addresses, file_of, filled, flip, open_store, rows
+
+from mezzotint import outside
+from mezzotint.data.cache import _order
+from mezzotint.data.cache import store as stores
+from mezzotint.data.cache.store import Store
+
+
+@pytest.fixture(autouse=True)
+def few_are_worth_ordering(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_WORTH_ORDERING", 4)
+
+
+def in_order(folder: Path, count: int = 40) -> Store:
+    """A store in a folder, opened by its order."""
+    filled(folder, range(count)).close_writer()
+    open_store(folder)
+    return open_store(folder)
+
+
+def test_who_opens_it_next_reads_and_sorts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    filled(tmp_path, range(40)).close_writer()
+    open_store(tmp_path)
+    read: list[Path] = []
+    opened = outside.open_plain
+
+    def watched(path: Path, **options: Any) -> Any:
+        read.append(path)
+        return opened(path, **options)
+
+    monkeypatch.setattr(outside, "open_plain", watched)
+    store = open_store(tmp_path)
+    assert not [path for path in read if path.suffix == ".index"]
+    assert (len(store), len(store._late), len(store._prefix)) == (40, 0, 0)
+    numbers = [39, 3, 17, 3]
+    assert torch.equal(store.read(store.find(addresses(numbers))), rows(numbers))
+    assert (store.find(addresses([40, 41])) == -1).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(st.integers(0, 40), min_size=1, max_size=12), max_size=6))
+def test_what_comes_later_is_found_beside_it(appended: list[list[int]]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        known = set[int]()
+        for numbers in appended:  # each writer opens what the one before has put in order
+            store = open_store(Path(name))
+            assert store.append(addresses(numbers), rows(numbers)) == len(set(numbers) - known)
+            known.update(numbers)
+            assert [entry >= 0 for entry in store.find(addresses(range(42)))] == [n in known for n in range(42)]
+            store.close_writer()
+            store.put_in_order()
+        reader = open_store(Path(name))
+        assert len(reader) == len(known)
+        if known:
+            there = sorted(known)
+            assert torch.equal(reader.read(reader.find(addresses(there))), rows(there))
+
+
+def test_what_a_writer_may_still_lose_is_put_in_no_order(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.append(addresses(range(10)), rows(range(10)), at_once=False)
+    store.put_in_order()
+    assert not _order.place_of(store.folder).exists()
+    store.close_writer()
+    store.put_in_order()
+    assert len(_order.opened(store.folder, store.row_bytes)) == 10
+
+
+@pytest.mark.parametrize("what", ["index", "rows", "gone", "order", "text"])
+def test_one_that_does_not_fit_is_left_aside(tmp_path: Path, what: str) -> None:
+    store = in_order(tmp_path)
+    file = file_of(store, "rows" if what == "rows" else "index")
+    if what == "gone":
+        for path in store.folder.glob("*"):
+            path.unlink()
+    elif what == "order":
+        next(_order.place_of(store.folder).glob("*.entries")).write_bytes(b"short")
+    elif what == "text":
+        (_order.place_of(store.folder) / "order.json").write_text('{"version": 1}')
+    else:
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    reader = open_store(tmp_path)
+    left = {"index": 20, "rows": 20, "gone": 0}.get(what, 40)
+    assert len(reader._ordered) == 0
+    assert (reader.find(addresses(range(40))) >= 0).sum() == left
+
+
+def test_a_damaged_record_is_an_absent_entry_that_is_made_again(tmp_path: Path) -> None:
+    store = in_order(tmp_path)
+    file = next(_order.place_of(store.folder).glob("*.entries"))
+    entries = np.fromfile(file, _order.ENTRY)
+    entries["row"][7] ^= 1  # of another picture
+    file.write_bytes(entries.tobytes())
+    number = next(n for n in range(40) if addresses([n])[0].tobytes() == entries["address"][7].tobytes())
+    reader = open_store(tmp_path)
+    assert np.flatnonzero(reader.find(addresses(range(40))) < 0).tolist() == [number]
+    assert reader.append(addresses([number]), rows([number])) == 1
+    assert torch.equal(reader.read(reader.find(addresses([number]))), rows([number]))
+    reader.close_writer()
+
+
+def test_damaged_rows_are_found_and_left_out(tmp_path: Path) -> None:
+    store = in_order(tmp_path)
+    flip(file_of(store, "rows"), 5 * store.row_bytes)
+    reader = open_store(tmp_path)
+    absent = np.flatnonzero(reader.sound(addresses(range(40))) < 0).tolist()
+    assert len(absent) == 1
+    other = open_store(tmp_path)
+    assert np.flatnonzero(other.find(addresses(range(40))) < 0).tolist() == absent, "all processes count it as absent"
+    assert other.damaged(addresses(range(40))).tolist() == [n in absent for n in range(40)]
+
+
+def test_the_order_is_made_again_when_a_good_part_is_new(tmp_path: Path) -> None:
+    store = in_order(tmp_path)
+    place = _order.place_of(store.folder)
+    (place / "left-by-a-kill.entries").write_bytes(b"half")
+    before = json.loads((place / "order.json").read_text())
+    store.append(addresses(range(40, 43)), rows(range(40, 43)))
+    store.close_writer()
+    open_store(tmp_path)
+    assert json.loads((place / "order.json").read_text()) == before, "three of forty are looked up beside it"
+    store.append(addresses(range(43, 60)), rows(range(43, 60)))
+    store.close_writer()
+    assert len(open_store(tmp_path)._ordered) == 40
+    assert len(open_store(tmp_path)._ordered) == 60
+    assert len(list(place.glob("*.entries"))) == 1
+    assert torch.equal(store.read(store.find(addresses([0, 59]))), rows([0, 59])), "who has mapped the former goes on"

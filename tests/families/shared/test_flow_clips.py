@@ -1,0 +1,187 @@
+"""Clips whose first frame is given, against diffusers' own pipelines from picture to video; Wan 2.2 TI2V 5B against its
+pipeline from text."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import LTXImageToVideoPipeline, LTXPipeline, WanImageToVideoPipeline, WanPipeline
+from flow_folders import tiny_5b
+from PIL import Image
+from torch import Tensor
+
+from mezzotint import draws
+from mezzotint.diffusion.flow_objective import objective_of, with_first_frame
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared.flow_clips import ClipFamily
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling import sample as sampling
+from mezzotint.sampling.sample import Request, Sampling
+from mezzotint.shapes import Size
+from mezzotint.stages import Noised
+
+RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
+PROMPTS = ["a red circle", "two birds above the old wall"]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {
+        "wan": tiny_5b(RECORDS / "wan" / "model", tmp_path_factory.mktemp("5b") / "model"),
+        "ltx": RECORDS / "ltx" / "model",
+    }
+
+
+def family_of(name: str, folder: Path, **own: Any) -> ClipFamily:
+    kind: type[ModelFamily] = importlib.import_module(f"mezzotint.families.{name}").Family
+    family = kind.of(ModelSettings.model_validate({"family": name, "path": folder, name: own}))
+    assert isinstance(family, ClipFamily)
+    return family
+
+
+def near(ours: Tensor, theirs: Tensor, share: float = 1e-4) -> bool:
+    """Within the README's tolerance of the records, of the largest."""
+    return bool((ours - theirs).abs().max() <= share * theirs.abs().max())
+
+
+def drawn(family: ModelFamily, name: str, noise: Tensor, size: Size, first: Tensor | None = None) -> Tensor:
+    requests = [Request(p, size, index=i, first=first) for i, p in enumerate(PROMPTS)]
+    solver = "unipc" if name == "wan" else "euler"
+    settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver)  # type: ignore[arg-type]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "initial_noise", lambda *_: noise)
+        return sampling.sample_latents(family, requests, Sampling(family.schedule, family.prediction, "cpu", settings))
+
+
+@torch.no_grad()
+def test_wan_5b_draws_from_text_as_its_pipeline(folders: dict[str, Path]) -> None:
+    family = family_of("wan", folders["wan"])
+    assert (family.grid.pixels, family.grid.side, family.grid.channels) == (16, 32, 8)
+    noise = torch.randn(2, 8, 2, 4, 6, generator=torch.Generator().manual_seed(0))
+    pipeline: Any = WanPipeline.from_pretrained(str(folders["wan"]), local_files_only=True)
+    told = {"height": 64, "width": 96, "num_frames": 5, "num_inference_steps": 4, "guidance_scale": 3.0}
+    theirs = pipeline(PROMPTS, negative_prompt=["", ""], latents=noise, output_type="latent", **told).frames
+    assert near(drawn(family, "wan", noise, Size(96, 64, 5)), theirs)
+    pixels = torch.rand(1, 3, 5, 64, 96, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    vae = pipeline.vae
+    mean = (vae.encode(pixels).latent_dist.mean - torch.tensor(vae.config.latents_mean).view(1, 8, 1, 1, 1)) / (
+        torch.tensor(vae.config.latents_std).view(1, 8, 1, 1, 1)
+    )
+    moments = family.encode_media(pixels)
+    assert near(moments.chunk(2, dim=1)[0], mean)
+    assert near(family.decode_media(theirs[:1]), pipeline.vae.decode(
+        theirs[:1] * torch.tensor(vae.config.latents_std).view(1, 8, 1, 1, 1)
+        + torch.tensor(vae.config.latents_mean).view(1, 8, 1, 1, 1)).sample)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+@torch.no_grad()
+def test_a_clip_goes_on_from_a_picture_as_the_pipeline_draws_it(name: str, folders: dict[str, Path]) -> None:
+    family, generator = family_of(name, folders[name]), torch.Generator().manual_seed(0)
+    frames = 1 + family.grid.frames
+    size, grid = Size(96, 64, frames), family.grid
+    picture = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
+    pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
+    first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None]
+    noise = torch.randn(2, grid.channels, 2, 64 // grid.pixels, 96 // grid.pixels, generator=generator)
+    told = {"height": 64, "width": 96, "num_frames": frames, "num_inference_steps": 4, "guidance_scale": 3.0}
+    told |= {"negative_prompt": ["", ""], "output_type": "latent"}
+    if name == "wan":
+        parts = WanPipeline.from_pretrained(str(folders[name]), local_files_only=True).components
+        wan: Any = WanImageToVideoPipeline(**parts, image_encoder=None, image_processor=None, expand_timesteps=True)
+        theirs = wan(picture, PROMPTS, latents=noise, **told).frames
+    else:
+        ltx: Any = LTXImageToVideoPipeline(
+            **LTXPipeline.from_pretrained(str(folders[name]), local_files_only=True).components
+        )
+        begun = torch.cat([first.expand(2, -1, -1, -1, -1), noise[:, :, 1:]], dim=2)
+        packed = ltx(picture, PROMPTS, latents=begun.flatten(2).transpose(1, 2), frame_rate=25, **told).frames
+        theirs = packed.transpose(1, 2).unflatten(2, noise.shape[2:])
+    ours = drawn(family, name, noise, size, first)
+    assert near(ours, theirs)
+    assert torch.equal(ours[:, :, :1], first.expand(2, -1, -1, -1, -1))
+    assert not near(drawn(family, name, noise, size), theirs, 1e-2)
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+def test_a_clips_first_latent_frame_is_that_of_its_first_picture(name: str, folders: dict[str, Path]) -> None:
+    family = family_of(name, folders[name])
+    clip = torch.rand(1, 3, 1 + family.grid.frames, 64, 64, generator=torch.Generator().manual_seed(2)) * 2 - 1
+    torch.testing.assert_close(family.encode_media(clip)[:, :, 0], family.encode_media(clip[:, :, 0]))
+
+
+def noised_of(family: ClipFamily, shape: tuple[int, ...], seed: int = 3) -> tuple[Noised, StepDraws]:
+    x_0 = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+    drawn = StepDraws.at(7, 2, np.arange(len(x_0)), "cpu")
+    objective = objective_of(ObjectiveSettings(), family.schedule, "flow")
+    return objective.noise(x_0, drawn), drawn
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+def test_the_first_frame_is_shown_clean_told_so_and_left_out_of_the_loss(name: str, folders: dict[str, Path]) -> None:
+    family = family_of(name, folders[name], first_frame=0.5)
+    plain, drawn = noised_of(family, (8, family.grid.channels, 3, 2, 2))
+    noised = family.begun(plain, drawn)
+    begun = noised.begun
+    assert begun is not None
+    assert 0 < int(begun.sum()) < 8
+    assert torch.equal(noised.x_t[begun][:, :, 0], plain.x_0[begun][:, :, 0])
+    assert torch.equal(noised.x_t[begun][:, :, 1:], plain.x_t[begun][:, :, 1:])
+    assert torch.equal(noised.x_t[~begun], plain.x_t[~begun])
+    times = family.token_times(noised)
+    per_frame = times.shape[1] // 3
+    assert not times[begun][:, :per_frame].any()
+    assert torch.equal(times[begun][:, per_frame:], plain.model_t[begun][:, None].expand(-1, 2 * per_frame))
+    assert torch.equal(times[~begun], plain.model_t[~begun][:, None].expand(-1, 3 * per_frame))
+    objective = objective_of(ObjectiveSettings(), family.schedule, "flow")
+    predicted = torch.randn(plain.x_0.shape, generator=torch.Generator().manual_seed(5))
+    losses = objective.loss(predicted, noised, torch.ones(8)).per_sample
+    errors = (predicted - objective.target(noised)).square()
+    expected = torch.where(begun, errors[:, :, 1:].flatten(1).mean(1), errors.flatten(1).mean(1))
+    torch.testing.assert_close(losses, expected)
+    mask = torch.rand(8, 1, 1, 2, 2, generator=torch.Generator().manual_seed(6))
+    masked = objective.loss(predicted, noised, torch.ones(8), mask).per_sample
+    rest = torch.where(begun, (errors * mask)[:, :, 1:].flatten(1).mean(1), (errors * mask).flatten(1).mean(1))
+    torch.testing.assert_close(masked, rest)
+
+
+def test_which_clips_are_begun_is_addressed(folders: dict[str, Path]) -> None:
+    """The same in any size of micro-batch; never a picture, nor a clip of one latent frame."""
+    family = family_of("ltx", folders["ltx"], first_frame=0.4)
+    plain, drawn = noised_of(family, (40, family.grid.channels, 2, 2, 2))
+    whole = family.begun(plain, drawn).begun
+    assert whole is not None
+    assert whole.tolist() == [draws.uniform(draws.key(7, "first-frame", 2, n)) < 0.4 for n in range(40)]
+    part = StepDraws.at(7, 2, np.arange(10, 20), "cpu")
+    rows = Noised(
+        *[t[10:20] for t in (plain.x_0, plain.noise, plain.x_t, plain.model_input, plain.model_t, plain.level)]
+    )
+    assert torch.equal(family.begun(rows, part).begun, whole[10:20])  # type: ignore[arg-type]
+    for shape in ((4, family.grid.channels, 2, 2), (4, family.grid.channels, 1, 2, 2)):
+        noised, drawn = noised_of(family, shape)
+        assert family.begun(noised, drawn) is noised
+    never = family_of("ltx", folders["ltx"])
+    assert never.begun(plain, drawn) is plain
+
+
+@pytest.mark.parametrize("name", ["wan", "ltx"])
+@torch.no_grad()
+def test_what_is_told_of_the_first_frame_reaches_the_denoiser(name: str, folders: dict[str, Path]) -> None:
+    family = family_of(name, folders[name], first_frame=1.0)
+    plain, drawn = noised_of(family, (2, family.grid.channels, 2, 2, 2))
+    condition, told = family.condition(family.encode_text(PROMPTS), None), []
+    keep = lambda module, inputs, named: told.append(named["timestep"])  # noqa: E731
+    family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
+    noised = family.begun(plain, drawn)
+    family.predict(noised, condition)
+    assert torch.equal(told[0], family.token_times(noised))
+    said = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)
+    torch.testing.assert_close(said[1:], family.predict(plain, condition)[1:], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,63 @@
+"""The power goes: after each call of a save, of appends to a cache and of an export, what was not synced is lost, in
+whole or in part. What a start then finds is whole, and it goes on from there to the same bits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from io_calls import watched
+from power import after_power_loss, taken
+from written import WORKS, Seen, Work, digest, swept
+
+
+def losses(work: Work, tmp_path: Path, *, sampled: int = 0, drawn: int = 2) -> int:
+    """Looks at every folder that a power loss may leave, and goes on in it; returns how many those were. sampled:
+    after so many calls alone, spread evenly. drawn: see `power.losses`."""
+    root, places = tmp_path / "root", tmp_path / "places"
+    root.mkdir()
+    places.mkdir()
+    work.before(root)
+    before, seen = taken(root), Seen(digest(root), {})
+    with watched(root) as calls:
+        work.act(root)
+    seen = replace(seen, end=digest(root))
+    count = len(calls.calls)
+    prefixes: Sequence[int] = sorted({round(n * count / (sampled - 1)) for n in range(sampled)} if sampled else ())
+    wrong, trials = [], 0
+    for number, what, place in after_power_loss(root, before, calls.calls, places, drawn=drawn, prefixes=prefixes):
+        try:
+            one_loss(work, place, seen, is_done=number == count)
+        except Exception as error:
+            last = calls.calls[number - 1] if number else None
+            wrong.append(f"{number} of {count} calls, the last {last}, {what} is lost: {type(error).__name__}: {error}")
+        trials += 1
+        shutil.rmtree(place)
+    assert not wrong, "\n".join(line[:2000] for line in wrong)
+    return trials
+
+
+def one_loss(work: Work, place: Path, seen: Seen, *, is_done: bool) -> None:
+    """What a start finds after a loss, and that going on comes to the same end."""
+    for folder in [place, *(path for path in place.rglob("*") if path.is_dir() and not path.is_symlink())]:
+        swept(folder)
+    work.look(place, replace(seen, is_done=is_done))
+    work.act(place)
+    work.look(place, seen)
+    assert not work.has_end or digest(place) == seen.end
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("name", "sampled"), [("save", 5), ("append", 4), ("export", 2)])
+def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_path: Path) -> None:
+    assert losses(WORKS[name], tmp_path, sampled=sampled, drawn=1) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.parametrize("name", WORKS)
+def test_what_a_loss_of_power_leaves_is_whole(name: str, tmp_path: Path) -> None:
+    print(name, losses(WORKS[name], tmp_path), "folders")

@@ -1,0 +1,80 @@
+"""Secrets of the environment, of a recipe and of a line are in nothing that Mezzotint writes, says or shows (I6)."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+from board_runs import opened
+
+from mezzotint.cli import main
+
+# put together here, so that nobody takes them for real ones
+HUB, WANDB, CLOUD, WORD = "hf_" + "Abcd1234" * 4 + "Ef", "0123456789" * 4, "AKIA" + "ABCDEFGH" * 2, "opensesame"
+OF_THE_ENVIRONMENT = {
+    "HF_TOKEN": HUB, "WANDB_API_KEY": WANDB, "AWS_SECRET_ACCESS_KEY": CLOUD,
+    "https_proxy": f"http://user:{WORD}@127.0.0.1:9",
+}  # fmt: skip
+
+
+def holding(text: str) -> list[str]:
+    return [secret for secret in (HUB, WANDB, CLOUD, WORD) if secret in text]
+
+
+@pytest.mark.slow
+def test_secrets_of_the_environment_are_in_no_file_no_output_and_no_page(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in OF_THE_ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    assert world.train("run", run__steps=1) == 0
+    assert main(["check", *world.words("run")]) == 0
+    main(["doctor", *world.words("run")])
+    assert main(["verify", str(world.root / "run")]) == 0
+    said = capfd.readouterr()
+    assert holding(said.out + said.err) == []
+    files = [path for path in world.root.rglob("*") if path.is_file()]
+    assert len(files) > 40
+    assert [path for path in files if holding(path.read_bytes().decode("latin-1"))] == []
+    with opened(world.root) as board:
+        for page in ("/", "/run?run=0/run", "/data?run=0/run", "/recipe?base=run:0/run", "/draw"):
+            status, text, _ = board.ask(page)
+            assert (status, holding(text)) == (200, []), page
+
+
+@pytest.mark.parametrize(
+    "word",
+    [f"sample.negative_prompt={HUB}", f"model.path=https://user:{WORD}@example.com/model", f"run.name={WANDB}",
+     f"data.path=s3://user:{WORD}@bucket/pictures", f"data.path=https://example.com/pictures?token={HUB}"],
+)  # fmt: skip
+def test_a_recipe_with_a_secret_is_refused_without_saying_it(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name, _, value = word.partition("=")
+    section, _, key = name.partition(".")
+    (tmp_path / "mine.yaml").write_text(f"schema: 1\n{section}:\n  {key}: {value}\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "create_connection", None)  # nobody is asked
+        for line in (["train", "tiny_cpu", word], ["check", "tiny_cpu", word], ["train", "mine.yaml"]):
+            assert main(line) == 2, line
+    said = capfd.readouterr()
+    assert "E1009" in said.err
+    assert holding(said.out + said.err) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.yaml"], "no run was begun"
+    with opened(tmp_path) as board:
+        _, answer = board.post("/api/recipe", {"base": "tiny_cpu", "changes": {name: value}})
+        assert "E1009" in {one["code"] for one in answer["problems"]}
+        assert holding(str(answer["problems"])) == []
+
+
+def test_a_foreign_line_with_a_token_is_answered_without_saying_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--pretrained_model_name_or_path=m", f"--train_data_dir={tmp_path}", f"--hub_token={HUB}"]
+    assert main(["translate", "--as", "diffusers-sd", "--", *line]) == 2
+    said = capfd.readouterr()
+    assert "hub_token" in said.err
+    assert holding(said.out + said.err) == []

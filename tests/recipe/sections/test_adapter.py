@@ -1,0 +1,29 @@
+"""What of an adapter's settings excludes another."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["model.adapter.rank=8"],
+            "model.adapter.rank is set, and model.adapter.kind is none; write model.adapter.kind=lora",
+        ),
+        (
+            ["model.adapter.kind=loha", "model.adapter.dropout=0.1"],
+            "dropout is for lora, rslora and dora; loha has none",
+        ),
+        (["model.adapter.kind=lora", "model.adapter.factor=4"], "factor is for lokr; leave it out with lora"),
+        (["model.adapter.kind=lokr", "model.adapter.factor=0"], "factor is -1, or 1 and more"),
+        (
+            ["model.adapter.kind=dora", "model.adapter.init=pissa"],
+            "changes the weights that model.adapter.kind=dora goes by",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

@@ -1,0 +1,17 @@
+"""What of a density's settings excludes another."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["objective.flow.sigmas=[0.5,0.5]"], "must be two numbers with 0 ≤ first < second ≤ 1, got 0.5, 0.5"),
+        (["objective.flow.density=mode", "objective.flow.std=2"], "is of density"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

@@ -1,0 +1,24 @@
+"""What of saving, exporting and going back excludes another."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["run.export.parts=trained", "run.export.folder=model"],
+            "wants whole models, run.export.parts=trained writes none",
+        ),
+        (["run.export.mindspore=true", "run.export.single_file=false"], "is about files, and none are written"),
+        (
+            ["run.on_divergence=roll-back", "run.roll_back.skip=false"],
+            "which end the same way; write a run.roll_back.factor",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

@@ -1,0 +1,25 @@
+"""What of new words excludes another."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["model.train=[tokens]", 'model.tokens.words={"<a>": toy}', 'model.tokens.files={"<a>": a.safetensors}'],
+            "both bring <a>",
+        ),
+        (["model.train=[tokens]", 'model.tokens.words={"two words": toy}'], "is no word; write one without spaces"),
+        (
+            ["model.train=[tokens]", 'model.tokens.words={"<a>": " "}'],
+            "<a> begins as nothing; write a word that is near it",
+        ),
+        (["model.tokens.vectors=2"], "is about model.tokens.words, which has none"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)

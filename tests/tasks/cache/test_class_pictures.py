@@ -1,0 +1,109 @@
+"""Class pictures that the model draws itself: how many, which, and that an interruption changes none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint import outside
+from mezzotint.recipe.reading.read import located
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.sampling import pictures
+from mezzotint.tasks.cache import class_pictures
+from mezzotint.tasks.check.check import check
+from mezzotint.tasks.reading.arguments import parse
+
+
+def words_of(world: Any, name: str, folder: Path, **settings: Any) -> dict[str, Any]:
+    return {
+        "data__prior__path": folder, "data__prior__class_prompt": "a picture", "data__prior__num_class_images": 5,
+        "data__prior__balance": "pairs", "data__buckets__shape": "square", "sample__steps": 1, "sample__batch_size": 2,
+        "run__steps": 1, **settings,
+    }  # fmt: skip
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+@pytest.mark.faults
+def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any) -> None:
+    world = shared_world
+    whole, parts = world.root / "class-whole", world.root / "class-parts"
+    assert world.wait(world.fork("whole", **words_of(world, "whole", whole))) == 0, world.out("whole")
+    drawn = content(whole)
+    assert list(drawn) == [f"class-0000{n}.png" for n in range(5)]
+    assert len(set(drawn.values())) == 5
+    assert "class pictures: 5 of 5" in world.out("whole")
+    with Image.open(whole / "class-00003.png") as image:
+        assert image.size == (48, 48)
+        facts = pictures.told_by(image)
+    assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class picture")
+    lines = outside.read_lines(world.root / "whole" / "logs" / "samples.rank0.jsonl")
+    assert any(key.startswith("1/class-") for line in lines for key in line["keys"])
+
+    assert world.wait(world.fork("parts", fault="class.picture@3:kill", **words_of(world, "parts", parts))) != 0
+    before = content(parts)
+    assert 0 < len(before) < 5
+    times = {name: os.stat(parts / name).st_mtime_ns for name in before}
+    assert world.wait(world.fork("parts", **words_of(world, "parts", parts))) == 0, world.out("parts")
+    assert content(parts) == drawn
+    assert {name: os.stat(parts / name).st_mtime_ns for name in before} == times
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_draw_what_one_does_to_the_byte(shared_world: Any) -> None:
+    world = shared_world
+    one, two = world.root / "class-one", world.root / "class-two"
+    assert world.wait(world.fork("one", **words_of(world, "one", one))) == 0, world.out("one")
+    for child in world.fork_group("two", 2, **words_of(world, "two", two)):
+        assert world.wait(child) == 0, world.out("two")
+    assert content(two) == content(one)
+    assert "of this process" in world.out("two")
+
+
+def test_pictures_of_another_prompt_are_told(shared_world: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "class"
+    folder.mkdir()
+    assert class_pictures.of_other_prompts(recipe_of(shared_world, folder)) == ""
+    with Image.new("RGB", (8, 8)) as image:
+        for number, prompt in enumerate(("a picture", "a fox", "a fox")):
+            (folder / f"class-0000{number}.png").write_bytes(pictures.png(np.asarray(image), {"prompt": prompt}))
+        image.save(folder / "mine.png")
+        image.save(folder / "class-00009.png")
+    sentence = class_pictures.of_other_prompts(recipe_of(shared_world, folder))
+    assert "has drawn 2 class pictures there, such as 'a fox'" in sentence
+    assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
+    assert not class_pictures.of_other_prompts(recipe_of(shared_world, folder, data__prior__num_class_images=0))
+
+
+def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:
+    return located(parse(world.words("counted", **words_of(world, "counted", folder, **settings)), "train"))
+
+
+def test_a_users_pictures_count_and_stay(shared_world: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "class"
+    assert class_pictures.missing(recipe_of(shared_world, folder)) == [0, 1, 2, 3, 4]
+    folder.mkdir()
+    for name in ("one.png", "two.jpg", "class-00001.png", "notes.txt"):
+        (folder / name).write_bytes(b"mine")
+    assert class_pictures.missing(recipe_of(shared_world, folder)) == [0, 2]
+    assert class_pictures.missing(recipe_of(shared_world, folder, data__prior__num_class_images=2)) == []
+    assert class_pictures.missing(recipe_of(shared_world, folder, data__prior__num_class_images=0)) == []
+
+
+def test_check_says_how_many_would_be_drawn_and_draws_none(shared_world: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "none"
+    reading = parse(shared_world.words("checked", **words_of(shared_world, "checked", folder)), "check")
+    checked = check(reading)
+    assert not checked.problems
+    assert any("5 class pictures of 'a picture' are drawn" in note for note in checked.notes)
+    assert checked.dataset is not None
+    assert len(checked.dataset.rows) == 10
+    assert not folder.exists()

@@ -1,0 +1,15 @@
+"""Findings as they are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from odd_pictures import Ask, put
+from PIL import Image
+
+
+def test_names_cannot_steer_a_terminal(tmp_path: Path, ask: Ask) -> None:
+    for number in range(2):
+        put(tmp_path, f"\x1b[31m{number}.png", Image.new("RGB", (64, 64), "red"), "\x1b]0;title")
+    assert "\x1b" not in ask(tmp_path, "--json")[1]
+    assert "\x1b" not in ask(tmp_path)[1]

@@ -1,0 +1,34 @@
+"""One process draws line after line: the two models that were drawn from last stay open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.sample import again
+from mezzotint.tasks.sample._model import ModelSource
+
+
+def test_the_two_models_that_were_drawn_from_last_stay_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(again, "open_model", lambda source, weights, adapters: opened.append(source.name) or object())
+    recipe = read_text("schema: 1").recipe
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    sources: dict[str, Any] = {
+        name: ModelSource(with_values(recipe, {"model.path": tmp_path / name}), name, is_model=True) for name in "abc"
+    }
+    drawer = again.Drawer()
+    first = drawer._opened(sources["a"], None, ())
+    assert drawer._opened(sources["b"], None, ()) is not first
+    assert drawer._opened(sources["a"], None, ()) is first
+    drawer._opened(sources["c"], None, ())
+    assert drawer._opened(sources["a"], None, ()) is first, "it was drawn from after b"
+    assert opened == ["a", "b", "c"]
+    drawer._opened(sources["b"], None, ())
+    drawer._opened(sources["b"], "raw", ())
+    assert opened == ["a", "b", "c", "b", "b"], "other weights are another model"

@@ -1,0 +1,302 @@
+"""Files of the makers of models on straight paths: where diffusers finds what, and the way back."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES
+from diffusers.loaders.single_file_utils import infer_diffusers_model_type
+from flow_sizes import FULL
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from mezzotint.errors import WeightsError
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.recipe.families.base import family_spec, specs
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights.files import tensor_files
+from mezzotint.weights.folder import components
+from mezzotint.weights.layouts import base
+from mezzotint.weights.single_file import original
+from mezzotint.weights.single_file.original import FilePart, Rows
+
+RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
+STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
+KINDS = {
+    "sd3": "sd3", "sd3.5-medium": "sd35_medium", "sd3.5-large": "sd35_large", "flux-dev": "flux-dev",
+    "flux-schnell": "flux-schnell", "z-image": "z-image-turbo", "wan-1.3b": "wan-t2v-1.3B", "wan-14b": "wan-t2v-14B",
+    "ltx-2b": "ltx-video", "ltx-13b": "ltx-video-0.9.7", "klein-4b": "flux-2-dev", "klein-9b": "flux-2-dev",
+}  # fmt: skip
+"""What diffusers takes a file for, by its names; of the others it does not tell."""
+POSITIONS = {"sd3": (1, 36864, 1536), "sd3.5-medium": (1, 147456, 1536), "sd3.5-large": (1, 36864, 2432)}
+
+
+def folder_of(name: str) -> Path:
+    return RECORDS / name.replace("-", "_").replace("flux2", "flux2_klein") / "model"
+
+
+def kind_of(name: str) -> type[FlowFiles]:
+    kind: type[FlowFiles] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Files
+    return kind
+
+
+def opened(name: str, file: Path | None = None, folder: Path | None = None) -> FlowFiles:
+    folder = folder or folder_of(name)
+    values = {"path": folder} if file is None else {"path": file, "config": folder}
+    return kind_of(name).of(ModelSettings.model_validate({"family": name, **values}))
+
+
+def written(name: str, place: Path) -> Path:
+    files = opened(name)
+    original.write(place, files.plan_original(), files.stored("denoiser"), None)
+    return place
+
+
+def weights(folder: Path, part: str = "transformer") -> dict[str, Tensor]:
+    return load_file(next((folder / part).glob("*.safetensors")))
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
+
+
+@pytest.mark.parametrize("model", FULL)
+def test_full_sizes_are_known_to_diffusers_and_come_back_as_its_classes(model: str) -> None:
+    """Names and shapes alone, without values."""
+    name, config, _ = FULL[model]
+    network, kind = family_spec(name).networks["denoiser"], kind_of(name)
+    own = components.shapes(network, config, where=Path("config.json"))
+    own |= {"pos_embed.pos_embed": POSITIONS[model]} if model in POSITIONS else {}
+    plan = original.plan(network, config, own, kind.renames, kind.written_start)
+    tensors = {key: torch.empty(shape, device="meta") for key, shape in plan.shapes.items()}
+    assert infer_diffusers_model_type(tensors) == KINDS.get(model, infer_diffusers_model_type(tensors))
+    convert = SINGLE_FILE_LOADABLE_CLASSES[network.rpartition(".")[2]]["checkpoint_mapping_fn"]
+    back = convert(checkpoint=dict(tensors), config=config)
+    assert {key: tuple(tensor.shape) for key, tensor in back.items()} == own
+    assert family_spec(name).names_tensors(tensors.keys())
+    assert [spec.name for spec in specs() if spec.names_tensors(tensors.keys())] == [name]
+
+
+@pytest.mark.parametrize(
+    ("name", "ours", "theirs"),
+    [
+        ("wan", "blocks.1.attn2.to_out.0.bias", "blocks.1.cross_attn.o.bias"),
+        ("wan", "blocks.1.attn1.norm_k.weight", "blocks.1.self_attn.norm_k.weight"),
+        ("wan", "blocks.1.norm2.weight", "blocks.1.norm3.weight"),
+        ("wan", "blocks.1.scale_shift_table", "blocks.1.modulation"),
+        ("wan", "blocks.1.ffn.net.0.proj.weight", "blocks.1.ffn.0.weight"),
+        ("wan", "condition_embedder.time_proj.bias", "time_projection.1.bias"),
+        ("ltx", "transformer_blocks.1.attn1.norm_q.weight", "transformer_blocks.1.attn1.q_norm.weight"),
+        ("ltx", "time_embed.emb.timestep_embedder.linear_1.bias", "adaln_single.emb.timestep_embedder.linear_1.bias"),
+        ("z-image", "layers.1.attention.to_k.weight", "layers.1.attention.qkv.weight"),
+        ("z-image", "layers.1.attention.norm_k.weight", "layers.1.attention.k_norm.weight"),
+        ("z-image", "context_refiner.0.attention.to_out.0.weight", "context_refiner.0.attention.out.weight"),
+        ("z-image", "all_x_embedder.2-1.weight", "x_embedder.weight"),
+        ("qwen-image", "transformer_blocks.1.attn.to_q.weight", "transformer_blocks.1.attn.to_q.weight"),
+    ],
+)
+def test_names_that_a_conversion_would_pass_on_are_the_makers(name: str, ours: str, theirs: str) -> None:
+    assert original.renamed(ours, kind_of(name).renames) == theirs
+
+
+@pytest.mark.parametrize("name", [name for name in STRAIGHT if name != "flux"])
+def test_a_tiny_model_comes_back_to_the_bit_here_and_in_diffusers(name: str, tmp_path: Path) -> None:
+    file, folder = written(name, tmp_path / "model.safetensors"), folder_of(name)
+    plain = weights(folder)
+    if name != "qwen-image":
+        assert not {key for key in load_file(file) if key in plain} - {
+            key for key in plain if original.renamed(key, kind_of(name).renames) == key
+        }
+    files = opened(name, file)
+    assert files.in_file == ("denoiser",)
+    stored = files.stored("denoiser")
+    assert equal(stored.read(list(stored.header())), plain)
+    assert {key: info.shape for key, info in stored.header().items()} == {k: tuple(t.shape) for k, t in plain.items()}
+    module, _, kind = files.spec.networks["denoiser"].rpartition(".")
+    network: Any = getattr(importlib.import_module(module), kind).from_single_file(
+        str(file), config=str(folder), subfolder="transformer", local_files_only=True
+    )
+    assert equal({k: t.float() for k, t in network.state_dict().items()}, {k: t.float() for k, t in plain.items()})
+
+
+def test_flux_of_another_width_is_not_written() -> None:
+    with pytest.raises(WeightsError, match="21504 are expected") as caught:
+        opened("flux").plan_original()
+    assert caught.value.code == "E1479"
+
+
+def thin_flux() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """FLUX.1 of its own width with one block of each kind, whose tensors have two columns."""
+    config = FULL["flux-dev"][1] | {"num_layers": 1, "num_single_layers": 1}
+    shapes = components.shapes(family_spec("flux").networks["denoiser"], config, where=Path("config.json"))
+    generator = torch.Generator().manual_seed(0)
+    return config, {n: torch.rand(s[0], *([2] * (len(s) - 1)), generator=generator) for n, s in shapes.items()}
+
+
+def test_rows_of_flux_lie_where_diffusers_looks_for_them(tmp_path: Path) -> None:
+    config, tensors = thin_flux()
+    save_file(tensors, tmp_path / "ours.safetensors")
+    network = family_spec("flux").networks["denoiser"]
+    plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, kind_of("flux").renames)
+    original.write(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"), None)
+    theirs = load_file(tmp_path / "file.safetensors")
+    single = torch.cat([tensors[f"single_transformer_blocks.0.{n}.weight"] for n in (
+        "attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp")])  # fmt: skip
+    assert torch.equal(theirs["single_blocks.0.linear1.weight"], single)
+    scale, shift = tensors["norm_out.linear.weight"].chunk(2)
+    assert torch.equal(theirs["final_layer.adaLN_modulation.1.weight"], torch.cat([shift, scale]))
+    convert = SINGLE_FILE_LOADABLE_CLASSES["FluxTransformer2DModel"]["checkpoint_mapping_fn"]
+    assert equal(convert(checkpoint=dict(theirs), config=config), tensors)
+
+
+def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Path) -> None:
+    folder = folder_of("sd3")
+    tensors = load_file(written("sd3", tmp_path / "denoiser.safetensors"))
+    vae = weights(folder, "vae")
+    shape = {entry: entry.foreign_shape({n: tuple(vae[n].shape) for n in entry.ours}) for entry in base.vae(list(vae))}
+    tensors |= {f"first_stage_model.{e.foreign}": e.to_foreign(vae).reshape(s) for e, s in shape.items()}
+    clips = {"clip_l": "text_encoder", "clip_g": "text_encoder_2", "t5xxl": "text_encoder_3"}
+    for there, part in clips.items():
+        own = {f"text_encoders.{there}.transformer.{n}": t for n, t in weights(folder, part).items()}
+        tensors |= own if there != "clip_l" else {n: t for n, t in own.items() if "text_projection" not in n}
+    file, lean = tmp_path / "sd3_incl_clips.safetensors", Path(shutil.copytree(folder, tmp_path / "lean"))
+    save_file({n: t.clone() for n, t in tensors.items()}, file)
+    for part in ("transformer", "vae", "text_encoder_2", "text_encoder_3"):
+        next((lean / part).glob("*.safetensors")).unlink()
+    files = opened("sd3", file, lean)
+    assert set(files.in_file) == {"denoiser", "vae", "text_encoder_2", "text_encoder_3"}
+    plain = opened("sd3")
+    for part in plain.parts:
+        assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
+    assert any("denoiser, vae, text_encoder_2, text_encoder_3" in note for note in files.notes(files.parts))
+    prints = {part: files.fingerprint(part) for part in files.parts}
+    assert len(set(prints.values())) == len(prints)
+    assert prints["text_encoder"] == plain.fingerprint("text_encoder")
+
+
+LTX_VAE = {
+    "decoder.mid_block": "decoder.up_blocks.0", "decoder.up_blocks.0": "decoder.up_blocks.1",
+    "decoder.up_blocks.1.upsamplers.0": "decoder.up_blocks.2", "decoder.up_blocks.1": "decoder.up_blocks.3",
+    "decoder.up_blocks.2.upsamplers.0": "decoder.up_blocks.5", "decoder.up_blocks.2": "decoder.up_blocks.6",
+    "decoder.up_blocks.3.upsamplers.0": "decoder.up_blocks.8", "decoder.up_blocks.3": "decoder.up_blocks.9",
+    "encoder.down_blocks.0.downsamplers.0": "encoder.down_blocks.1",
+    "encoder.down_blocks.1.downsamplers.0": "encoder.down_blocks.4", "encoder.down_blocks.1": "encoder.down_blocks.3",
+    "encoder.down_blocks.2.downsamplers.0": "encoder.down_blocks.7", "encoder.down_blocks.2": "encoder.down_blocks.6",
+    "encoder.down_blocks.3": "encoder.down_blocks.8", "encoder.mid_block": "encoder.down_blocks.9",
+    "latents_mean": "per_channel_statistics.mean-of-means", "latents_std": "per_channel_statistics.std-of-means",
+}  # fmt: skip
+"""The autoencoder's names in Lightricks' files of version 0.9.0, the longer ones first."""
+
+
+def ltx_name(name: str) -> str:
+    start = next((ours for ours in LTX_VAE if name.startswith(ours)), "")
+    return (LTX_VAE.get(start, "") + name.removeprefix(start)).replace("resnets", "res_blocks")
+
+
+def test_a_whole_checkpoint_of_ltx_has_its_autoencoder(tmp_path: Path) -> None:
+    folder = folder_of("ltx")
+    tensors = load_file(written("ltx", tmp_path / "denoiser.safetensors"))
+    tensors |= {f"vae.{ltx_name(name)}": tensor for name, tensor in weights(folder, "vae").items()}
+    save_file(tensors, tmp_path / "ltx.safetensors")
+    files = opened("ltx", tmp_path / "ltx.safetensors")
+    assert files.in_file == ("denoiser", "vae")
+    for part in files.in_file:
+        stored = files.stored(part)
+        assert equal(stored.read(list(stored.header())), weights(folder, files.spec.folders[part]))
+
+
+def test_a_file_of_the_librarys_own_names_is_read_with_and_without_their_start(tmp_path: Path) -> None:
+    plain = weights(folder_of("sd3"))
+    for start in ("", original.DENOISER):
+        save_file({start + name: tensor for name, tensor in plain.items()}, tmp_path / "own.safetensors")
+        stored = opened("sd3", tmp_path / "own.safetensors").stored("denoiser")
+        assert equal(stored.read(list(plain)), plain)
+
+
+def test_numbers_in_eight_bits_are_read(tmp_path: Path) -> None:
+    file = written("z-image", tmp_path / "plain.safetensors")
+    eight = {n: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for n, t in load_file(file).items()}
+    save_file(eight, tmp_path / "eight.safetensors")
+    network = opened("z-image", tmp_path / "eight.safetensors").network("denoiser")
+    plain = weights(folder_of("z-image"))["layers.0.attention.to_k.weight"]
+    assert torch.equal(network.state_dict()["layers.0.attention.to_k.weight"], plain.to(torch.float8_e4m3fn).float())
+
+
+def refusal(name: str, file: Path, **values: Any) -> str:
+    with pytest.raises(WeightsError) as caught:
+        kind_of(name).of(ModelSettings.model_validate({"family": name, "path": file, **values}))
+    assert caught.value.code == "E1478", caught.value
+    return caught.value.message
+
+
+def test_what_cannot_be_read_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = written("wan", tmp_path / "wan.safetensors")
+    assert "model.config=FOLDER" in refusal("wan", file)
+    assert "holds no denoiser of Stable Diffusion 3" in refusal("sd3", file, config=folder_of("sd3"))
+    scaled = tmp_path / "scaled.safetensors"
+    save_file(load_file(file) | {"blocks.0.self_attn.q.scale_weight": torch.ones(1)}, scaled)
+    assert "scales beside them" in refusal("wan", scaled, config=folder_of("wan"))
+    tensors = load_file(file)
+    tensors.pop("blocks.0.ffn.0.bias")
+    save_file(tensors, scaled)
+    with pytest.raises(WeightsError, match="missing: 1 tensor"):
+        opened("wan", scaled).network("denoiser")
+
+
+def test_rows_remember_where_they_come_from() -> None:
+    a, b = Rows((6, 4), (("a", 0, 6),)), Rows((2, 4), (("b", 0, 2),))
+    q, k, v = torch.chunk(a, 3, dim=0)  # type: ignore[call-overload]
+    assert (q.shape, k.pieces) == ((2, 4), (("a", 2, 4),))
+    assert torch.cat([q, k]).pieces == (("a", 0, 4),)  # type: ignore[list-item]
+    both = torch.cat([v, b, q], dim=0)  # type: ignore[list-item]
+    assert both.pieces == (("a", 4, 6), ("b", 0, 2), ("a", 0, 2))
+    first, rest = torch.split(both, [3, 3], dim=0)  # type: ignore[arg-type, misc]
+    assert first.pieces == (("a", 4, 6), ("b", 0, 1))
+    assert rest.pieces == (("b", 1, 2), ("a", 0, 2))
+    assert Rows((6, 4, 1, 1), a.pieces)[:, :, 0, 0].shape == (6, 4)
+    with pytest.raises(ValueError, match="6 rows"):
+        a.split([2, 2])
+
+
+def test_rows_that_are_never_read_are_no_way_back() -> None:
+    own = {"proj_in.weight": (4, 2)}
+    network = family_spec("ltx").networks["denoiser"]
+    assert original.plan(network, {}, own, kind_of("ltx").renames).sources == {
+        "patchify_proj.weight": (("proj_in.weight", 0, 4),)
+    }
+    with pytest.raises(ValueError, match="other tensors"):
+        original.plan(network, {}, own, [(r"^proj_in", "adaln_single")])
+
+
+def test_parts_behind_a_start_are_told_apart() -> None:
+    shapes = {"a.x": (1,), "a.y": (2,), "b.x": (3,)}
+    places = original.places_of("clip_text", {}, shapes, FilePart("a.", converted=False), {"x"})
+    assert {name: rows.pieces for name, rows in places.items()} == {"x": (("a.x", 0, 1),)}
+    assert original.places_of("clip_text", {}, shapes, FilePart("b.", converted=False), {"x", "y"}) == {}
+
+
+@pytest.mark.slow
+def test_flux_of_its_own_width_is_read_by_diffusers(tmp_path: Path) -> None:
+    """One block of each kind, 0.6 billion numbers."""
+    folder = Path(shutil.copytree(folder_of("flux"), tmp_path / "model"))
+    config = FULL["flux-dev"][1] | {"num_layers": 1, "num_single_layers": 1, "attention_head_dim": 128}
+    (folder / "transformer" / "config.json").write_text(json.dumps(config | {"_class_name": "FluxTransformer2DModel"}))
+    network = family_spec("flux").networks["denoiser"]
+    shapes = components.shapes(network, config, where=Path("config.json"))
+    tensors = {n: torch.arange(s[0]).view(-1, *[1] * (len(s) - 1)).expand(s).bfloat16() for n, s in shapes.items()}
+    place = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+    tensor_files.write(tensors, place)
+    plan = original.plan(network, config, shapes, kind_of("flux").renames)
+    original.write(tmp_path / "flux.safetensors", plan, tensor_files.InFile(place), None)
+    kind: Any = importlib.import_module("diffusers").FluxTransformer2DModel
+    back = kind.from_single_file(
+        str(tmp_path / "flux.safetensors"), config=str(folder), subfolder="transformer", local_files_only=True,
+        dtype=torch.bfloat16,
+    )  # fmt: skip
+    assert equal(dict(back.state_dict()), tensors)

@@ -1,0 +1,137 @@
+"""What stands between the command and the first step of a run over a million samples whose latents and texts are
+cached, on a warm machine: the second start of the same recipe. Seconds of the clock and of the processor, of processes
+of their own.
+
+The pictures are names for a few files, the index and the entries are made up (`simulate_scale.py`): what a start reads
+of them is what it would read of others."""
+
+from __future__ import annotations
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import simulate_scale
+from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.catalogue import indexing
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.files import columns
+from mezzotint.data.files.columns import TextBuilder
+from mezzotint.recipe.base import with_values
+from mezzotint.recipe.reading.read import located
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.tasks import assemble
+from mezzotint.tasks.cache import inventory
+from mezzotint.tasks.reading.arguments import parse
+
+SAMPLES = 1_000_000
+ROUNDS = 3
+IN_A_FOLDER = 1000
+TO_THE_STEP = """
+import os, sys
+from mezzotint import cli, late
+late.install()
+from mezzotint.training.trainer import Trainer
+one = Trainer._made
+def made(*words):
+    one(*words)
+    os._exit(0)
+Trainer._made = made
+cli.main(sys.argv[1:])
+os._exit(1)
+"""
+
+
+def rows(samples: int = SAMPLES, rounds: int = ROUNDS) -> list[tuple[str, str, str]]:
+    """(mark, goal, figure) of each mark."""
+    with tempfile.TemporaryDirectory(dir=".") as name:
+        folder = Path(name).resolve()
+        words = prepare(folder, samples)
+        few = [*words, f"data.path={folder / 'few'}"]
+        start(folder, words)  # looks at every entry, and remembers that all are there
+        start(folder, few)
+        taken = [(start(folder, words), start(folder, few)) for _ in range(rounds)]
+    wall, processor = (statistics.median(each[0][i] for each in taken) for i in (0, 1))
+    wall_few, processor_few = (statistics.median(each[1][i] for each in taken) for i in (0, 1))
+    return [
+        (f"command to first step, {samples:,} samples, cached", "≤ 5 s", f"{wall:.2f} s, {processor:.2f} CPU s"),
+        ("the same with 64 samples", "", f"{wall_few:.2f} s, {processor_few:.2f} CPU s"),
+    ]
+
+
+def prepare(folder: Path, samples: int) -> list[str]:
+    """A data set of so many samples below a folder, its index and its cache. Returns the words of its recipe."""
+    simulate_scale.write_pictures(folder / "few", 64)
+    names = _names(folder / "pictures", folder / "few", samples)
+    words = ["tiny_cpu", f"data.path={folder / 'pictures'}", f"data.cache.path={folder / 'cache'}", "data.crop=center",
+             "data.flip=0", "data.captions.dropout=0", "data.cache.latents=true", "data.cache.text=true",
+             "run.steps=2"]  # fmt: skip
+    start(folder, [*words, f"data.path={folder / 'few'}"])  # says how entries look
+    recipe = located(parse(words, "train"))
+    catalogue = _catalogue(recipe, names, folder)
+    every = np.arange(len(catalogue), dtype=np.int32)
+    caches = assemble.open_caches(recipe, assemble.open_files(recipe))
+    assert caches.latents is not None
+    assert caches.text is not None
+    simulate_scale.fill_in_name(catalogue, recipe.data, caches.latents)
+    stored = caches.text.rows()
+    assert stored is not None
+    captions = inventory.text_entries(catalogue, every, caches.text, ())
+    simulate_scale.name_entries(stored.stores[-1], captions.addresses)
+    return words
+
+
+def start(folder: Path, words: list[str]) -> tuple[float, float]:
+    """Seconds from the command to the end of its first step: of the clock, and of the processor."""
+    with tempfile.TemporaryDirectory(dir=folder) as run:
+        line = [sys.executable, "-c", TO_THE_STEP, "train", *words, f"run.folder={run}/run"]
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+        subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
+        wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def _names(folder: Path, few: Path, samples: int) -> list[str]:
+    """Pictures with captions below a folder, each a further name for one of a few files. Returns their names."""
+    names, sources = [], sorted(few.glob("*.png"))
+    for number in range(samples):
+        place = folder / f"{number // IN_A_FOLDER:06d}"
+        if not number % IN_A_FOLDER:
+            place.mkdir(parents=True)
+        source = sources[number % len(sources)]
+        for ending in (".png", ".txt"):
+            os.link(source.with_suffix(ending), place / f"{number:08d}{ending}")
+        names.append(f"{place.name}/{number:08d}.png")
+    return names
+
+
+def _catalogue(recipe: Recipe, names: Sequence[str], folder: Path) -> Catalogue:
+    """The data set's index where a start looks for it: the columns of the few pictures, with keys, paths and captions
+    of their own."""
+    indexes = assemble.cache_folder(recipe) / "catalogues"
+    few = with_values(recipe.data, {"path": (folder / "few",)})
+    table, about = columns.read(catalogues.build(few, indexes, workers=1).folder)
+    wide = simulate_scale.wide_columns(table, len(names))
+    keys, captions = TextBuilder(), TextBuilder()
+    for number, name in enumerate(names):
+        keys.append(name)
+        captions.append(f"the picture with the number {number}, of a shape in a colour, on a ground")
+    for column, texts in (("key", keys), ("path", keys), ("caption", captions)):
+        wide |= texts.texts().columns(column)
+    sources = indexing.sources_of(recipe.data)
+    place = indexes / indexing.lineage(sources, recipe.data) / indexing.address(sources, recipe.data)
+    columns.write(place, wide, about)
+    return Catalogue.open(place, [source.root for source in sources])
+
+
+if __name__ == "__main__":
+    for row in rows(*map(int, sys.argv[1:])):
+        print(*row, sep="  ")
