@@ -26,15 +26,24 @@ ALL: list[Lines] = [
 every_dialect = pytest.mark.parametrize("lines", ALL, ids=lambda lines: lines.name)
 
 
-def flags(kind: Callable[[Row], Any]) -> list[Any]:
-    """The flags of all dialects of some kind, as parameters of a test."""
-    return [
-        pytest.param(one, row.flag, id=f"{one.name}-{row.flag}") for one in ALL for row in one.dialect.rows if kind(row)
-    ]
+def flags(kind: Callable[[Row], Any]) -> Iterator[Any]:
+    """The flags of all dialects of some kind, as parameters of a test; rows that a dialect only repeats are for
+    `make slow`."""
+    shown: set[int] = set()
+    for one in ALL:
+        for row in filter(kind, one.dialect.rows):
+            yield pytest.param(one, row.flag, id=f"{one.name}-{row.flag}", marks=_repeated(row, shown))
+
+
+def _repeated(thing: object, shown: set[int]) -> Any:
+    """The mark of what has been shown at another dialect."""
+    mark = pytest.mark.slow if id(thing) in shown else ()
+    shown.add(id(thing))
+    return mark
 
 
 def acts() -> Iterator[Any]:
-    """The flags of all dialects that act. Many share rows and cases: what a dialect only repeats is for `make slow`."""
+    """The flags of all dialects that act, likewise by their cases."""
     shown: set[int] = set()
     for one in sorted(ALL, key=lambda lines: (lines.name != "diffusers-sd", lines.name)):
         for flag, case in one.acts.items():

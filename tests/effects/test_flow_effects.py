@@ -12,6 +12,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from contradictions import contradiction
 from PIL import Image
 from sd_folder import edit
 from torch import Tensor
@@ -285,3 +286,5 @@ def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
         ]
     assert torch.equal(*losses["mean"])
     assert not torch.equal(*losses["sample"])
+    words = ("objective.posterior=mean", "data.cache.latents=true", "data.cache.content=sample")
+    assert "set data.cache.content=moments" in contradiction(*words)

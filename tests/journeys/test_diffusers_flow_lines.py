@@ -78,7 +78,8 @@ def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> Non
     assert max(float(m.lora_B["default_0"].weight.detach().abs().max()) for m in loaded.values()) > 0
 
 
-@pytest.mark.parametrize("model", ["sd3", pytest.param("flux", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["sd3", "flux"])
 def test_a_line_of_all_weights_leaves_the_pipeline(model: str) -> None:
     """Text encoders that were trained are in it."""
     dialect = f"diffusers-dreambooth-{model}"

@@ -23,6 +23,7 @@ OURS = (
     "data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.verify=use",
     "sample.steps=1",
 )  # fmt: skip
+PRIOR = ("--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a cat", "--num_class_images=2")
 PLAIN = (
     "--resolution=32", "--max_sequence_length=48", "--max_train_steps=2", "--train_batch_size=2", "--seed=7",
     "--output_dir=out", "--learning_rate=1e-2",
@@ -66,3 +67,19 @@ def ready(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job
 def batches(job: Job) -> Any:
     """The batches of the next step."""
     return next(iter(job.trainer.batches))
+
+
+def moved(job: Any, step: Any) -> dict[str, float]:
+    """How far a step has moved each tensor at most."""
+    before = {name: tensor.detach().clone() for name, tensor in job.model.update.masters.items()}
+    job.trainer.step(step).resolve(0)
+    return {name: float((job.model.update.masters[name].detach() - old).abs().max()) for name, old in before.items()}
+
+
+def told(job: Any) -> list[dict[str, Any]]:
+    """What the denoiser is told from now on."""
+    calls: list[dict[str, Any]] = []
+    job.model.family.parts()["denoiser"].register_forward_pre_hook(
+        lambda module, inputs, named: calls.append(dict(named)), with_kwargs=True
+    )
+    return calls

@@ -319,7 +319,7 @@ def _refuse_shape(file: Path, layer: LayerName, module: AdapterModule, names: La
 
 
 def _described(names: LayerNames) -> str:
-    if "text_encoder_2" in names.shapes:
+    if names.is_sdxl:
         return "SDXL"
     width = names.weights.get(LayerName("unet", "down_blocks.0.attentions.0.transformer_blocks.0.attn2.to_k"), (0, 0))[
         1

@@ -75,7 +75,7 @@ class LayerNames:
         """Flat names of a layer, the proper one first."""
         path = layer.path.replace(".", "_")
         if not layer.component.startswith("text_encoder"):
-            if "text_encoder_2" in self.shapes:
+            if self.is_sdxl:
                 yield UNET_START + self._generative[layer.path].replace(".", "_")
             yield UNET_START + path
             return
@@ -88,6 +88,11 @@ class LayerNames:
             yield f"{start}{path}"
         for start in starts:
             yield from (start + other for other in (f"text_model_{plain}", plain) if other != path)
+
+    @cached_property
+    def is_sdxl(self) -> bool:
+        """Whether they are of SDXL, whose denoiser kohya's files call otherwise."""
+        return {"unet", "text_encoder_2"} <= self.shapes.keys()
 
     @cached_property
     def _generative(self) -> dict[str, str]:

@@ -54,6 +54,18 @@ def test_what_is_put_on_a_network_is_no_fault_of_its_file(quick: Path, words: li
     assert codes(checked(*words).problems) == []
 
 
+@pytest.mark.parametrize("kept", ["fp32", "int8"])
+def test_so_it_is_of_a_model_on_a_straight_path(quick: Path, kept: str) -> None:
+    pytest.importorskip("peft")
+    if kept == "int8":
+        pytest.importorskip("torchao")
+    folder = MODEL.parents[1] / "flow" / "flux" / "model"
+    words = ("model.family=flux", f"model.path={folder}", "model.adapter.kind=lora", f"run.frozen_dtype={kept}")
+    found = checked(*words, "data.buckets.step=16")
+    assert "E1405" not in codes(found.problems)
+    assert {one.part for one in found.files} == {"denoiser", "text_encoder", "text_encoder_2", "vae"}
+
+
 def test_a_model_that_is_not_there_is_told_once(quick: Path) -> None:
     outcome = checked("model.path=elsewhere")
     assert codes(outcome.problems) == ["E1401"]

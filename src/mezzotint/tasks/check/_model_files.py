@@ -104,10 +104,24 @@ def _of_parts(
             continue
         held.append(_stored(part, part, weights.place.name, weights.header()))
         try:
-            state.require_fit(parts[part], weights)
+            in_file = {name: info.shape for name, info in weights.header().items()}
+            state.require_shapes(weights.place, _own_shapes(parts[part]), in_file)
         except WeightsError as error:
             problems.append(error)
     return tuple(held), problems
+
+
+def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Of a network's tensors, by its own names, without an adapter that is put on it, and with matrices whole that are
+    in few bits."""
+    added = {id(each.parameter) for each in trained(module)}
+    tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if id(tensor) not in added}
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()} | {
+        f"{name}.weight": (layer.out_features, layer.in_features)
+        for name, layer in module.named_modules()
+        if isinstance(layer, low_bit.LowBitLinear)
+    }
+    return {name.replace(".base_layer.", "."): shape for name, shape in shapes.items()}
 
 
 def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[WeightsError]]:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Protocol, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mezzotint import registry
 from mezzotint.adapters import files, header
 from mezzotint.adapters.extraction import RankRule, Remainder
 from mezzotint.adapters.files import Adapter, Layout
 from mezzotint.adapters.names import LayerName, LayerNames
+from mezzotint.adapters.networks import file_weights
 from mezzotint.assets import MODELS
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
@@ -99,12 +100,17 @@ class BaseModel:
             return merge.open_base(self.path, config=self.settings.config, store=store).source.held
         opened, folders = self.family.files.of(self.settings), self.family.spec.folders
         parts = [part for part in opened.spec.trainable if folders[part] in self.names.shapes]
-        return {folders[part]: _Held(opened.network(part).state_dict()) for part in parts}
+        return {folders[part]: _Held(_by_file_names(opened.network(part))) for part in parts}
 
     def read(self, path: Path, store: Path) -> Adapter:
         """An adapter for it; a pickled one is read in a process that can do no harm. Raises WeightsError as
         `files.read`."""
         return files.read(pickled.readable(files.file_at(path), store), self.names)
+
+
+def _by_file_names(network: nn.Module) -> dict[str, Tensor]:
+    """A network's tensors, and its weights under the names of its files, which may be others."""
+    return network.state_dict() | {name: p.detach() for name, p in file_weights(network).items()}
 
 
 def base_of(path: Path | None, verb: str, config: Path | None) -> BaseModel:

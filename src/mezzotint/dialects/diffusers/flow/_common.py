@@ -17,6 +17,8 @@ from mezzotint.dialects.diffusers._common import rows, with_default
 CELL = 16
 """Pixels of which sides are multiples, of all these models."""
 _SCHEMES = ("sigma_sqrt", "logit_normal", "mode", "cosmap", "none")
+_LATER = ("sigma_sqrt", "cosmap")
+"""Those that weigh the loss, and draw all levels alike."""
 _OWN = {"logit_mean": "logit_normal", "logit_std": "logit_normal", "mode_scale": "mode"}
 """Flags of one scheme alone."""
 _MODE_SCALES = (-1.0, 1.75)
@@ -29,12 +31,14 @@ ATTENTION = ("to_k", "to_q", "to_v", "to_out.0")
 @dataclass(frozen=True, slots=True)
 class Script:
     """A script. family: whose model it trains. project: its name for itself at its trackers. texts: text encoders that
-    it may train. remainder: what becomes of pictures that fill no batch, where that is not the usual."""
+    it may train. remainder: what becomes of pictures that fill no batch, where that is not the usual. parts_weights:
+    whether it gives class pictures the weights of their own levels."""
 
     family: str
     project: str
     texts: tuple[str, ...] = ()
     remainder: str = ""
+    parts_weights: bool = False
 
 
 MODEL = rows("pretrained_model_name_or_path", "revision", "variant")
@@ -171,6 +175,13 @@ def compute(draft: Draft, script: Script) -> None:
     _placed_once(draft)
     _levels(draft)
     _previews(draft)
+    if (
+        draft.values["with_prior_preservation"]
+        and not script.parts_weights
+        and draft.text("weighting_scheme") in _LATER
+    ):
+        what = "each picture has the weight of its own level; there, class pictures have that of the subject's"
+        draft.note("weighting_scheme", what)
     if script.remainder and draft.values["with_prior_preservation"]:
         what = "all class pictures are trained, and an epoch has as many pairs as the larger folder has pictures"
         draft.note("with_prior_preservation", f"{what}; there, as many as the subject has, and no more of the class")
@@ -184,7 +195,7 @@ def adapter(draft: Draft, script: Script, layers: Sequence[str], outer: Collecti
         draft.put({"model.adapter.kind": "lora", "model.adapter.rank": rank, "model.adapter.init": "gaussian"}, "rank")
     if "lora_alpha" in draft.rows and draft.fits("lora_alpha"):
         draft.set("model.adapter.alpha", float(draft.whole("lora_alpha")), "lora_alpha")
-    targets = [f"denoiser/{pattern}" for name in layers for pattern in _patterns(name, outer)]
+    targets = [f"denoiser/{_pattern(name, outer)}" for name in layers]
     targets += [f"{part}/attention" for part in trained]
     draft.set("model.adapter.targets", targets, "lora_layers", *(("train_text_encoder",) if trained else ()))
     draft.set("model.train", ["denoiser", *trained], *(("train_text_encoder",) if script.texts else ("rank",)))
@@ -273,9 +284,9 @@ def _ladder(side: int) -> list[list[int]]:
     return sizes
 
 
-def _patterns(name: str, outer: Collection[str]) -> list[str]:
+def _pattern(name: str, outer: Collection[str]) -> str:
     """A layer by the end of its path, as peft reads it: from the outermost level on, or behind any dot."""
-    return [name] if name.partition(".")[0] in outer else [f"*.{name}"]
+    return name if name.partition(".")[0] in outer else f"*.{name}"
 
 
 def _placed_once(draft: Draft) -> None:
@@ -295,7 +306,7 @@ def _levels(draft: Draft) -> None:
     """Which levels of noise are trained, and how they weigh."""
     scheme = draft.text("weighting_scheme")
     kind = {"logit_normal": "logit-normal", "mode": "mode"}.get(scheme, "uniform")
-    weighting = scheme.replace("_", "-") if scheme in ("sigma_sqrt", "cosmap") else "prediction"
+    weighting = scheme.replace("_", "-") if scheme in _LATER else "prediction"
     draft.put({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
     draft.put({"objective.flow.grid": "table", "objective.flow.shift": "table"}, "weighting_scheme")
     for flag, own in _OWN.items():
@@ -310,9 +321,6 @@ def _levels(draft: Draft) -> None:
             draft.refuse("mode_scale", f"must lie between {low:g} and {high:g}, beyond which σ leaves its range",
                          code="E1017")  # fmt: skip
         draft.lay("mode_scale")
-    if weighting != "prediction" and draft.values["with_prior_preservation"]:
-        what = "each picture has the weight of its own level; there, class pictures have that of the subject's"
-        draft.note("weighting_scheme", what)
 
 
 def _previews(draft: Draft) -> None:

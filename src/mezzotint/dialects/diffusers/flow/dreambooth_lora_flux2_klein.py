@@ -13,7 +13,7 @@ from mezzotint.dialects.diffusers._common import with_default
 from mezzotint.dialects.diffusers.flow import _common
 from mezzotint.dialects.diffusers.flow._common import ATTENTION, Script
 
-_SCRIPT = Script("flux2", "dreambooth-flux2-klein-lora", remainder="drop")
+_SCRIPT = Script("flux2", "dreambooth-flux2-klein-lora", remainder="drop", parts_weights=True)
 _NAME = "train_dreambooth_lora_flux2_klein.py"
 _LAYERS = (*ATTENTION, "to_qkv_mlp_proj", "single_transformer_blocks.*.attn.to_out")
 _OUTER = (

@@ -10,7 +10,7 @@ from mezzotint.dialects.diffusers._common import with_default
 from mezzotint.dialects.diffusers.flow import _common
 from mezzotint.dialects.diffusers.flow._common import ATTENTION, Script
 
-_SCRIPT = Script("qwen-image", "dreambooth-qwen-image-lora", remainder="drop")
+_SCRIPT = Script("qwen-image", "dreambooth-qwen-image-lora", remainder="drop", parts_weights=True)
 _NAME = "train_dreambooth_lora_qwen_image.py"
 _OUTER = ("pos_embed", "time_text_embed", "txt_norm", "img_in", "txt_in", "transformer_blocks", "norm_out", "proj_out")
 _LLAMA = "meta-llama/Meta-Llama-3.1-8B-Instruct"

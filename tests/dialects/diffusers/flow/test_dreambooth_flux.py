@@ -1,0 +1,19 @@
+"""The dialect `diffusers-dreambooth-flux`: a run made ready from a line of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ready_lines import batches, moved, pictures, ready, told
+
+
+@pytest.mark.slow
+def test_all_weights_of_the_transformer_move_and_are_told_the_scripts_guidance() -> None:
+    pictures(Path("cat"), 20, 90)
+    with ready("diffusers-dreambooth-flux", "--max_sequence_length=20", "--max_grad_norm=1e9") as job:
+        calls, lengths = told(job), moved(job, batches(job))
+        assert {name.partition("/")[0] for name in lengths} == {"denoiser"}
+        assert max(lengths.values()) == pytest.approx(1e-2, rel=2e-2)
+        assert {float(value) for call in calls for value in call["guidance"]} == {3.5}
+        assert {call["encoder_hidden_states"].shape[1] for call in calls} == {20}
