@@ -98,12 +98,13 @@ class Encoding:
             return encode(item)
 
         rest = iter(items)
-        waves = iter(lambda: list(islice(rest, in_turn.together)), [])
+        waves: Iterator[list[Item]] = iter(lambda: list(islice(rest, in_turn.together)), [])
         try:
             for wave in waves:
-                twice: list[Item] = wave[:1] if self._proves else []
+                twice = self._proves
                 self._proves = False
-                passes = [partial(one, item) for item in (*wave, *twice)]
+                passes = [partial(one, item) for item in wave]
+                passes += passes[:1] if twice else []
                 results = in_turn.run(passes, min(self._threads, max(at_once, 1)))
                 if twice:
                     self.repeats = all(map(_equal, _numbers(results[0]), _numbers(results[-1])))
