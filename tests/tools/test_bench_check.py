@@ -25,13 +25,15 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return [(f"mark of {name}", "≤ 1", "0.5")]
 
         vars(module)["rows"] = rows
-        monkeypatch.setitem(sys.modules, f"bench_checks.{name}", module)
+        monkeypatch.setitem(sys.modules, f"bench_checks.{name.replace('-', '_')}", module)
     return measured
 
 
 def test_every_module_is_measured(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_check.main([]) == 0
-    assert stubs == sorted(path.stem for path in (ROOT / "tools/bench_checks").glob("*.py"))
+    stems = sorted(path.stem for path in (ROOT / "tools/bench_checks").glob("*.py"))
+    assert [name.replace("-", "_") for name in stubs] == stems
+    assert "first-step" in stubs
     lines = capsys.readouterr().out.splitlines()
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
     assert cells[0] == ("mark", "goal", "figure")
@@ -50,6 +52,6 @@ def test_some_are_chosen(stubs: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_each_module_has_rows() -> None:
     """Read, not imported: some import what takes seconds."""
     for name in bench_check.names():
-        text = (bench_check.FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        text = (bench_check.FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
         assert "def rows(" in text, name
     assert "tools/bench_check.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
