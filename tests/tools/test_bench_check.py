@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -55,3 +56,14 @@ def test_each_module_has_rows() -> None:
         text = (bench_check.FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
         assert "def rows(" in text, name
     assert "tools/bench_check.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_first_step_is_measured_over_a_made_up_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = importlib.import_module("bench_checks.first_step").rows(200, 1)
+    assert [mark for mark, _, _ in rows] == [
+        "command to first step, 200 samples, cached", "the same with 64 samples",
+    ]  # fmt: skip
+    assert all(figure.endswith("CPU s") for _, _, figure in rows)
+    assert list(tmp_path.iterdir()) == []
