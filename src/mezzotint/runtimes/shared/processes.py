@@ -76,8 +76,8 @@ class Processes(base.Runtime):
                     world_size=launch.world_size if is_placed else -1,
                     store=_store_of_attempt(launch.attempt, timeout) if launch.attempt else None,
                 )
-
-        self._store = dist.PrefixStore("where", dist.distributed_c10d._get_default_store())
+        meeting = dist.distributed_c10d._get_default_store()
+        self._store = dist.PrefixStore("where", meeting)  # type: ignore[attr-defined]
 
     def at(self, place: str) -> None:
         with suppress(RuntimeError):  # who keeps the store may be gone
