@@ -57,6 +57,7 @@ def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_p
     assert losses(WORKS[name], tmp_path, sampled=sampled, drawn=1) >= 3
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)
@@ -64,6 +65,7 @@ def test_what_a_loss_of_power_leaves_is_whole(name: str, tmp_path: Path) -> None
     print(name, losses(WORKS[name], tmp_path), "folders")
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.slow
 @pytest.mark.faults
 def test_a_run_goes_on_to_the_bit_wherever_the_power_went(world: Any) -> None:
