@@ -121,6 +121,11 @@ class ModelFamily(ABC):
         """The loaded parts by name."""
         return self._parts
 
+    @property
+    def denoisers(self) -> tuple[nn.Module, ...]:
+        """The loaded parts that denoise: one, or of some models one for much noise and one for little."""
+        return tuple(module for name, module in self.parts().items() if is_denoiser(name))
+
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard
@@ -211,6 +216,11 @@ class ModelFamily(ABC):
         """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
         is a checkpoint of MindSpore's. weights: as for `export`. Of families whose `spec.file_styles` are not empty."""
         raise AssertionError("this family writes whole folders")
+
+
+def is_denoiser(part: str) -> bool:
+    """Whether a part of this name denoises."""
+    return part.partition("_")[0] == "denoiser"
 
 
 def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:

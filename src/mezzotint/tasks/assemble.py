@@ -29,7 +29,7 @@ from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
-from mezzotint.families.base import Encodes, Grid, ModelFamily
+from mezzotint.families.base import Encodes, Grid, ModelFamily, is_denoiser
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
@@ -71,7 +71,8 @@ def named_shortage(what: str, remedy: str) -> Iterator[None]:
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
     """What of a model's folder a run may depend on, and no checkpoint holds."""
-    return ("denoiser", *files.spec.text_parts, "vae", "schedule", "tokenizer")
+    denoisers = dict.fromkeys(("denoiser", *filter(is_denoiser, files.parts)))
+    return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +288,12 @@ def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
-    texts = () if recipe.data.cache.text else family_spec(recipe.model.family).text_parts
-    return ("denoiser", *texts, *(() if recipe.data.cache.latents else ("vae",)))
+    spec = family_spec(recipe.model.family)
+    texts = () if recipe.data.cache.text else spec.text_parts
+    denoisers = tuple(filter(is_denoiser, spec.parts))
+    if recipe.run.preview.every is None:  # of two those that are trained
+        denoisers = tuple(part for part in denoisers if part in recipe.model.train) or denoisers[:1]
+    return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
 def resolve(recipe: Recipe, steps: int) -> Resolved:
@@ -356,12 +361,14 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         if name not in recipe.model.train or adapter is not None:
-            cast(module, precision.of_frozen(name), but=trained.values())
+            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
     prediction = recipe.model.prediction or family.prediction
     objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
     optim = weight_decay.resolved(optim, family.parts(), list(trained))
-    attention.set_up(family.parts()["denoiser"], recipe.model.attention)
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     lay_out(family.parts().values(), recipe.run, runtime.device)

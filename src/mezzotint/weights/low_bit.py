@@ -31,10 +31,28 @@ _SCALES = 256
 @dataclass(frozen=True, slots=True)
 class WeightForm:
     """How the weights of a network are held. dtype: of all that is floating. low_bit: of its linear layers' matrices
-    instead."""
+    instead. has_islands: whether what its library keeps in float32 stays so."""
 
     dtype: torch.dtype
     low_bit: LowBit | None = None
+    has_islands: bool = False
+
+    def dtype_of(self, network: nn.Module, name: str) -> torch.dtype:
+        """Of one of a network's tensors."""
+        return torch.float32 if self.has_islands and is_island(network, name) else self.dtype
+
+
+def is_island(network: nn.Module, name: str) -> bool:
+    """Whether diffusers keeps a tensor, or a module, of one of its networks in float32 where the rest is in half
+    precision."""
+    words = getattr(network, "_keep_in_fp32_modules", None) if type(network).__module__.startswith("diffusers.") else ()
+    return not set(words or ()).isdisjoint(name.split("."))
+
+
+def islands(network: nn.Module) -> list[Tensor]:
+    """All such tensors of a network: its parameters, and tables that no file holds."""
+    named = (*network.named_parameters(), *network.named_buffers())
+    return [tensor for name, tensor in named if is_island(network, name)]
 
 
 FLOAT32 = WeightForm(torch.float32)
@@ -114,6 +132,8 @@ def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
     require_torchao()
     layers: dict[str, LowBitLinear] = {}
     for path, module in list(network.named_modules()):
+        if form.has_islands and is_island(network, path):
+            continue
         if type(module) is nn.Linear and (form.low_bit == "int8" or module.weight.numel() % _BLOCK == 0):
             layers[f"{path}.weight"] = LowBitLinear(module, form.low_bit)
             network.set_submodule(path, layers[f"{path}.weight"])
@@ -127,7 +147,8 @@ def converted(network: nn.Module, form: WeightForm) -> nn.Module:
     matrices = {f"{path}.weight": m.weight for path, m in network.named_modules() if type(m) is nn.Linear}
     for name, layer in prepare(network, form).items():
         layer.pack(matrices[name])
-    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() else t)
+    kept = {id(tensor) for tensor in islands(network)} if form.has_islands else ()
+    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() and id(t) not in kept else t)
     return network
 
 

@@ -69,7 +69,7 @@ def load_into(
             if name in layers:
                 layers[name].pack(tensor)
             else:
-                values[name] = tensor.to(form.dtype)
+                values[name] = tensor.to(form.dtype_of(module, name))
         module.load_state_dict(values, strict=False, assign=True)  # what there must be was looked at before
     module.requires_grad_(True)
     module.eval()
