@@ -101,3 +101,12 @@ def test_what_a_path_does_not_know_is_refused(solver: Any, settings: dict[str, A
         require_solver(solver, FlowSchedule.of({}, Tokens()), "flow", SampleSettings(**settings))
     assert caught.value.code == "E1219"
     assert word in caught.value.message
+
+
+def test_one_step_to_a_level_of_its_own_is_refused() -> None:
+    """diffusers divides nothing by nothing there, and draws no numbers."""
+    schedule = FlowSchedule.of({"use_dynamic_shifting": True, "shift_terminal": 0.1}, Tokens())
+    with pytest.raises(RecipeError, match="write 2 or more") as caught:
+        FlowSolver("euler", schedule, (4, 8, 8), steps=1, device="cpu")
+    assert caught.value.code == "E1219"
+    assert len(FlowSolver("euler", schedule, (4, 8, 8), steps=2, device="cpu")) == 2

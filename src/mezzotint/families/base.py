@@ -16,7 +16,7 @@ from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import FamilySpec
+from mezzotint.recipe.families.base import FamilySpec, is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
@@ -216,11 +216,6 @@ class ModelFamily(ABC):
         """Writes some parts of the model whole, as one file under the names that single files of its kind have; `.ckpt`
         is a checkpoint of MindSpore's. weights: as for `export`. Of families whose `spec.file_styles` are not empty."""
         raise AssertionError("this family writes whole folders")
-
-
-def is_denoiser(part: str) -> bool:
-    """Whether a part of this name denoises."""
-    return part.partition("_")[0] == "denoiser"
 
 
 def like_parameters(tensor: Tensor, module: nn.Module) -> Tensor:

@@ -20,11 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, is_denoiser, like_parameters
+from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import Standardized, as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.families.wan import SPEC, WanSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding

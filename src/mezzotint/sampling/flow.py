@@ -79,6 +79,12 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
     config = dict(schedule.config)
     if "flow_shift" in config:  # UniPC's file
         config = {"shift": schedule.shift}
+    if steps == 1 and config.get("shift_terminal"):
+        raise RecipeError(
+            "sample.steps is 1, and this model's last step begins at a level of its own (shift_terminal in its "
+            "scheduler's file), so that there is no first; write 2 or more",
+            code="E1219",
+        )
     scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
     evenly = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
     mu = schedule.sampling_mu(schedule.tokens.count(shape), steps) if schedule.by_resolution else None

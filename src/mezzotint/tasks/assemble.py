@@ -29,7 +29,7 @@ from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
 from mezzotint.errors import DatasetError, OutOfMemory, RecipeError
-from mezzotint.families.base import Encodes, Grid, ModelFamily, is_denoiser
+from mezzotint.families.base import Encodes, Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
@@ -71,7 +71,7 @@ def named_shortage(what: str, remedy: str) -> Iterator[None]:
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
     """What of a model's folder a run may depend on, and no checkpoint holds."""
-    denoisers = dict.fromkeys(("denoiser", *filter(is_denoiser, files.parts)))
+    denoisers = files.spec.denoisers(files.parts)
     return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
@@ -290,9 +290,7 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
     spec = family_spec(recipe.model.family)
     texts = () if recipe.data.cache.text else spec.text_parts
-    denoisers = tuple(filter(is_denoiser, spec.parts))
-    if recipe.run.preview.every is None:  # of two those that are trained
-        denoisers = tuple(part for part in denoisers if part in recipe.model.train) or denoisers[:1]
+    denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
     return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from mezzotint import registry
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import ModelFamily, is_denoiser
+from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.families.base import family_spec, is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.convert.args import ConvertArgs
 from mezzotint.weights import kinds
