@@ -130,9 +130,9 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
     """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver; with `span.leave` those of the
     level that is left, x_0 + σ ε. Raises as `sample`; no VAE is needed."""
     assert len(set(map(_kind, requests))) == 1, "requests of one kind"
-    denoiser = family.parts()["denoiser"]
-    was_training = denoiser.training
-    denoiser.eval()
+    were_training = [(denoiser, denoiser.training) for denoiser in family.denoisers]
+    for denoiser, _ in were_training:
+        denoiser.eval()
 
     def noise(number: int) -> Tensor:
         return step_noise(family, requests, number, how.span.stage).to(how.device)
@@ -145,7 +145,8 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
             return _descend_in_sigma(family, requests, how, fresh, noise)
         return _descend_in_timesteps(family, requests, how, fresh, noise)
     finally:
-        denoiser.train(was_training)
+        for denoiser, was_training in were_training:
+            denoiser.train(was_training)
 
 
 def require_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:

@@ -71,7 +71,8 @@ def named_shortage(what: str, remedy: str) -> Iterator[None]:
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
     """What of a model's folder a run may depend on, and no checkpoint holds."""
-    return ("denoiser", *files.spec.text_parts, "vae", "schedule", "tokenizer")
+    denoisers = files.spec.denoisers(files.parts)
+    return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +292,10 @@ def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
-    texts = () if recipe.data.cache.text else family_spec(recipe.model.family).text_parts
-    return ("denoiser", *texts, *(() if recipe.data.cache.latents else ("vae",)))
+    spec = family_spec(recipe.model.family)
+    texts = () if recipe.data.cache.text else spec.text_parts
+    denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
+    return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
 def resolve(recipe: Recipe, steps: int) -> Resolved:
@@ -355,12 +358,14 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         if name not in recipe.model.train or adapter is not None:
-            cast(module, precision.of_frozen(name), but=trained.values())
+            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
     prediction = recipe.model.prediction or family.prediction
     objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
     optim = weight_decay.resolved(optim, family.parts(), list(trained))
-    attention.set_up(family.parts()["denoiser"], recipe.model.attention)
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     lay_out(family.parts().values(), recipe.run, runtime.device)
