@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
@@ -106,7 +107,7 @@ def _lines(catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Map
 
     Of a sample, what many have alike is written once: a run over a million pictures waits for this."""
     odd, digests = _oddities(catalogue, settings, lost_tokens), catalogue.digest.tobytes().hex()
-    columns = [catalogue.conversions, catalogue.width, catalogue.height, catalogue.frames]
+    columns: list[NDArray[Any]] = [catalogue.conversions, catalogue.width, catalogue.height, catalogue.frames]
     table = [""]
     if settings is not None:
         columns.append(catalogue.buckets_of(np.arange(len(catalogue)), settings))
