@@ -13,9 +13,10 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from io import BufferedReader
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 SMALL = 4_000_000
 """Bytes of a configuration; most have a few thousand."""
@@ -47,7 +48,7 @@ class NoPlainFile(OSError):
         super().__init__(errno.EINVAL, what, str(path))
 
 
-def open_plain(path: Path, *, limit: int | None = None) -> BinaryIO:
+def open_plain(path: Path, *, limit: int | None = None) -> BufferedReader:
     """Opens a file for reading: a regular one alone, of at most `limit` bytes. Never waits for anybody.
 
     Raises FileNotFoundError and the system's other errors, NoPlainFile.
