@@ -378,6 +378,8 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
         )
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
+    if not isinstance(tokenizer.model_max_length, int):
+        raise WeightsError(f"{root}: model_max_length is no whole number; take another copy", code="E1409")
     if len(tokenizer) > vocabulary:
         raise WeightsError(
             f"{root}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
