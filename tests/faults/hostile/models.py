@@ -331,6 +331,8 @@ _CONFIGS = [
     _config("scaling-zero", "a scaling of 0", _VAE, {"scaling_factor": 0}, is_quick=True),
     _config("vocabulary", "10^12 words", _TEXT, {"vocab_size": 10**12}),
     _config("layers-text", "10^9 layers of a text encoder", _TEXT, {"num_hidden_layers": 10**9}),
+    _config("layers-null", "a null for the layers of a text encoder", _TEXT, {"num_hidden_layers": None}, names="num_hidden_layers", is_quick=True),
+    _config("layers-odd", "a width that its heads do not divide", _TEXT, {"num_attention_heads": 7}),
     _config("heads", "0 heads", _TEXT, {"num_attention_heads": 0}, is_quick=True),
     _config("code", "a configuration that names a program", _TEXT, {"auto_map": {"AutoModel": "evil.Evil"}, "_class_name": "Evil", "torch_dtype": "os.system"}, "", row="I7", expected="ok", names=""),
     _config("schedule", "10^12 timesteps", "scheduler/scheduler_config.json", {"num_train_timesteps": 10**12}, "E1450", names="", is_quick=True),

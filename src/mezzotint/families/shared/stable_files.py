@@ -391,7 +391,9 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
     """Raises WeightsError E1409 when `model.clip_skip` leaves less than `fewest` layers of a text encoder."""
     for config in encoders.values():
-        layers = int(config.get("num_hidden_layers", 12))
+        layers = config.get("num_hidden_layers", 12)
+        if not isinstance(layers, int):
+            raise WeightsError(f"num_hidden_layers of a text encoder is {layers!r:.40}, no whole number", code="E1409")
         if clip_skip > layers - fewest:
             raise WeightsError(
                 f"model.clip_skip: {clip_skip} leaves nothing of a text encoder of {layers} layers; "

@@ -258,7 +258,9 @@ def number_of(config: Mapping[str, Any], key: str, usual: float, *, where: Path)
 def _described(build: Callable[[], Built], where: Path) -> Built:
     try:
         return build()
-    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+    except (WeightsError, MemoryError):
+        raise
+    except Exception as error:  # diffusers and transformers raise many kinds
         is_of_torch = isinstance(error, RuntimeError) and not isinstance(error, (NotImplementedError, RecursionError))
         if is_of_torch and "negative dimension" not in str(error):
             raise  # too little memory, perhaps
