@@ -18,6 +18,7 @@ from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import SigmaSampler, require
@@ -130,7 +131,7 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
     """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver; with `span.leave` those of the
     level that is left, x_0 + σ ε. Raises as `sample`; no VAE is needed."""
     assert len(set(map(_kind, requests))) == 1, "requests of one kind"
-    were_training = [(denoiser, denoiser.training) for denoiser in family.denoisers]
+    were_training = [(part, part.training) for name, part in family.parts().items() if is_denoiser(name)]
     for denoiser, _ in were_training:
         denoiser.eval()
 

@@ -46,6 +46,7 @@ def test_folder_to_file_to_folder_changes_no_tensor(tmp_path: Path, capsys: pyte
     assert all(files_of(folder)[name] == files_of(back)[name] for name in others)
 
 
+@pytest.mark.slow
 def test_a_type_is_given_to_every_part(tmp_path: Path) -> None:
     folder = RECORDS / "sd3" / "model"
     assert convert(folder, tmp_path / "half", "--dtype=bf16") == 0
