@@ -24,7 +24,8 @@ from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.stages import Noised
-from mezzotint.tasks.assemble import family_class, forms_of_frozen, open_files
+from mezzotint.tasks.assemble import family_class, open_files
+from mezzotint.tasks.holding import forms_of_frozen
 from mezzotint.weights.folder.model_folder import shipped
 
 FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")

@@ -363,16 +363,9 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
     optim = weight_decay.resolved(optim, family.parts(), list(trained))
-    for denoiser in family.denoisers:
-        attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
-    blocks = list(family.blocks())
-    mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
-    lay_out(family.parts().values(), recipe.run, runtime.device)
-    compiled = compile_blocks(blocks, recipe.run)
-    recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
+    blocks, recomputed, compiled = _arranged(recipe, family, precision, runtime)
     if precision.has_no_masters:
-        _refuse_sharded(runtime)
+        holding.refuse_sharded(runtime)
         _cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
     offload, moves = holding.offload_of(recipe, runtime), holding.trains_offloaded(recipe)
     if offload is not None:
@@ -380,13 +373,10 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
     sums = None if runtime.holds_masters else precision.gradients
-    hooks: dict[str, Any] = {} if adapter is None else {"moved": adapter.shorten}
+    hooks: dict[str, Any] = {"written": runtime.written if offload is None else offload.written}
+    hooks |= {"moved": adapter.shorten} if adapter is not None else {}
     hooks |= {"when_arrived": offload.when_arrived} if offload is not None and moves else {}
-    written = runtime.written if offload is None else offload.written
-    update = Update(
-        trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums,
-        written=written, **hooks,
-    )  # fmt: skip
+    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums, **hooks)
     if is_apart:  # after the masters are taken: they keep every bit of the file
         _cast_trained(recipe, family, trained, precision.weights)
     if offload is not None:
@@ -410,6 +400,20 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.graphs and runtime.device.type == "cuda",
     )
+
+
+def _arranged(
+    recipe: Recipe, family: ModelFamily, precision: Precision, runtime: Runtime
+) -> tuple[list[tuple[nn.Module, ...]], int, int]:
+    """Attention, layout and precision of the networks; their blocks, and how many are recomputed and compiled."""
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
+    blocks = list(family.blocks())
+    mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
+    lay_out(family.parts().values(), recipe.run, runtime.device)
+    compiled = compile_blocks(blocks, recipe.run)
+    return blocks, recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0, compiled
 
 
 def what_is_trained(
@@ -485,13 +489,4 @@ def open_trainer(
             max_bad_steps=recipe.run.max_bad_steps,
             update_check=update_check,
             whole=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
-        )
-
-
-def _refuse_sharded(runtime: Runtime) -> None:
-    if runtime.holds_masters:
-        raise RecipeError(
-            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
-            "run.weight_dtype=same, or run.runtime=ddp",
-            code="E1670",
         )

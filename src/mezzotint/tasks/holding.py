@@ -122,3 +122,13 @@ def refuse_in_backward(recipe: Recipe, runtime: Runtime) -> None:
             "process, or leave it out",
             code="E1830",
         )
+
+
+def refuse_sharded(runtime: Runtime) -> None:
+    """Raises RecipeError E1670 for weights that are their own masters, and a runtime that keeps masters."""
+    if runtime.holds_masters:
+        raise RecipeError(
+            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
+            "run.weight_dtype=same, or run.runtime=ddp",
+            code="E1670",
+        )
