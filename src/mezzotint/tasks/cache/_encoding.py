@@ -97,10 +97,10 @@ class Encoding:
                 torch.set_num_threads(1)
             return encode(item)
 
-        rest, wave = iter(items), list[Item]()
+        rest = iter(items)
         try:
-            while wave := list(islice(rest, in_turn.together)):
-                twice: list[Item] = wave[:1] if self._proves else []
+            for wave in iter(lambda: list(islice(rest, in_turn.together)), []):
+                twice = wave[:1] if self._proves else []
                 self._proves = False
                 passes = [partial(one, item) for item in (*wave, *twice)]
                 results = in_turn.run(passes, min(self._threads, max(at_once, 1)))
