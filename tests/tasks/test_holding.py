@@ -164,9 +164,10 @@ def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Pa
     numbers = sum(p.numel() for p in trained.values())
     largest = max(p.numel() for p in trained.values())
     most = facts("VmData") + 4 * (numbers // 2 + largest) + SLACK
-    resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
     here = runtime.prepare({"denoiser": opened}, trained, [(block,) for block in opened.encoder.block])
-    resource.setrlimit(resource.RLIMIT_DATA, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_DATA, before)
     expected = dict(tensor_files.mapped(file, [name.removeprefix("denoiser/") for name in here]))
     for name, rows in here.items():
         share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
