@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -27,40 +27,18 @@ from torch import Tensor
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
 from mezzotint.weights.files import mindspore
+from mezzotint.weights.files._headers import PICKLES as PICKLES
+from mezzotint.weights.files._headers import SIZES as SIZES
+from mezzotint.weights.files._headers import TYPES as TYPES
+from mezzotint.weights.files._headers import header_at, refuse, tensors_of
+from mezzotint.weights.files._headers import refuse_known as refuse_known
 from mezzotint.weights.files.mindspore import Kept
 
-_HEADER_LIMIT = 100_000_000  # the format's own bound
-_MOST_SIDES = 64  # as many as torch's tensors have
-TYPES: Mapping[str, torch.dtype] = {
-    "U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "U32": torch.uint32,
-    "I32": torch.int32, "BF16": torch.bfloat16, "F16": torch.float16, "U16": torch.uint16, "I16": torch.int16,
-    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": torch.int8, "U8": torch.uint8,
-    "BOOL": torch.bool,
-}  # fmt: skip
-"""The type of a number, by its name in a header, in the order in which safetensors writes them."""
 UNCACHED = 1 << 26
 """From how many bytes on a file is large."""
 AT_ONCE = 256 << 20
 """Bytes of tensors that are read at once of what cannot be read one by one; a tensor that is larger is read alone."""
-SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
-"""Bytes of a number, by the name of its type in a header."""
-PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
-"""What pickles and torch's archives begin with."""
 _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
-
-
-_LFS, _GGUF = b"version https://git-lfs", b"GGUF"
-_MARKS: tuple[tuple[tuple[bytes, ...], str], ...] = (
-    ((_LFS,), "it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"),
-    (
-        (b"<!doctype", b"<html", b"<?xml", b"<head"),
-        "it is a web page, not a model: the download got a log-in or error page; fetch it again",
-    ),
-    (PICKLES, "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"),
-    ((_GGUF,), "it is a GGUF file; use the safetensors weights of the model"),
-    ((b"{", b"["), "it is a JSON text, not a model"),
-)
-"""What other files begin with, in any case and behind blanks, and what is said of them."""
 
 
 class TensorInfo(NamedTuple):
@@ -166,7 +144,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
     """
     header: dict[str, TensorInfo] = {}
     for shard in shards(path):
-        for name, kept in _tensors_of(shard).items():
+        for name, kept in tensors_of(shard).items():
             if name in header:
                 raise WeightsError(f"{shard}: has {name!r}, which another shard has too", code="E1404")
             header[name] = TensorInfo(kept.dtype, kept.shape)
@@ -177,9 +155,9 @@ def read_metadata(path: Path) -> dict[str, str]:
     """The free text entries of a file's header."""
     if mindspore.is_mindspore(path):
         return mindspore.texts(path)
-    texts = _header(path)[0].get("__metadata__", {})
+    texts = header_at(path)[0].get("__metadata__", {})
     if not isinstance(texts, dict):
-        _refuse(path, "the texts in its header are no table")
+        refuse(path, "the texts in its header are no table")
     return {str(k): str(v) for k, v in texts.items()}
 
 
@@ -194,7 +172,7 @@ def read(
     """
     tensors: dict[str, Tensor] = {}
     for shard in shards(path):
-        present = _tensors_of(shard)
+        present = tensors_of(shard)
         for name, tensor in _tensors(shard, [n for n in present if names is None or n in names]):
             if name not in unchecked:
                 _refuse_non_finite(shard, name, tensor)
@@ -212,7 +190,7 @@ def mapped(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """
     missing = set(names)
     for shard in shards(path):
-        present = _tensors_of(shard)
+        present = tensors_of(shard)
         mine = sorted((name for name in present if name in missing), key=lambda name: present[name].spans)
         yield from _mapped(shard, present, mine)
         missing.difference_update(mine)
@@ -245,7 +223,7 @@ def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
     said of it is told before anything is believed: raises WeightsError as `read_header`."""
     tensors: dict[str, Tensor] = {}
     hasher = hashlib.sha256()
-    present = sorted(_tensors_of(path).items(), key=lambda item: item[1].spans)
+    present = sorted(tensors_of(path).items(), key=lambda item: item[1].spans)
     with path.open("rb", buffering=0) as file:
         start = min((kept.spans[0][0] for _, kept in present), default=path.stat().st_size)
         hasher.update(mindspore.bytes_at(file, [(0, start)]).numpy().data)
@@ -253,7 +231,7 @@ def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:
             raw = mindspore.bytes_at(file, kept.spans)
             hasher.update(raw.numpy().data)
             if kept.torch_dtype is None:
-                _refuse(path, f"{name[:100]!r} is of the type {str(kept.dtype)[:20]!r}, which is not known here")
+                refuse(path, f"{name[:100]!r} is of the type {str(kept.dtype)[:20]!r}, which is not known here")
             tensors[name] = raw.view(kept.torch_dtype).reshape(kept.shape)
     return tensors, hasher.hexdigest()
 
@@ -263,7 +241,7 @@ def digest(path: Path, names: Collection[str]) -> str:
 
     Raises WeightsError as `read_header`. 64 hexadecimal digits.
     """
-    hasher, tensors = hashlib.sha256(), _tensors_of(path)
+    hasher, tensors = hashlib.sha256(), tensors_of(path)
     with path.open("rb") as file:
         for name in sorted(set(names) & tensors.keys()):
             hasher.update(json.dumps([name, tensors[name].dtype, list(tensors[name].shape)]).encode())
@@ -396,88 +374,12 @@ def listed(names: Collection[str], limit: int = 5) -> str:
     return f"{len(names)} tensor{'s' if len(names) != 1 else ''} ({first}{more})"
 
 
-def _tensors_of(path: Path) -> dict[str, Kept]:
-    """What the header of one file says of each tensor, and where its bytes lie: one after the other, to the end."""
-    if mindspore.is_mindspore(path):
-        return mindspore.entries(path)
-    entries, at = _header(path)
-    size = path.stat().st_size
-    tensors: dict[str, Kept] = {}
-    try:
-        for name, entry in entries.items():
-            if name != "__metadata__":
-                kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-                if not all(type(number) is int for number in (first, last, *shape)) or len(shape) > _MOST_SIDES:
-                    raise ValueError(name)
-                tensors[name] = Kept(kind, shape, ((at + first, last - first),), TYPES.get(kind))
-    except (KeyError, TypeError, ValueError):
-        _refuse(path, "its header describes no tensors")
-    for start, count in sorted(span for kept in tensors.values() for span in kept.spans):
-        if start != at or count < 0:
-            _refuse(path, "its tensors overlap or leave holes")
-        at += count
-    if at > size:
-        _refuse(path, f"{at - size} bytes are missing at its end: the copy or download was cut short")
-    if at < size:
-        _refuse(path, f"it has {size - at} bytes too many at its end")
-    for name, kept in tensors.items():
-        if kept.dtype in SIZES and math.prod(kept.shape) * SIZES[kept.dtype] != kept.spans[0][1]:
-            _refuse(path, f"{name[:100]!r} has {kept.spans[0][1]:,} bytes, which its shape and type do not")
-    return tensors
-
-
-def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """The entries of a header, and where the bytes of tensors begin."""
-    try:
-        with outside.open_plain(path) as file:
-            size = os.fstat(file.fileno()).st_size
-            start = file.read(512)
-            length = int.from_bytes(start[:8], "little")
-            if size < 8 or length > min(_HEADER_LIMIT, size - 8):
-                _refuse(path, _reason(start, size))
-            file.seek(8)
-            entries = outside.parse_json(file.read(length).decode())
-    except OSError as error:
-        raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
-    except ValueError:
-        _refuse(path, _reason(start, size))
-    if not isinstance(entries, dict):
-        _refuse(path, "its header is not a table")
-    return entries, 8 + length
-
-
-def refuse_known(path: Path) -> None:
-    """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
-    with outside.open_plain(path) as file:
-        start = file.read(64)
-    if start.startswith((_GGUF, _LFS)) or not start:
-        _refuse(path, _reason(start, path.stat().st_size))
-
-
-def _reason(start: bytes, size: int) -> str:
-    """What a file that is no safetensors file seems to be, by its first bytes."""
-    for marks, words in _MARKS:
-        if start.lstrip().lower().startswith(marks) or start.startswith(marks):
-            return words.format(size=size)
-    if size == 0:
-        return "it is empty (0 bytes); fetch it again"
-    if mindspore.is_encrypted(start):
-        return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
-    if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
-        return f"its header is cut short: the copy or download stopped at {size} bytes"
-    return f"its header is damaged, or it is another kind of file ({size} bytes)"
-
-
-def _refuse(path: Path, reason: str) -> NoReturn:
-    raise WeightsError(f"{path}: no weights can be read from it: {reason}", code="E1402")
-
-
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """Tensors that own their memory. They are read, not mapped: a map would hold the file's pages beside them."""
     if mindspore.is_mindspore(path):
         yield from mindspore.read(path, names)
         return
-    tensors = _tensors_of(path)
+    tensors = tensors_of(path)
     try:
         with safe_open(path, framework="pt", device="cpu") as sound, path.open("rb", buffering=0) as file:
             for name in names:

@@ -1,0 +1,119 @@
+"""What the header of a safetensors file says, judged before a byte of a tensor is read; and what a file that has none
+seems to be, by its first bytes."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from mezzotint import outside
+from mezzotint.errors import WeightsError
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.files.mindspore import Kept
+
+_HEADER_LIMIT = 100_000_000  # the format's own bound
+_MOST_SIDES = 64  # as many as torch's tensors have
+TYPES: Mapping[str, torch.dtype] = {
+    "U64": torch.uint64, "I64": torch.int64, "F64": torch.float64, "F32": torch.float32, "U32": torch.uint32,
+    "I32": torch.int32, "BF16": torch.bfloat16, "F16": torch.float16, "U16": torch.uint16, "I16": torch.int16,
+    "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2, "I8": torch.int8, "U8": torch.uint8,
+    "BOOL": torch.bool,
+}  # fmt: skip
+"""The type of a number, by its name in a header, in the order in which safetensors writes them."""
+SIZES = {kind: dtype.itemsize for kind, dtype in TYPES.items()}
+"""Bytes of a number, by the name of its type in a header."""
+PICKLES = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""What pickles and torch's archives begin with."""
+_LFS, _GGUF = b"version https://git-lfs", b"GGUF"
+_MARKS: tuple[tuple[tuple[bytes, ...], str], ...] = (
+    ((_LFS,), "it is a Git LFS pointer of {size} bytes, not the model; run `git lfs pull` where it came from"),
+    (
+        (b"<!doctype", b"<html", b"<?xml", b"<head"),
+        "it is a web page, not a model: the download got a log-in or error page; fetch it again",
+    ),
+    (PICKLES, "it is a pickle file (.ckpt, .pt or .bin) under another name; give it its own ending back"),
+    ((_GGUF,), "it is a GGUF file; use the safetensors weights of the model"),
+    ((b"{", b"["), "it is a JSON text, not a model"),
+)
+"""What other files begin with, in any case and behind blanks, and what is said of them."""
+
+
+def tensors_of(path: Path) -> dict[str, Kept]:
+    """What the header of one file says of each tensor, and where its bytes lie: one after the other, to the end."""
+    if mindspore.is_mindspore(path):
+        return mindspore.entries(path)
+    entries, at = header_at(path)
+    size = path.stat().st_size
+    tensors: dict[str, Kept] = {}
+    try:
+        for name, entry in entries.items():
+            if name != "__metadata__":
+                kind, shape, (first, last) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
+                if not all(type(number) is int for number in (first, last, *shape)) or len(shape) > _MOST_SIDES:
+                    raise ValueError(name)
+                tensors[name] = Kept(kind, shape, ((at + first, last - first),), TYPES.get(kind))
+    except (KeyError, TypeError, ValueError):
+        refuse(path, "its header describes no tensors")
+    for start, count in sorted(span for kept in tensors.values() for span in kept.spans):
+        if start != at or count < 0:
+            refuse(path, "its tensors overlap or leave holes")
+        at += count
+    if at > size:
+        refuse(path, f"{at - size} bytes are missing at its end: the copy or download was cut short")
+    if at < size:
+        refuse(path, f"it has {size - at} bytes too many at its end")
+    for name, kept in tensors.items():
+        if kept.dtype in SIZES and math.prod(kept.shape) * SIZES[kept.dtype] != kept.spans[0][1]:
+            refuse(path, f"{name[:100]!r} has {kept.spans[0][1]:,} bytes, which its shape and type do not")
+    return tensors
+
+
+def header_at(path: Path) -> tuple[dict[str, Any], int]:
+    """The entries of a header, and where the bytes of tensors begin."""
+    try:
+        with outside.open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = file.read(512)
+            length = int.from_bytes(start[:8], "little")
+            if size < 8 or length > min(_HEADER_LIMIT, size - 8):
+                refuse(path, _reason(start, size))
+            file.seek(8)
+            entries = outside.parse_json(file.read(length).decode())
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read ({error.strerror}); check the path", code="E1401") from error
+    except ValueError:
+        refuse(path, _reason(start, size))
+    if not isinstance(entries, dict):
+        refuse(path, "its header is not a table")
+    return entries, 8 + length
+
+
+def refuse_known(path: Path) -> None:
+    """Raises WeightsError E1402 for a file that its first bytes tell to be something else, whatever its ending."""
+    with outside.open_plain(path) as file:
+        start = file.read(64)
+    if start.startswith((_GGUF, _LFS)) or not start:
+        refuse(path, _reason(start, path.stat().st_size))
+
+
+def _reason(start: bytes, size: int) -> str:
+    """What a file that is no safetensors file seems to be, by its first bytes."""
+    for marks, words in _MARKS:
+        if start.lstrip().lower().startswith(marks) or start.startswith(marks):
+            return words.format(size=size)
+    if size == 0:
+        return "it is empty (0 bytes); fetch it again"
+    if mindspore.is_encrypted(start):
+        return "it is a MindSpore checkpoint that was encrypted; save it again without a key"
+    if len(start) >= 9 and start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _HEADER_LIMIT:
+        return f"its header is cut short: the copy or download stopped at {size} bytes"
+    return f"its header is damaged, or it is another kind of file ({size} bytes)"
+
+
+def refuse(path: Path, reason: str) -> NoReturn:
+    raise WeightsError(f"{path}: no weights can be read from it: {reason}", code="E1402")
