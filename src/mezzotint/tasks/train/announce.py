@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import shlex
 from collections import Counter
@@ -360,3 +361,10 @@ def at_the_end(folder: RunFolder, recipe: Recipe, exports: Sequence[Path], repor
 
 def _from_here(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+class Silence(io.StringIO):
+    """Where the other processes' words go."""
+
+    def write(self, text: str) -> int:
+        return len(text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import io
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
@@ -279,7 +278,7 @@ def prepare(
     """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
     known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
     with ExitStack() as stack:
-        live = LiveLine(sys.stdout if runtime.is_first else _Silence(), folder.log if runtime.is_first else None)
+        live = LiveLine(sys.stdout if runtime.is_first else announce.Silence(), folder.log if runtime.is_first else None)
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
         start = _start(recipe, runtime, folder, command, live.say, damaged)
@@ -491,10 +490,3 @@ def _introduced(
     before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
     longer = announce.further(reading, recipe, words, launch)
     return [*before, announce.start_line(restored, steps, changes, command, behind=behind, longer=longer, again=again)]
-
-
-class _Silence(io.StringIO):
-    """Where the other processes' words go."""
-
-    def write(self, text: str) -> int:
-        return len(text)
