@@ -278,7 +278,7 @@ def prepare(
     """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
     known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
     with ExitStack() as stack:
-        live = LiveLine(sys.stdout if runtime.is_first else announce.Silence(), folder.log if runtime.is_first else None)
+        live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
         stack.callback(live.close)
         command = announce.command(folder, launch, reading.packages)
         start = _start(recipe, runtime, folder, command, live.say, damaged)
