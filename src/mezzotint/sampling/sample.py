@@ -223,8 +223,8 @@ def _descend_on_path(
     is_guided = scale != family.no_guidance and not family.tells_guidance
     firsts = [r.first.to(fresh) for r in requests if r.first is not None]
     first = torch.cat(firsts) if firsts else None
-    told = scale if family.tells_guidance else None
-    predict = partial(_said, family, requests, how.settings.framing, guidance=told, is_begun=first is not None)
+    own_scale = scale if family.tells_guidance else None
+    predict = partial(_said, family, requests, how.settings.framing, guidance=own_scale, is_begun=first is not None)
     sampler = FlowSolver(solver, schedule, fresh.shape[1:], steps=steps, device=how.device)
 
     def network(x: Tensor, t: Tensor) -> Tensor:

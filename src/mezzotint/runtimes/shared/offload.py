@@ -211,11 +211,11 @@ class Offload:
         self._place = (number, forward)
         most = min(self._at_once, len(self._units))
         first = min(number, len(self._units) - most) if forward else max(number + 1 - most, 0)
-        wanted = range(first, first + most)
+        window = range(first, first + most)
         for place, unit in enumerate(self._units):
-            if unit.is_here and place not in wanted:
+            if unit.is_here and place not in window:
                 _let_go(unit)
-        for place in sorted(wanted, key=lambda one: abs(one - number)):
+        for place in sorted(window, key=lambda one: abs(one - number)):
             unit = self._units[place]
             if not unit.is_here or (unit.is_stale and forward):
                 self._bring(unit)
