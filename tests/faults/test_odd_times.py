@@ -123,7 +123,7 @@ def test_a_run_that_is_stopped_for_ten_seconds_goes_on(shared_world: Any, undist
 def test_a_place_that_cannot_be_written_is_refused_at_once(
     world: Any, kind: str, code: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Family, "load", lambda *given: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(Family, "load", lambda *words: pytest.fail("a model was loaded"))
     place = world.root / "place"
     if kind != "read-only":
         place.write_text("mine")
@@ -155,10 +155,10 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
     counted = Looks()
 
     def counting(plain: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **options: Any) -> Any:
-            place = given[0] if given else ""
+        def call(*words: Any, **options: Any) -> Any:
+            place = words[0] if words else ""
             counted.paths.append(os.fsdecode(place) if isinstance(place, (str, bytes, os.PathLike)) else "")
-            return plain(*given, **options)
+            return plain(*words, **options)
 
         return call
 
@@ -177,12 +177,12 @@ def test_a_slow_disk_is_asked_seldom(world: Any, looks: Looks) -> None:
         shutil.copyfile(world.pictures / f"{number % 10:02d}.png", world.root / "more" / f"{number}.png")
         (world.root / "more" / f"{number}.txt").write_text(f"number {number}")
     world.pictures = world.root / "more"
-    given = {"data__path": world.pictures, "run__save__every": 1000, "run__log_samples": True}
-    assert world.train("short", **given, run__steps=2) == 0
+    words = {"data__path": world.pictures, "run__save__every": 1000, "run__log_samples": True}
+    assert world.train("short", **words, run__steps=2) == 0
     short = looks.about(world.pictures, world.root / "short")
     pictures = looks.about(world.pictures)
     looks.paths.clear()
-    assert world.train("long", **given, run__steps=8) == 0
+    assert world.train("long", **words, run__steps=8) == 0
     a_step = (looks.about(world.pictures, world.root / "long") - short) / 6
     assert pictures * 0.05 < 10, f"{pictures} calls for 24 pictures"
     assert a_step < 20, f"{a_step} calls a step of four pictures"
@@ -204,7 +204,7 @@ def test_memory_that_runs_out_for_the_copy_of_a_save_costs_nothing(
 ) -> None:
     assert world.train("plain", **SHORT) == 0
 
-    def none(*given: Any, **options: Any) -> None:
+    def none(*words: Any, **options: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1 GiB")
 
     monkeypatch.setattr(background_save, "Snapshot", none)

@@ -72,7 +72,7 @@ def left(*folders: Path) -> list[str]:
     return [str(path) for folder in folders for path in folder.rglob(".*.partial")]
 
 
-def told(kind: str, kills: int, exact: int, swept: int) -> None:
+def report(kind: str, kills: int, exact: int, swept: int) -> None:
     """A line of the table."""
     print(f"\nstorm\t{kind}\t{kills}\t{exact}\t{swept}", flush=True)
 
@@ -80,10 +80,10 @@ def told(kind: str, kills: int, exact: int, swept: int) -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_that_is_killed_at_random_moments_ends_to_the_bit(shared_world: Any, name: str) -> None:
     world, (kills, processes, settings) = shared_world, RUNS[name]
-    given = SHORT | settings
+    chosen = SHORT | settings
 
     def begin(run: str) -> list[int]:
-        return world.fork_group(run, processes, **given) if processes > 1 else [world.fork(run, **given)]
+        return world.fork_group(run, processes, **chosen) if processes > 1 else [world.fork(run, **chosen)]
 
     def finish(run: str) -> float:
         began = time.monotonic()
@@ -108,7 +108,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_to_the_bit(shared_world: An
         assert not left(world.root / run, world.root / "cache")
         shutil.rmtree(world.root / run)
         done, exact = done + of_run, exact + of_run
-    told(name, done, exact, done)
+    report(name, done, exact, done)
 
 
 def content(path: Path) -> str:
@@ -144,7 +144,7 @@ def storm(world: Any, kind: str, words: Sequence[str], result: Path, clear: Call
     assert world.wait(begin()) in (0, 2), world.out(kind)
     assert content(result) == whole
     assert not left(result.parent)
-    told(kind, done, done, done)
+    report(kind, done, done, done)
 
 
 @pytest.fixture
@@ -193,23 +193,23 @@ def test_doctor_that_is_killed(shared_world: Any) -> None:
 def test_cache_that_is_killed(shared_world: Any) -> None:
     """What it has filled is what a run needs, and gives that run the same bits."""
     world, place = shared_world, shared_world.root / "filled"
-    given = SHORT | {"data__cache__latents": True, "data__cache__text": True, "run__steps": 2}
-    assert world.wait(world.fork("uncut", **given)) == 0, world.out("uncut")
-    given |= {"data__cache__path": place}
+    chosen = SHORT | {"data__cache__latents": True, "data__cache__text": True, "run__steps": 2}
+    assert world.wait(world.fork("uncut", **chosen)) == 0, world.out("uncut")
+    chosen |= {"data__cache__path": place}
     began = time.monotonic()
-    assert world.wait(world.fork("filling", "cache", **given)) == 0, world.out("filling")
+    assert world.wait(world.fork("filling", "cache", **chosen)) == 0, world.out("filling")
     seconds, done = time.monotonic() - began, 0
     shutil.rmtree(place)
     for share in moments("cache"):
-        (status,) = killed([world.fork("filling", "cache", **given)], share * seconds, 0)
+        (status,) = killed([world.fork("filling", "cache", **chosen)], share * seconds, 0)
         if status != 137:
             assert status == 0, world.out("filling")
             shutil.rmtree(place)
         done += status == 137
         if done == VERBS["cache"]:
             break
-    assert world.wait(world.fork("filling", "cache", **given)) == 0, world.out("filling")
+    assert world.wait(world.fork("filling", "cache", **chosen)) == 0, world.out("filling")
     assert not left(place)
-    assert world.wait(world.fork("cut", **given)) == 0, world.out("cut")
+    assert world.wait(world.fork("cut", **chosen)) == 0, world.out("cut")
     assert world.end("cut") == world.end("uncut")
-    told("cache", done, done, done)
+    report("cache", done, done, done)

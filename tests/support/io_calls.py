@@ -113,8 +113,8 @@ def _on_paths(calls: Calls, name: str, plain: Callable[..., Any] | None = None) 
         if not calls.is_below(where if name == "symlink" else place):
             return plain(path, *others, **options)
         first = os.fsdecode(place) if name == "symlink" else os.path.abspath(os.fsdecode(place))
-        made = Call(kept, first, os.path.abspath(os.fsdecode(where)) if where else "")
-        return calls.made(made, lambda: plain(path, *others, **options))
+        call = Call(kept, first, os.path.abspath(os.fsdecode(where)) if where else "")
+        return calls.made(call, lambda: plain(path, *others, **options))
 
     return call
 
@@ -132,9 +132,9 @@ def _on_handles(calls: Calls, name: str) -> Callable[..., Any]:
             half = lambda: plain(handle, data[: max(len(data) // 2, 1)], *others[1:])  # noqa: E731
             return calls.made(Call("write", path, at=at, data=data), lambda: plain(handle, *others), half)
         at = others[0] if name == "ftruncate" else 0
-        made = Call("fsync" if name == "fdatasync" else name, path, at=at)
-        does = (lambda: None) if made.name == "fsync" else (lambda: plain(handle, *others))  # no power goes here
-        return calls.made(made, does)
+        call = Call("fsync" if name == "fdatasync" else name, path, at=at)
+        does = (lambda: None) if call.name == "fsync" else (lambda: plain(handle, *others))  # no power goes here
+        return calls.made(call, does)
 
     return call
 
@@ -153,8 +153,8 @@ def _open(calls: Calls) -> Callable[..., int]:
         if not writes or not calls.is_below(path):
             return plain(path, flags, *others, **options)
         name = "create" if flags & os.O_CREAT else "open"
-        made = Call(name, os.path.abspath(os.fsdecode(path)), at=0 if flags & os.O_TRUNC else -1)
-        return int(calls.made(made, lambda: plain(path, flags, *others, **options)))
+        call = Call(name, os.path.abspath(os.fsdecode(path)), at=0 if flags & os.O_TRUNC else -1)
+        return int(calls.made(call, lambda: plain(path, flags, *others, **options)))
 
     return call
 
@@ -168,14 +168,14 @@ class _Raw(io.FileIO):
             super().__init__(file, mode, **options)
         else:
             path = os.path.abspath(os.fsdecode(file))
-            made = Call("open" if mode.startswith("r") else "create", path, at=0 if mode.startswith("w") else -1)
-            calls.made(made, lambda: super(_Raw, self).__init__(file, mode, **options))
+            call = Call("open" if mode.startswith("r") else "create", path, at=0 if mode.startswith("w") else -1)
+            calls.made(call, lambda: super(_Raw, self).__init__(file, mode, **options))
 
     def write(self, data: Any) -> int:
         content = bytes(data)
         plain = super().write
-        made = Call("write", path_of(self.fileno()), at=_place(self.fileno()), data=content)
-        return int(self._calls.made(made, lambda: plain(content), lambda: plain(content[: max(len(content) // 2, 1)])))
+        call = Call("write", path_of(self.fileno()), at=_place(self.fileno()), data=content)
+        return int(self._calls.made(call, lambda: plain(content), lambda: plain(content[: max(len(content) // 2, 1)])))
 
     def truncate(self, size: int | None = None) -> int:
         length = self.tell() if size is None else size

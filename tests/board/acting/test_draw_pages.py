@@ -23,7 +23,7 @@ from mezzotint.tasks.sample import again
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Lines that would be drawn."""
     lines: list[list[str]] = []
     monkeypatch.setattr(DrawPages, "_ask", lambda self, words: lines.append(words) or len(lines))
@@ -39,25 +39,25 @@ def board(tmp_path: Path) -> Iterator[Board]:
         yield board
 
 
-def test_a_form_is_a_line_for_each_model_with_the_same_seeds(board: Board, asked: list[list[str]]) -> None:
+def test_a_form_is_a_line_for_each_model_with_the_same_seeds(board: Board, lines: list[list[str]]) -> None:
     form = {
         "a": "mezzotint-mini", "b": "run", "prompt": "a fox; $(rm)", "negative": "", "seed": "1-3", "size": "64x48",
         "steps": "8", "guidance": "7,5", "solver": "euler", "adapter": "",
     }  # fmt: skip
     assert board.post("/api/draw", form) == (200, {"jobs": [1, 2]})
     rest = ["--prompt=a fox; $(rm)", "--steps=8", "--guidance=7.5", "--seed=1-3", "--size=64x48", "--solver=euler"]
-    assert asked == [["mezzotint-mini", *rest], [str(board.pages.places.folders[0] / "run"), *rest]]
+    assert lines == [["mezzotint-mini", *rest], [str(board.pages.places.folders[0] / "run"), *rest]]
 
 
 @pytest.mark.parametrize("model", ["../outside", "/etc", "none", "a/../../outside", "-x", "mezzotint-mini/../sd1"])
-def test_only_what_ships_and_what_lies_here_is_drawn_from(model: str, board: Board, asked: list[list[str]]) -> None:
+def test_only_what_ships_and_what_lies_here_is_drawn_from(model: str, board: Board, lines: list[list[str]]) -> None:
     assert board.post("/api/draw", {"a": model, "prompt": "x"})[0] == 404
     assert board.post("/api/draw", {"a": "mezzotint-mini", "adapter": f"{model}:1", "prompt": "x"})[0] == 404
     assert board.post("/api/draw", {"prompt": "x"})[0] == 409
-    assert asked == []
+    assert lines == []
 
 
-def test_choices_are_runs_checkpoints_exports_and_what_ships(board: Board, asked: list[list[str]]) -> None:
+def test_choices_are_runs_checkpoints_exports_and_what_ships(board: Board, lines: list[list[str]]) -> None:
     status, text, _ = board.ask("/draw?a=run&prompt=%3Cscript%3E")
     assert status == 200
     assert "mezzotint-mini" in text

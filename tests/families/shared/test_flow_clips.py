@@ -67,8 +67,8 @@ def test_wan_5b_draws_from_text_as_its_pipeline(folders: dict[str, Path]) -> Non
     assert (family.grid.pixels, family.grid.side, family.grid.channels) == (16, 32, 8)
     noise = torch.randn(2, 8, 2, 4, 6, generator=torch.Generator().manual_seed(0))
     pipeline: Any = WanPipeline.from_pretrained(str(folders["wan"]), local_files_only=True)
-    told = {"height": 64, "width": 96, "num_frames": 5, "num_inference_steps": 4, "guidance_scale": 3.0}
-    theirs = pipeline(PROMPTS, negative_prompt=["", ""], latents=noise, output_type="latent", **told).frames
+    options = {"height": 64, "width": 96, "num_frames": 5, "num_inference_steps": 4, "guidance_scale": 3.0}
+    theirs = pipeline(PROMPTS, negative_prompt=["", ""], latents=noise, output_type="latent", **options).frames
     assert near(drawn(family, "wan", noise, Size(96, 64, 5)), theirs)
     pixels = torch.rand(1, 3, 5, 64, 96, generator=torch.Generator().manual_seed(1)) * 2 - 1
     vae = pipeline.vae
@@ -92,18 +92,18 @@ def test_a_clip_goes_on_from_a_picture_as_the_pipeline_draws_it(name: str, folde
     pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
     first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None]
     noise = torch.randn(2, grid.channels, 2, 64 // grid.pixels, 96 // grid.pixels, generator=generator)
-    told = {"height": 64, "width": 96, "num_frames": frames, "num_inference_steps": 4, "guidance_scale": 3.0}
-    told |= {"negative_prompt": ["", ""], "output_type": "latent"}
+    options = {"height": 64, "width": 96, "num_frames": frames, "num_inference_steps": 4, "guidance_scale": 3.0}
+    options |= {"negative_prompt": ["", ""], "output_type": "latent"}
     if name == "wan":
         parts = WanPipeline.from_pretrained(str(folders[name]), local_files_only=True).components
         wan: Any = WanImageToVideoPipeline(**parts, image_encoder=None, image_processor=None, expand_timesteps=True)
-        theirs = wan(picture, PROMPTS, latents=noise, **told).frames
+        theirs = wan(picture, PROMPTS, latents=noise, **options).frames
     else:
         ltx: Any = LTXImageToVideoPipeline(
             **LTXPipeline.from_pretrained(str(folders[name]), local_files_only=True).components
         )
         begun = torch.cat([first.expand(2, -1, -1, -1, -1), noise[:, :, 1:]], dim=2)
-        packed = ltx(picture, PROMPTS, latents=begun.flatten(2).transpose(1, 2), frame_rate=25, **told).frames
+        packed = ltx(picture, PROMPTS, latents=begun.flatten(2).transpose(1, 2), frame_rate=25, **options).frames
         theirs = packed.transpose(1, 2).unflatten(2, noise.shape[2:])
     ours = drawn(family, name, noise, size, first)
     assert near(ours, theirs)
@@ -177,11 +177,11 @@ def test_which_clips_are_begun_is_addressed(folders: dict[str, Path]) -> None:
 def test_what_is_told_of_the_first_frame_reaches_the_denoiser(name: str, folders: dict[str, Path]) -> None:
     family = family_of(name, folders[name], first_frame=1.0)
     plain, drawn = noised_of(family, (2, family.grid.channels, 2, 2, 2))
-    condition, told = family.condition(family.encode_text(PROMPTS), None), []
-    keep = lambda module, inputs, named: told.append(named["timestep"])  # noqa: E731
+    condition, times = family.condition(family.encode_text(PROMPTS), None), []
+    keep = lambda module, inputs, named: times.append(named["timestep"])  # noqa: E731
     family.parts()["denoiser"].register_forward_pre_hook(keep, with_kwargs=True)
     noised = family.begun(plain, drawn)
     family.predict(noised, condition)
-    assert torch.equal(told[0], family.token_times(noised))
+    assert torch.equal(times[0], family.token_times(noised))
     said = family.predict(with_first_frame(plain, torch.tensor([True, False])), condition)
     torch.testing.assert_close(said[1:], family.predict(plain, condition)[1:], rtol=1e-4, atol=1e-5)
