@@ -60,12 +60,12 @@ def cell(recipe: Recipe, size: Size, kind: str) -> str:
     )
     if not fitting_ways:
         return "not on one card"
-    return "; or ".join(f"{_settings(way)} {way.memory.step / 1e9:.1f} GB{_host(way)}" for way in fitting_ways)
+    return "; or ".join(f"{_settings(way)}{way.memory.step / 1e9:.1f} GB{_host(way)}" for way in fitting_ways)
 
 
 def _settings(way: fitting.Way) -> str:
     words = [f"{path.removeprefix('run.')}={_plain(value)}" for path, value in way.settings.items()]
-    return f"`{' '.join(words)}`:" if words else ""
+    return f"`{' '.join(words)}`: " if words else ""
 
 
 def _plain(value: object) -> str:

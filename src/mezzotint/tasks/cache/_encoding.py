@@ -97,20 +97,24 @@ class Encoding:
                 torch.set_num_threads(1)
             return encode(item)
 
-        rest = iter(items)
+        wave: list[Item]
         try:
-            for wave in iter(lambda: list(islice(rest, in_turn.together)), []):
-                twice = self._proves
-                self._proves = False
-                passes = [partial(one, item) for item in wave]
-                passes += passes[:1] if twice else []
-                results = in_turn.run(passes, min(self._threads, max(at_once, 1)))
-                if twice:
+            for wave in _waves(items, in_turn.together):
+                proves, self._proves = self._proves, False
+                shown: list[Item] = [*wave, wave[0]] if proves else wave
+                results = in_turn.run([partial(one, item) for item in shown], min(self._threads, max(at_once, 1)))
+                if proves:
                     self.repeats = all(map(_equal, _numbers(results[0]), _numbers(results[-1])))
                 yield from zip(wave, results, strict=False)
         finally:
             if self._threads:
                 torch.set_num_threads(self._threads)
+
+
+def _waves(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while wave := list(islice(rest, size)):
+        yield wave
 
 
 def _by_threads(
