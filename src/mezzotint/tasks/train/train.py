@@ -168,7 +168,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         if runtime.world_size > 1 and any(word in str(error) for word in _ABOUT_PEERS):
             where = runtime.whereabouts()
             raise PeerLost(
-                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
+                f"process {runtime.rank} lost {runtime.lost()}; "
                 f"{where}{'; ' if where else ''}the newest checkpoint is whole; {going_on()}",
                 code="E1804",
             ) from error
