@@ -65,10 +65,13 @@ def aside_of(path: Path, what: str = "") -> Path:
     """The hidden name beside `path` under which this process writes: `.NAME.PID-HOST.partial`, the one rule for all
     that is temporary and may be left behind. what: tells things of one name apart, `removed` or `scratch`."""
     ending = f"{'.' if what else ''}{what}.{os.getpid()}-{_host()}.partial"
-    name = path.name
-    if len(os.fsencode(name)) + len(ending) > 254:  # file systems take 255 bytes
-        name = hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
-    return path.with_name(f".{name}{ending}")
+    return path.with_name(f".{_shortened(path.name, len(ending))}{ending}")
+
+
+def _shortened(name: str, ending: int) -> str:
+    if len(os.fsencode(name)) + ending > 254:  # file systems take 255 bytes
+        return hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+    return name
 
 
 def _host() -> str:
@@ -85,7 +88,10 @@ def sweep(folder: Path, name: str | None = None) -> list[str]:
         return gone
     for entry in sorted(entries):
         mark = _ASIDE.fullmatch(entry)
-        if mark is None or mark["host"] != _host() or name not in (None, mark["name"]) or _is_alive(int(mark["pid"])):
+        if mark is None or mark["host"] != _host() or _is_alive(int(mark["pid"])):
+            continue
+        ending = len(os.fsencode(entry)) - len(os.fsencode(mark["name"])) - 1
+        if name is not None and _shortened(name, ending) != mark["name"]:
             continue
         with suppress(OSError):
             _remove(folder / entry)

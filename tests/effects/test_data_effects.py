@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 import multiprocessing
+import os
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +23,7 @@ from refusals import refused
 from mezzotint import draws
 from mezzotint.data.loading.loader import Loader
 from mezzotint.data.loading.worker import BatchRequest
+from mezzotint.data.media import decoding, patience
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import DatasetError, RecipeError
@@ -260,6 +263,34 @@ def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path)
     decoded = feed(folder, verify="start")
     assert len(decoded.catalogue) == 2
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
+
+
+# breaks if decoding were waited for however long it takes, or a slow picture left out of a run that has begun
+@pytest.mark.effect("data.decode_timeout")
+def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
+    feed: Make, noisy: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, asleep, opened = noisy(tmp_path / "one", [(32, 32)] * 3), threading.Event(), decoding._regular
+
+    def hanging(path: Path, most: int | None) -> Any:
+        if path.name == "001.png":
+            asleep.wait(20)
+        return opened(path, most)
+
+    monkeypatch.setattr(patience, "_GRACE", 0.05)
+    assert len(feed(folder, decode_timeout=None).catalogue) == 3
+    monkeypatch.setattr(decoding, "_regular", hanging)
+    with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
+        feed(folder, decode_timeout=0.3, on_broken="weight-0").batches()
+    (folder / "000.txt").write_text("another caption")
+    os.utime(folder / "001.png", (1, 1))  # looked at anew
+    hasty = feed(folder, decode_timeout=0.3)
+    assert [path for path, _ in hasty.report.skipped] == ["001.png"]
+    assert "not decoded within 0.3 s" in hasty.report.skipped[0][1]
+    assert sorted(key for batch in hasty.batches() for key in batch.keys) == ["000.png", "002.png"]
+    asleep.set()
+    os.utime(folder / "001.png", (2, 2))
+    assert len(feed(folder, decode_timeout=None).catalogue) == 3
 
 
 # breaks if a damaged picture ended the run all the same, counted, or moved what is drawn for others

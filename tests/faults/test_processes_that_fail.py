@@ -118,6 +118,7 @@ def test_one_that_hangs_is_named_with_its_step_when_patience_is_over(shared_worl
     world.wait(second)
     assert status == 6, world.out("hangs")
     assert waited < 80
+    assert "process 0 lost process 1 of this run, which does not answer; " in world.out("hangs")
     assert "process 1 was last behind the passes of step 3" in world.out("hangs")
     assert state.newest(world.root / "hangs" / "checkpoints").path.name == "step-00000002"
 
@@ -129,7 +130,7 @@ def test_the_first_killed_while_it_saves_ends_the_other_and_the_one_before_is_wh
     world = shared_world
     children = world.fork_group("saving", 2, faults={0: "checkpoint.file@5:kill"}, **SHORT)
     assert [world.wait(child) for child in children] == [137, 6], world.out("saving")
-    assert "process 1 lost another process of this run" in world.out("saving")
+    assert "process 1 lost process 0 of this run, " in world.out("saving")
     newest = state.newest(world.root / "saving" / "checkpoints")
     assert newest.path.name == "step-00000002"
     assert not newest.passed_over

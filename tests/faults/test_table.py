@@ -10,7 +10,7 @@ import pytest
 
 HERE = Path(__file__).parent
 ROWS = list(csv.DictReader((HERE / "faults.tsv").read_text("utf-8").splitlines(), delimiter="\t"))
-OWED = 6
+OWED = 0
 """Rows without a test; fewer with each that gets one."""
 
 

@@ -97,7 +97,10 @@ def test_a_killed_process_ends_the_other_soon_and_by_name(shared_world: Any) -> 
     began = time.monotonic()
     assert world.wait(children[0]) == 6, world.out("lost")
     assert time.monotonic() - began < 300, "it waited for the other until gloo's own patience was over"
-    assert "lost another process of this run" in world.out("lost")
+    said = world.out("lost")
+    assert "process 0 lost process 1 of this run, which has ended; " in said
+    assert "GLHF" not in said, "torch's own words help nobody"
+    assert "closed by peer" not in said
 
 
 @pytest.mark.slow

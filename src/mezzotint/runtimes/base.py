@@ -150,6 +150,10 @@ class Runtime:
         """Where every process was last, as far as it can still be learnt; "" where there is one."""
         return ""
 
+    def lost(self) -> str:
+        """Which process of the run does not answer any more, and why, as far as it can be learnt: for a sentence."""
+        return "another process of this run"
+
     def close(self) -> None:
         """Leaves the group, if there is one."""
 

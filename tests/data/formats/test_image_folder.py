@@ -64,3 +64,4 @@ def test_nothing_but_regular_files_inside_the_folder_counts(tmp_path: Path) -> N
     assert reasons["pipe.png"] == "not a regular file"
     assert reasons["outward.png"] == "a link that leads out of the data set's folder"
     assert reasons["loop.png"] == "a link that leads nowhere or in a circle"
+    assert reasons["sub/up"] == "a link in a circle, to a folder that it lies in"

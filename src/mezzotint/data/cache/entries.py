@@ -435,6 +435,7 @@ def write_durably(path: Path, data: bytes) -> None:
     StorageError E1708 when it cannot."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        durable.sweep(path.parent, path.name)
         with durable.swapped_in(path) as aside:
             aside.write_bytes(data)
     except OSError as error:

@@ -30,7 +30,7 @@ from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles
 from mezzotint.data.files.tags import first_of_each, prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
-from mezzotint.data.media import clip_files, decoding
+from mezzotint.data.media import clip_files, decoding, patience
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.clips import ClipsSettings
@@ -127,6 +127,10 @@ def lineage(sources: Sequence[Source], settings: DataSettings) -> str:
     return _hash(settings.format, *(os.fspath(source.root) for source in sources))[:16]
 
 
+def _looked_at(look_at: _probing.LookAt, path: Path, max_pixels: int, seconds: float | None) -> decoding.Probe:
+    return patience.within(seconds, os.fspath(path), lambda: look_at(path, max_pixels))
+
+
 def address(sources: Sequence[Source], settings: DataSettings) -> str:
     """The name of an index, made of everything that it depends on: settings, names, sizes and times of the files, and
     the content of those that the format calls manifests, by name or ending."""
@@ -211,7 +215,7 @@ def make(
         max_pixels=settings.max_pixels,
         workers=workers,
         progress=progress,
-        look_at=lambda path, max_pixels: look_at(near.at(path), max_pixels),
+        look_at=lambda path, most: _looked_at(look_at, near.at(path), most, settings.decode_timeout),
     )
     table, about = _assembled(gathered, looked, settings, workers)
     if verified != "start":

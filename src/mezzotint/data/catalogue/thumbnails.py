@@ -38,6 +38,7 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
     image.save(content, "WEBP", quality=80)
     with contextlib.suppress(StorageError, OSError):  # where nothing can be kept it is made again
         place.parent.mkdir(parents=True, exist_ok=True)
+        durable.sweep(place.parent, place.name)
         with durable.replacing(place, durably=False) as aside:
             aside.write_bytes(content.getvalue())
     return content.getvalue()

@@ -174,11 +174,13 @@ class _Walker:
             self.refused.append((name, "a link that leads nowhere or in a circle"))
             return
         stat_result = os.stat(real)
-        if not real.startswith(self.root + os.sep):
+        if f"{path}/".startswith(real + os.sep):
+            self.refused.append((name, "a link in a circle, to a folder that it lies in"))
+        elif not real.startswith(self.root + os.sep):
             self.refused.append((name, "a link that leads out of the data set's folder"))
         elif not stat.S_ISDIR(stat_result.st_mode):
             self._take(name, stat_result)
-        elif through_link or path.startswith(real + os.sep):
+        elif through_link:
             self.refused.append((name, "a link to a folder that is listed already"))
         else:
             self._enter(real, name, True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -21,7 +22,7 @@ from torch.utils.data import Dataset
 from mezzotint import fault_injection
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import Caches, has_mask
-from mezzotint.data.media import clip_files, clip_transforms, decoding
+from mezzotint.data.media import clip_files, clip_transforms, decoding, patience
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.clip_visits import Instants
@@ -330,18 +331,21 @@ def with_each_tensor(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 def read_picture(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
     """The placed picture of a row, (3, H, W). Raises DatasetError naming file and sample, E1250 when it cannot be read
-    any more, E1831 when it has not been decoded before (`data.verify`) and is damaged."""
+    any more, E1831 when it has not been decoded before (`data.verify`) and is damaged, E1233 after
+    `data.decode_timeout`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
+    decode = partial(
+        decoding.picture,
+        path,
+        placed,
+        resize=settings.resize,
+        antialias=settings.antialias,
+        background=settings.background,
+        max_pixels=settings.max_pixels,
+        scaled=settings.decode == "scaled",
+    )
     with _still_readable(catalogue, row, settings):
-        return decoding.picture(
-            path,
-            placed,
-            resize=settings.resize,
-            antialias=settings.antialias,
-            background=settings.background,
-            max_pixels=settings.max_pixels,
-            scaled=settings.decode == "scaled",
-        )
+        return patience.within(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
 
 
 def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataSettings) -> NDArray[np.uint8]:
@@ -382,6 +386,8 @@ def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> I
     try:
         yield
     except (DatasetError, OSError) as error:
+        if isinstance(error, DatasetError) and error.code == "E1233":
+            raise  # it may be sound: what took long once is not left out of a run that goes on without a word
         path = catalogue.path(row)
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
         if settings.verify == "use" and catalogue.verify(row):

@@ -317,6 +317,10 @@ class DataSettings(Section):
     are, a step's mean counts its place as before, and the run's progress lists such pictures; more than `max_skipped`
     of them end the run. Held-out pictures, clips and stills beside them always end it."""
 
+    decode_timeout: Annotated[PositiveFloat | None, FREE] = 120.0
+    """Seconds that decoding a picture may take; null waits for ever. One that takes longer is left out at the start,
+    by name, and ends a run that has begun (E1233): a file that hangs once is no file that always does."""
+
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""
 

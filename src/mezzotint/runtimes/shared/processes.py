@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import datetime
 import gc
+import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +26,35 @@ from mezzotint.runtimes import base
 _NAMED = 8
 """So many processes are named where one does not answer."""
 _PATIENCE = datetime.timedelta(days=30)
+
+
+_LAST_BREATH = 2.0
+"""Seconds that a process may take to end whose connections are closed already."""
+
+
+def _processes(ranks: list[int]) -> str:
+    named = [str(rank) for rank in ranks[:_NAMED]] + (["others"] if len(ranks) > _NAMED else [])
+    several = f"processes {', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else f"process {named[0]}"
+    return f"{several} of this run"
+
+
+def _address() -> str:
+    """Of this process: its machine, its space of process numbers, its number."""
+    try:
+        space = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        space = 0
+    return f"{os.uname().nodename} {space} {os.getpid()}"
+
+
+def _has_ended(pid: int) -> bool:
+    """Whether a process of this machine is gone, or has only its parent to wait for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return Path("/proc/self/stat").exists()
+    except (OSError, IndexError):
+        return False
 
 
 def _bytes_of(text: str) -> Tensor:
@@ -78,6 +110,7 @@ class Processes(base.Runtime):
                 )
 
         self._store = dist.distributed_c10d.PrefixStore("where", dist.distributed_c10d._get_default_store())
+        self._store.set(f"address {self.rank}", _address())
 
     def at(self, place: str) -> None:
         with suppress(RuntimeError):  # who keeps the store may be gone
@@ -85,12 +118,40 @@ class Processes(base.Runtime):
 
     def whereabouts(self) -> str:
         with suppress(RuntimeError):
-            there = [rank for rank in range(self.world_size) if self._store.check([str(rank)])]
-            places = {rank: self._store.get(str(rank)).decode() for rank in there}
-            odd = [rank for rank in there if places[rank] != places.get(self.rank)]
-            named = [f"process {rank} was last {places[rank]}" for rank in (odd or there)[:_NAMED]]
-            return "; ".join([*named, f"this one {places[self.rank]}"] if self.rank in there else named)
+            places = self._places()
+            odd = [rank for rank in places if places[rank] != places.get(self.rank)]
+            named = [f"process {rank} was last {places[rank]}" for rank in (odd or [*places])[:_NAMED]]
+            return "; ".join([*named, f"this one {places[self.rank]}"] if self.rank in places else named)
         return ""
+
+    def lost(self) -> str:
+        with suppress(RuntimeError):
+            self._store.set(f"follows {self.rank}", "")  # it ends because another one did, which is the one to name
+            end = time.monotonic() + _LAST_BREATH
+            while not (gone := self._gone()) and time.monotonic() < end:
+                time.sleep(0.05)
+            if gone:
+                first = [rank for rank in gone if not self._store.check([f"follows {rank}"])] or gone
+                return f"{_processes(first)}, which {'has' if len(first) == 1 else 'have'} ended"
+            places = self._places()
+            odd = [rank for rank in places if places[rank] != places.get(self.rank)]
+            if not odd:
+                return "another process of this run"
+            return f"{_processes(odd)}, which {'does' if len(odd) == 1 else 'do'} not answer"
+        return f"{_processes([0])}, at which they meet"
+
+    def _gone(self) -> list[int]:
+        """Those that have ended, of this machine."""
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
+        addresses = {rank: self._store.get(f"address {rank}").decode() for rank in others
+                     if self._store.check([f"address {rank}"])}  # fmt: skip
+        here = _address().rpartition(" ")[0]
+        return [rank for rank, address in addresses.items()
+                if address.startswith(f"{here} ") and _has_ended(int(address.rpartition(" ")[2]))]  # fmt: skip
+
+    def _places(self) -> dict[int, str]:
+        there = [rank for rank in range(self.world_size) if self._store.check([str(rank)])]
+        return {rank: self._store.get(str(rank)).decode() for rank in there}
 
     def carried(self) -> Tensor:
         return self.total(self._carried)

@@ -27,7 +27,8 @@ from mezzotint.recipe.sections.data import DataSettings
 _VERSION = 1
 _KEPT = 64
 _BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "discount", "shuffle", "repeats", "holdout",
-            "rating", "max_skipped", "verify", "on_broken", "max_samples", "epoch_seed", "hub_cache"}  # fmt: skip
+            "rating", "max_skipped", "verify", "on_broken", "decode_timeout", "max_samples", "epoch_seed",
+            "hub_cache"}  # fmt: skip
 """Settings that decide no entry, or only by the rows."""
 
 _TICK = 10_000_000  # nanoseconds after which a file that changes again has another time

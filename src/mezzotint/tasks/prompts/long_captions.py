@@ -77,6 +77,7 @@ def lost_words(
         if known_by and lost is not None:
             with suppress(OSError):  # another start counts again
                 place.parent.mkdir(parents=True, exist_ok=True)
+                durable.sweep(place.parent)
                 with durable.swapped_in(place) as aside:
                     aside.write_text(json.dumps(asdict(lost)), encoding="ascii")
     return lost

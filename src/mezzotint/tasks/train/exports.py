@@ -112,6 +112,7 @@ def free_place(folder: RunFolder, path: Path, *, replaces: bool, say: Callable[[
     """Where a run writes a file outside of its folder: `path` when nothing lies there, or what the run itself has put
     there, or anything with `replaces`; otherwise the first NAME-2, NAME-3 … of that kind, which is told. The history
     has it before the file does, so that a kill changes nothing."""
+    durable.sweep(path.parent)  # whatever its name: another one is perhaps exported than when the run was killed
     own = {event.get("path") for event in folder.events() if event.get("event") == "writes"}
     places = itertools.chain([path], (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2)))
     place = next(one for one in places if replaces or str(one) in own or not os.path.lexists(one))

@@ -165,12 +165,9 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
                 code="E1750",
             ) from error
         if runtime.world_size > 1 and any(word in str(error) for word in _ABOUT_PEERS):
-            where = runtime.whereabouts()
-            raise PeerLost(
-                f"process {runtime.rank} lost another process of this run ({str(error).splitlines()[0]}); "
-                f"{where}{'; ' if where else ''}the newest checkpoint is whole; {going_on()}",
-                code="E1804",
-            ) from error
+            lost = f"process {runtime.rank} lost {runtime.lost()}"
+            words = (lost, runtime.whereabouts(), "the newest checkpoint is whole", going_on())
+            raise PeerLost("; ".join(filter(None, words)), code="E1804") from error
         raise
     except Stopped as stopped:
         raise Stopped(f"{stopped.message}; {going_on()}", signal_number=stopped.signal_number) from stopped

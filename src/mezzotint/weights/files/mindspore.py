@@ -132,6 +132,7 @@ def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor
     when the disk refuses.
     """
     names = set()
+    durable.sweep(path.parent, path.name)
     with durable.replacing(path) as aside, aside.open("wb") as file:
         for name, tensor in tensors.items() if isinstance(tensors, Mapping) else tensors:
             if name in names or not name:

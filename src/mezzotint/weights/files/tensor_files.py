@@ -349,8 +349,9 @@ def write_pieces(
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """`durable.swapped_in`. Raises StorageError E1701."""
+    """`durable.swapped_in`; what a killed process has left of `path` goes first. Raises StorageError E1701."""
     try:
+        durable.sweep(path.parent, path.name)
         with durable.swapped_in(path) as aside:
             yield aside
     except OSError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,20 @@ def test_two_equal_sidecars_are_fine_and_two_that_differ_an_error(tmp_path: Path
         read(tmp_path)
     assert "a.txt" in caught.value.message
     assert "a.caption" in caught.value.message
+
+
+@pytest.mark.parametrize("captions", [{}, {"source": "either"}, {"missing": "empty"}])
+def test_a_caption_that_is_a_pipe_or_a_link_outward_is_told_as_that(tmp_path: Path, captions: dict[str, str]) -> None:
+    root = tmp_path / "root"
+    put(root, "a.png", "pipe.png", "sub/out.png")
+    put(root, "a.txt", text="here")
+    put(tmp_path, "out.txt", text="elsewhere")
+    os.mkfifo(root / "pipe.txt")
+    (root / "sub" / "out.txt").symlink_to(tmp_path / "out.txt")
+    assert captions_of(read(root, captions=captions)) == {"a.png": ("here",)}
+    reasons = skipped_of(read(root, captions=captions))
+    assert reasons["pipe.png"] == "its caption pipe.txt is not a regular file"
+    assert reasons["sub/out.png"] == "its caption out.txt is a link that leads out of the data set's folder"
 
 
 def test_missing_captions_name_the_first_ten(tmp_path: Path) -> None:

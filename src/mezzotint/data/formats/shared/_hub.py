@@ -52,10 +52,10 @@ def cached_file(path: str, root: Path, cache: Path | None) -> bytes | None:
 def _fetched(name: str, config: str | None, split: str, place: str | None, absent: str) -> datasets.Dataset:
     try:
         splits = datasets.load_dataset(name, config, cache_dir=place)
-    except _FAILURES as error:
+    except Exception as error:  # the library tries again itself; what it raises then may come from any below it
         raise DatasetError(
             f"{name}: no such folder, and no data set of the hub that is cached here ({_line(absent)}) or can be "
-            f"fetched ({_line(str(error))}); fetch it where there is a network, set data.hub_config, or give a folder",
+            f"fetched ({_why(error)}); fetch it where there is a network, set data.hub_config, or give a folder",
             code="E1215",
         ) from error
     _require_split(name, split, list(splits))
@@ -67,6 +67,21 @@ def _require_split(name: str, split: str, there: Sequence[str]) -> None:
         raise DatasetError(
             f"{name}: no part {split!r}; it has {', '.join(map(repr, there)) or 'none'}; set data.split", code="E1216"
         )
+
+
+def _why(error: BaseException) -> str:
+    """Why nothing was fetched: what the hub has answered, where it has, otherwise the library's words."""
+    below: BaseException | None = error
+    while below is not None:
+        status = getattr(getattr(below, "response", None), "status_code", None)
+        if status in (401, 403):
+            return f"the hub answers {status}: it is private, gated or not there; `hf auth login` shows it who you are"
+        if status == 404:
+            return "the hub answers 404: it has no such data set"
+        if status == 429 or (status or 0) >= 500:
+            return f"the hub answers {status}, also when asked again: try it later"
+        below = below.__cause__ or below.__context__
+    return f"{type(error).__name__}: {_line(str(error))}"
 
 
 def _line(text: str) -> str:

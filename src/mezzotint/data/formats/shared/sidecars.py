@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -69,11 +69,12 @@ def _samples(source: Source, folder_of: Callable[[str], Repeated | None]) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class _Captions:
-    """How the captions of a source are read. files: its sidecars."""
+    """How the captions of a source are read. files: its sidecars. refused: why others cannot be read, by name."""
 
     root: Path
     settings: CaptionSettings
     files: TextFiles
+    refused: Mapping[str, str]
 
     @classmethod
     def of(cls, source: Source) -> _Captions:
@@ -81,7 +82,8 @@ class _Captions:
         numbers = [number for number, name in enumerate(names) if _suffix(name) in SIDECARS]
         memory = source.texts or RememberedTexts()
         files = memory.files(source.root, [names[i] for i in numbers], source.listing.stats[numbers])
-        return cls(source.root, source.settings.captions, files)
+        refused = {name: reason for name, reason in source.listing.refused if _suffix(name) in SIDECARS}
+        return cls(source.root, source.settings.captions, files, refused)
 
     def of_all(self, names: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...] | Unusable]]:
         """Each name with its captions, or why it has none, in order; read some way ahead, in threads. Raises
@@ -112,6 +114,8 @@ class _Captions:
         if self.settings.source != "filename":
             stem = name[: -len(_suffix(name))]
             ends = (".txt", ".TXT", ".caption", ".CAPTION")
+            for name_beside in (stem + end for end in ends if stem + end in self.refused):
+                raise Unusable(f"its caption {PurePosixPath(name_beside).name} is {self.refused[name_beside]}")
             beside = [stem + end for end in ends if stem + end in self.files.numbers]
             texts = [lines_of(self.files.text(name, partial(read_text, self.root / name))) for name in beside]
             if any(other != texts[0] for other in texts[1:]):

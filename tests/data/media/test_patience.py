@@ -1,0 +1,30 @@
+"""How long one file is waited for."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from refusals import refused
+
+from mezzotint.data.media import patience
+from mezzotint.errors import DatasetError
+
+
+def test_work_in_time_gives_what_it_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert patience.within(None, "a.png", lambda: threading.current_thread().name) == threading.current_thread().name
+    assert patience.within(60.0, "a.png", lambda: threading.current_thread().name) == "decode"
+
+    def broken() -> int:
+        raise DatasetError("a.png: truncated", code="E1206")
+
+    with refused("E1206", "truncated"):
+        patience.within(60.0, "a.png", broken)
+
+
+def test_work_that_does_not_end_is_left_behind_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_GRACE", 0.01)
+    event = threading.Event()
+    with refused("E1233", r"a\.png: not decoded within 0\.02 s; .*data\.decode_timeout"):
+        patience.within(0.02, "a.png", event.wait)
+    event.set()

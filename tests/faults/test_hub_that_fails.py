@@ -1,0 +1,187 @@
+"""Data sets of the hub where its server, or the way to it, fails: a server on this machine that answers as told."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from arrow_tables import png
+from forked import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.faults]
+
+SHA = "a" * 40
+_READ = """
+import sys
+from pathlib import Path
+from mezzotint.data.formats.shared import _hub
+from mezzotint.errors import MezzotintError
+try:
+    files = _hub.arrow_files("someone/pictures", config=None, split="train", cache=Path(sys.argv[1]))
+    print("files", [path.name for path in files])
+except MezzotintError as error:
+    print(error)
+    sys.exit(error.exit_status)
+"""
+
+
+class Hub:
+    """answer: what every request gets: "ok", "cut" (half of each file), or a status. The first `failures` get 503."""
+
+    def __init__(self) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        content = io.BytesIO()
+        rows = [{"bytes": png(shade), "path": None} for shade in (1, 2, 3)]
+        pq.write_table(pa.table({"image": rows, "text": ["one", "two", "three"]}), content)
+        self.parquet, self.answer, self.failures = content.getvalue(), "ok", 0
+        self.seen: Counter[str] = Counter()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Answers", (_Answers,), {"hub": self}))
+        Thread(target=self.server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+
+
+class _Answers(BaseHTTPRequestHandler):
+    hub: Any
+    protocol_version = "HTTP/1.1"
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        hub, path = self.hub, self.path.partition("?")[0]
+        hub.seen[path] += 1
+        if hub.failures > 0:
+            hub.failures -= 1
+            self._send(503, b"{}")
+        elif hub.answer.isdigit():
+            self._send(int(hub.answer), b"{}", **({"X-Error-Code": "RepoNotFound"} if hub.answer == "404" else {}))
+        elif path.endswith("data.parquet"):
+            self._send(200, hub.parquet, ETag='"b1"', **{"X-Repo-Commit": SHA, "Accept-Ranges": "bytes"})
+        elif "/tree/" in path:
+            self._send(
+                200,
+                json.dumps([{"type": "file", "path": "data.parquet", "size": len(hub.parquet), "oid": "b1"}]).encode(),
+            )
+        elif path.startswith("/api/datasets/someone/pictures/paths-info"):
+            self._send(200, b"[]")
+        elif path.startswith("/api/datasets/someone/pictures"):
+            about = {
+                "id": "someone/pictures",
+                "sha": SHA,
+                "private": False,
+                "gated": False,
+                "disabled": False,
+                "tags": [],
+                "downloads": 0,
+                "likes": 0,
+                "siblings": [{"rfilename": "data.parquet"}],
+            }
+            self._send(200, json.dumps(about).encode())
+        else:
+            self._send(404, b"{}", **{"X-Error-Code": "EntryNotFound", "X-Repo-Commit": SHA})
+
+    do_POST = do_GET
+
+    def _send(self, status: int, body: bytes, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in ({"Content-Type": "application/json", "Content-Length": str(len(body))} | headers).items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            is_cut = self.hub.answer == "cut" and self.path.partition("?")[0].endswith("data.parquet")
+            self.wfile.write(body[: len(body) // 2] if is_cut else body)
+            self.close_connection = is_cut
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[Hub]:
+    hub = Hub()
+    yield hub
+    hub.server.shutdown()
+
+
+def read(home: Path, address: str, **env: str) -> tuple[int, str]:
+    """Reads the data set in a process of its own, since the library looks at its environment once."""
+    clean = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    variables = (
+        clean
+        | {"HF_ENDPOINT": address, "HF_HOME": str(home), "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
+        | env
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", _READ, str(home / "sets")], capture_output=True, text=True, env=variables, timeout=500
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def whole_files(home: Path) -> list[Path]:
+    """What a later start would take for fetched."""
+    return [*home.glob("hub/*/snapshots/*/*"), *home.rglob("*.arrow")]
+
+
+def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None:
+    hub.answer, hub.failures = "ok", 2
+    status, said = read(tmp_path, hub.address)
+    assert status == 0, said
+    assert "files ['pictures-train.arrow']" in said
+    assert hub.failures == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "tries", "words"),
+    [
+        ("401", 1, "the hub answers 401: it is private, gated or not there; `hf auth login`"),
+        ("404", 1, "the hub answers 404: it has no such data set"),
+        ("429", 3, "the hub answers 429, also when asked again: try it later"),
+        ("500", 3, "the hub answers 500, also when asked again: try it later"),
+    ],
+)
+def test_what_the_server_refuses_is_told_by_name(hub: Hub, tmp_path: Path, answer: str, tries: int, words: str) -> None:
+    hub.answer, hub.failures = answer, 0
+    hub.seen.clear()
+    status, said = read(tmp_path, hub.address)
+    assert status == 2, said
+    assert "error[E1215]: someone/pictures: " in said
+    assert words in said
+    assert "Traceback" not in said
+    assert max(hub.seen.values()) >= tries
+    assert not whole_files(tmp_path)
+
+
+def test_a_download_that_is_cut_is_told_and_never_used(hub: Hub, tmp_path: Path) -> None:
+    hub.answer, hub.failures = "cut", 0
+    status, said = read(tmp_path, hub.address)
+    assert status == 2, said
+    assert "error[E1215]: someone/pictures: " in said
+    assert not whole_files(tmp_path)
+    hub.answer = "ok"
+    status, said = read(tmp_path, hub.address)
+    assert status == 0, said
+    (fetched,) = tmp_path.glob("hub/*/snapshots/*/data.parquet")
+    assert fetched.read_bytes() == hub.parquet
+
+
+@pytest.mark.parametrize("way", ["no server", "a proxy that refuses"])
+def test_without_a_way_to_the_hub_it_is_told_by_name(tmp_path: Path, way: str) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    address, env = (nowhere, {}) if way == "no server" else ("http://hub.invalid", {"HTTP_PROXY": nowhere})
+    status, said = read(tmp_path, address, **env)
+    assert status == 2, said
+    assert "error[E1215]: someone/pictures: " in said
+    assert "Traceback" not in said
+    assert not whole_files(tmp_path)

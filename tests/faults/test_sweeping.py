@@ -1,0 +1,104 @@
+"""What a killed process has left half-written goes when the same is begun again: single files of exports, what the
+verbs that write weights leave, indexes of pictures, small copies, the small files of a cache."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from catalogues import paint
+from data_sets import small_of
+
+from mezzotint import durable
+from mezzotint.assets import MODELS
+from mezzotint.cli import main
+from mezzotint.data.cache import entries
+from mezzotint.data.catalogue import catalogue, thumbnails
+from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.train.exports import free_place
+from mezzotint.tasks.weights import convert
+from mezzotint.weights.files import mindspore, tensor_files
+
+MINI = MODELS / "mezzotint-mini"
+
+
+def left(folder: Path) -> list[str]:
+    """Hidden names below a folder."""
+    return [path.name for path in folder.rglob(".*.partial")]
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Does some work in a process that is killed when the first thing that it has written is to be made durable."""
+    child = os.fork()
+    if not child:
+        try:
+            durable.sync = durable.sync_file = lambda path: os.kill(os.getpid(), signal.SIGKILL)
+            work()
+        finally:
+            os._exit(70)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def test_the_single_file_of_a_killed_export_goes_with_the_next_one_whatever_its_name(tmp_path: Path) -> None:
+    folder, shelf = RunFolder(tmp_path / "run").open(), tmp_path / "shelf"
+    shelf.mkdir()
+    killed(lambda: convert.single_file_of(MINI, shelf / "step-1.safetensors"))
+    assert len(left(shelf)) == 1
+    free_place(folder, shelf / "step-2.safetensors", replaces=False, say=print)
+    assert not left(shelf)
+    killed(lambda: convert.single_file_of(MINI, folder.exports / "step-1.safetensors"))
+    assert len(left(folder.exports)) == 1
+    folder.sweep()
+    assert not left(folder.exports)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", ["x.safetensors", "x"], ids=["file", "folder"])
+@pytest.mark.parametrize("verb", ["convert", pytest.param("merge", marks=pytest.mark.slow)])
+def test_what_a_killed_verb_has_left_goes_when_it_is_said_again(tmp_path: Path, verb: str, name: str) -> None:
+    words = [verb, *[str(MINI)] * (2 if verb == "merge" else 1), str(tmp_path / name)]
+    killed(lambda: main(words))
+    assert left(tmp_path)
+    assert main(words) == 0
+    assert os.listdir(tmp_path) == [name]
+
+
+@pytest.mark.parametrize("length", [8, 240], ids=["short", "long"])
+def test_weights_sweep_what_lies_beside_them(tmp_path: Path, length: int) -> None:
+    tensors, name = {"a": torch.ones(2)}, "n" * length
+    file, ckpt = tmp_path / f"{name}.safetensors", tmp_path / f"{name}.ckpt"
+    for write in (lambda: tensor_files.write(tensors, file), lambda: mindspore.write(ckpt, tensors)):
+        for _ in range(2):
+            killed(write)
+        assert len(left(tmp_path)) == 1, "the second has swept what the first had left"
+        write()
+        assert not left(tmp_path)
+
+
+def test_a_killed_index_of_pictures_is_swept_and_made(tmp_path: Path) -> None:
+    paint(tmp_path / "pictures", 3)
+    settings, index = small_of(tmp_path / "pictures"), tmp_path / "catalogues"
+    killed(lambda: catalogue.build(settings, index, workers=1))
+    assert left(index)
+    assert len(catalogue.build(settings, index, workers=1)) == 3
+    assert not left(index)
+
+
+def test_small_files_of_a_cache_sweep_their_own_leftovers(tmp_path: Path) -> None:
+    paint(tmp_path / "pictures", 1)
+    settings = small_of(tmp_path / "pictures", cache={"path": tmp_path / "cache"})
+    data_set = catalogue.build(settings, tmp_path / "cache" / "catalogues", workers=1)
+    digest = np.asarray(data_set.digest[0]).tobytes().hex()
+    place = tmp_path / "cache" / "thumbnails" / digest[:2] / f"{digest}.webp"
+    place.parent.mkdir(parents=True)
+    for file in (place, tmp_path / "cache" / "layout.json"):
+        killed(lambda file=file: entries.write_durably(file, b"half"))
+    assert len(left(tmp_path)) == 2
+    assert thumbnails.thumbnail(data_set, 0, settings)
+    entries.write_durably(tmp_path / "cache" / "layout.json", b"whole")
+    assert not left(tmp_path)
