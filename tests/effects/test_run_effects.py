@@ -469,6 +469,7 @@ def groups(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Process groups that would have been opened."""
     opened: list[dict[str, Any]] = []
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist.distributed_c10d, "_get_default_store", dist.HashStore)
     monkeypatch.setattr(
         dist, "init_process_group", lambda backend, **options: opened.append({"backend": backend} | options)
     )

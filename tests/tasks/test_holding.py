@@ -16,7 +16,9 @@ from typing import Any
 import pytest
 import torch
 from forked import exit_status, free_port, variables
+from safetensors.torch import save_file
 
+from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.run import RunSettings
@@ -25,7 +27,7 @@ from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.holding import forms_read
 from mezzotint.weights.files import tensor_files
-from mezzotint.weights.folder import components
+from mezzotint.weights.folder import components, state
 from mezzotint.weights.low_bit import WeightForm
 
 has_torchao = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="needs torchao")
@@ -173,6 +175,11 @@ def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Pa
         share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
         assert torch.equal(rows, stored[share.start : share.stop].float()), name
     assert sum(rows.nbytes for rows in here.values()) <= 4 * numbers // 2 + SLACK
+    if rank:  # as if another model lay on the second machine
+        state.Filling.sample = lambda self: "another"  # type: ignore[method-assign]
+    with pytest.raises(WeightsError, match="different weights") as caught:
+        runtime._fill(components.load(network, config, file, form, where=file))
+    assert caught.value.code == "E1485"
 
 
 @pytest.mark.slow
@@ -194,6 +201,18 @@ def test_of_two_processes_each_reads_its_rows_and_none_has_the_whole(tmp_path: P
                 os._exit(status)
         children.append(child)
     assert [exit_status(child) for child in children] == [0, 0]
+
+
+def test_a_sample_tells_files_apart(tmp_path: Path) -> None:
+    form, samples = replace(FORMS["fp32"], is_later=True), []
+    for name, number in (("one", 1.0), ("copy", 1.0), ("other", 2.0)):
+        save_file({"weight": torch.full((3, 2), number), "bias": torch.zeros(3)}, tmp_path / f"{name}.safetensors")
+        network = state.on_meta(lambda: torch.nn.Linear(2, 3))
+        state.load_into(network, tensor_files.InFile(tmp_path / f"{name}.safetensors"), form)
+        filling = state.left_for_later(network)
+        assert filling is not None
+        samples.append(filling.sample())
+    assert samples[0] == samples[1] != samples[2]
 
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"

@@ -136,4 +136,6 @@ CODES: dict[str, str] = {
     "E1481": "`model.train` names a denoiser that the model has not, or `objective.flow.sigmas` leaves none of the "
     "levels that the trained one is for: of Wan 2.2 A14B `denoiser` is for σ from boundary_ratio on (.875), "
     "`denoiser_2` for those below.",
+    "E1485": "The processes of one run see different weights where the model lies (`run.runtime=fsdp`, of which each "
+    "process reads its own rows): the same model is to lie on every machine.",
 }

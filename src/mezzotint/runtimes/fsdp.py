@@ -23,7 +23,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.fsdp._fully_shard._fsdp_api import AllGather, ReduceScatter
 from torch.distributed.tensor import DTensor
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.shared.processes import Processes
@@ -95,10 +95,18 @@ class Runtime(Processes):
         return cast(FSDPModule, modules[-1])
 
     def _fill(self, part: nn.Module) -> None:
-        """Reads this process's rows of a part that was opened without values."""
+        """Reads this process's rows of a part that was opened without values. Raises WeightsError E1485 where another
+        process has other weights there."""
         filling = state.left_for_later(part)
         if filling is None:
             return
+        sample = filling.sample()
+        if self.agree(self.share(sample) != sample):
+            raise WeightsError(
+                "the processes of this run see different weights under the same name; put the same model on every "
+                "machine, and start again",
+                code="E1485",
+            )
         part._apply(lambda t: torch.empty_like(t, device=self.device) if t.is_meta else t.to(self.device))
         place, group = int(self._mesh[_SHARD].get_local_rank()), int(self._mesh[_SHARD].size())
         rows = {name: _tensor(parameter).to_local() for name, parameter in part.named_parameters()}

@@ -4,6 +4,7 @@ nothing is to be loaded.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -102,6 +103,15 @@ class Filling:
             part = tensor[places[ours[source]]]
             require_finite(self._stored.place, {source: part})
             yield ours[source], self._form.held(part, self._module, ours[source])
+
+    def sample(self) -> str:
+        """A name for what is stored: of files with other tensors, or with other first numbers of any, it is another."""
+        header = self._stored.header()
+        first = {
+            name: tensor.reshape(-1)[:64].float().tolist() for name, tensor in each(self._stored, self._taken.values())
+        }
+        facts = [(name, header[name].shape, first[name]) for name in sorted(first)]
+        return hashlib.sha256(repr(facts).encode()).hexdigest()
 
     def let_go(self, names: Iterable[str]) -> None:
         """Leaves tensors of no numbers in the place of these, of the same type and on the same device."""
