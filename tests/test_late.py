@@ -20,6 +20,7 @@ HEAVY = (
     "diffusers.models.unets.unet_3d_condition", "diffusers.pipelines", "peft.config", "scipy.integrate._quadpack_py",
     "scipy.linalg", "scipy.optimize._optimize", "scipy.stats._stats_py", "torch._dynamo.eval_frame",
     "torch._inductor.utils", "datasets", "pandas", "pyarrow", "skimage", "sklearn", "tensorflow", "torchvision",
+    "fsspec",
     "mezzotint.tasks.weights.convert",
 )  # fmt: skip
 """Of each package one module that it imports when it is used."""

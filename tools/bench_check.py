@@ -20,13 +20,13 @@ FOLDER = Path(__file__).parent / "bench_checks"
 
 
 def names() -> list[str]:
-    """The modules of `bench_checks/`."""
-    return sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+    """The modules of `bench_checks/`, as they are written on a line."""
+    return sorted(path.stem.replace("_", "-") for path in FOLDER.glob("[!_]*.py"))
 
 
 def rows_of(name: str) -> list[Row]:
     """The marks of a module, measured now."""
-    measure: Callable[[], list[Row]] = importlib.import_module(f"bench_checks.{name}").rows
+    measure: Callable[[], list[Row]] = importlib.import_module(f"bench_checks.{name.replace('-', '_')}").rows
     return measure()
 
 

@@ -92,7 +92,8 @@ def seen(cases: Sequence[Case]) -> str:
         return f"**differs** in {len(failed)} of {len(cases)}: {first}"
     if len(left_out) == len(cases):
         return f"left out: {left_out[0].omission.splitlines()[0][:100]}"
-    many = f", {len(cases) - len(left_out)} cases" if len(cases) > 1 else ""
+    num = len(cases) - len(left_out)
+    many = f", {num} case{'s' * (num > 1)}" if len(cases) > 1 else ""
     return f"as expected{many}" + (f", {len(left_out)} left out" if left_out else "")
 
 
@@ -178,9 +179,8 @@ def run_all(faults: Sequence[Fault], folder: Path, *, workers: int) -> tuple[int
 def main(words: Sequence[str] | None = None) -> int:
     """The exit status: 1 if a test failed, or nothing was run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--only", nargs="+", metavar="ID", default=[], help="the tests of these rows; the page stays for others"
-    )
+    what = "the tests of these rows, or files of tests; of others the page says what it said"
+    parser.add_argument("--only", nargs="+", metavar="ID", default=[], help=what)
     parser.add_argument("--workers", type=int, default=2, help="processes of pytest; 2")
     args = parser.parse_args(words)
     faults = read_faults()
@@ -188,6 +188,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         if args.only:
             tests = sorted({fault.test for fault in faults if fault.id in args.only} - {OWED})
+            tests += [word for word in args.only if "/" in word]
             report, before = Path(folder) / "only.xml", PAGE.read_text("utf-8")
             status, cases = run(["-m", "not gpu", *tests], report, workers=args.workers) if tests else (1, [])
         else:

@@ -47,7 +47,8 @@ def make_folders(path: Path) -> None:
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
-        sync_folder(folder.parent)
+        with suppress(PermissionError):  # who may make folders somewhere may still not read there
+            sync_folder(folder.parent)
 
 
 def sync(path: Path) -> None:
@@ -174,7 +175,7 @@ def _swap(aside: Path, path: Path) -> Path:
     return before
 
 
-_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+_UNKNOWN = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV)
 
 
 def _exchange(one: Path, other: Path) -> None:
@@ -377,11 +378,14 @@ def append_line(path: Path, value: Any) -> None:
     """Appends one JSON line and syncs it. A torn last line, left by a crash, is ended first, so that it stays alone.
     Raises StorageError, and as `open_own`."""
     with storage_errors(path), open_own(path, "ab+") as file:
-        if file.tell() and not _ends_with_newline(file):
+        is_new = not file.tell()
+        if not is_new and not _ends_with_newline(file):
             file.write(b"\n")
         file.write((json.dumps(value, sort_keys=True, ensure_ascii=False) + "\n").encode())
         file.flush()
         os.fsync(file.fileno())
+        if is_new:
+            sync_folder(path.parent)
 
 
 def _ends_with_newline(file: Any) -> bool:

@@ -25,6 +25,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.stages import Noised
 from mezzotint.tasks.assemble import family_class, open_files
+from mezzotint.tasks.holding import forms_of_frozen
 from mezzotint.weights.folder.model_folder import shipped
 
 FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")
@@ -236,21 +237,24 @@ def test_ltx_is_told_how_fast_its_clips_are() -> None:
 
 # breaks if the picture were not what the clip begins with, or the file did not say so
 @pytest.mark.effect("sample.clip.first_frame")
-def test_a_clip_begins_with_a_picture(tmp_path: Path) -> None:
-    first = []
-    for name, colour in (("red", (255, 0, 0)), ("blue", (0, 0, 255))):
-        path = tmp_path / f"{name}.png"
-        Image.new("RGB", (40, 40), colour).save(path)
-        words = ["--prompt=a ball", "--steps=1", "--size=64x32", "model.weights=random", "sample.clip.frames=9"]
-        own = [f"sample.clip.first_frame={path}", f"--out={tmp_path / name}"]
-        assert main(["sample", "tiny-ltx", *words, *own]) == 0
-        (clip,) = (tmp_path / name).glob("*.mp4")
-        with av.open(str(clip)) as file:
-            first.append(next(file.decode(video=0)).to_ndarray(format="rgb24").astype(int))
-            facts = json.loads(file.metadata["comment"])
-        assert facts["first_frame"] == str(path)
-        assert len(facts["first_frame_sha256"]) == 64
-    assert np.abs(first[0] - first[1]).max() > 0
+def test_a_clip_begins_with_a_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, latents = tmp_path / "red.png", []
+    Image.new("RGB", (40, 40), (255, 0, 0)).save(path)
+    kind: Any = family_class(_reading(("model.family=ltx", "model.path=tiny-ltx")).recipe)
+    decode = kind.decode_media
+    monkeypatch.setattr(kind, "decode_media", lambda self, drawn: latents.append(drawn) or decode(self, drawn))
+    words = ["--prompt=a ball", "--steps=2", "--size=64x32", "model.weights=random", "sample.clip.frames=9"]
+    for name, own in (("begun", [f"sample.clip.first_frame={path}"]), ("free", [])):
+        assert main(["sample", "tiny-ltx", *words, *own, f"--out={tmp_path / name}"]) == 0
+    red = torch.tensor([1.0, -1.0, -1.0]).view(1, 3, 1, 1).expand(1, 3, 32, 64)
+    mean = kind.tiny(read_text("schema: 1").recipe.run.seed).encode_media(red).chunk(2, dim=1)[0]
+    torch.testing.assert_close(latents[0][:, :, 0], mean)
+    assert (latents[1][:, :, 0] - mean).abs().max() > 0.1
+    (clip,) = (tmp_path / "begun").glob("*.mp4")
+    with av.open(str(clip)) as file:
+        facts = json.loads(file.metadata["comment"])
+    assert facts["first_frame"] == str(path)
+    assert len(facts["first_frame_sha256"]) == 64
 
 
 # breaks if the pipeline's layers were read whatever the recipe says, or a layer that is not there
@@ -288,3 +292,15 @@ def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
     assert not torch.equal(*losses["sample"])
     words = ("objective.posterior=mean", "data.cache.latents=true", "data.cache.content=sample")
     assert "set data.cache.content=moments" in contradiction(*words)
+
+
+# breaks if Wan's time embedding, modulation and norms went to the smaller type whatever the recipe says
+@pytest.mark.effect("run.float32_islands")
+@pytest.mark.parametrize(("value", "expected"), [("true", torch.float32), ("false", torch.bfloat16)])
+def test_islands_stay_float32(value: str, expected: torch.dtype) -> None:
+    named = ("model.family=wan", "model.path=tiny-wan", "model.adapter.kind=lora", "run.precision=bf16")
+    words = (*named, f"run.float32_islands={value}")
+    form = forms_of_frozen(_reading(words).recipe, ["denoiser"])["denoiser"]
+    tensors = files(*words).network("denoiser", form).state_dict()
+    assert tensors["scale_shift_table"].dtype == tensors["blocks.0.norm2.weight"].dtype == expected
+    assert tensors["blocks.0.attn1.to_q.weight"].dtype == torch.bfloat16

@@ -343,12 +343,11 @@ def saved_bytes(ready: Any) -> tuple[int, Any]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {},
         {"run__precision": "bf16", "run__weight_dtype": "same", "run__recompute__enabled": True},
         {"optim__in_backward": True, "optim__clip__norm": None},
         {"model__adapter__kind": "lora", "run__precision": "bf16", "run__frozen_dtype": "int8"},
     ],
-    ids=["whole", "masters", "in-backward", "adapter"],
+    ids=["masters", "in-backward", "adapter"],
 )
 def test_offloaded_blocks_train_the_same_bits_with_fewer_of_them_there(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]

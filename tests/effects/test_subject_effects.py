@@ -64,6 +64,23 @@ def test_prior_dropout_spares_captions_of_class_pictures(feed: Make, noisy: Make
         assert empty == {(True, False), (holds, True)}
 
 
+# breaks if folders of class pictures lost the repeats of their names, or those of the subject the weight of the others
+@pytest.mark.effect("data.prior.path", "data.prior.weight")
+def test_class_pictures_lie_in_folders_of_repeats_too(feed: Make, noisy: Make, tmp_path: Path) -> None:
+    noisy(tmp_path / "own" / "4_sks dog", [(32, 32)])
+    noisy(tmp_path / "reg" / "2_dog", [(32, 32)] * 2)
+    settings = {"format": "kohya", "prior__path": str(tmp_path / "reg"), "prior__weight": 0.5, "prior__balance": "none"}
+    fed = feed(tmp_path / "own", **settings, batch_size=4)
+    seen = Counter(
+        (key, one, weight)
+        for b in fed.batches()
+        for key, one, weight in zip(b.keys, of_class(b), b.weight.tolist(), strict=True)
+    )
+    assert seen == {
+        ("0/4_sks dog/000.png", False, 1.0): 4, ("1/2_dog/000.png", True, 0.5): 2, ("1/2_dog/001.png", True, 0.5): 2,
+    }  # fmt: skip
+
+
 # breaks if one rule were taken for another
 @pytest.mark.effect("data.prior.balance")
 def test_prior_balance_is_how_often_class_pictures_come(feed: Make, noisy: Make, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from sd_folder import edit
 
 from mezzotint.adapters import targets
 from mezzotint.adapters.names import LayerNames
+from mezzotint.cli import main
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
@@ -141,10 +142,21 @@ def refusal(run: Any, code: str) -> str:
     return caught.value.message
 
 
-def test_a_folder_of_another_family_is_named() -> None:
-    said = refusal(lambda: files_of("flux").of(settings_of("flux", settings_of("sd3").path)), "E1222")
-    assert "StableDiffusion3Pipeline" in said
-    assert "write model.family=sd3" in said
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_a_folder_of_another_family_is_named(name: str) -> None:
+    other = STRAIGHT[(STRAIGHT.index(name) + 1) % len(STRAIGHT)]
+    said = refusal(lambda: files_of(name).of(settings_of(name, settings_of(other).path)), "E1222")
+    assert files_of(other).pipelines[0] in said  # type: ignore[attr-defined]
+    assert f"write model.family={other}" in said
+
+
+@pytest.mark.parametrize(("name", "part"), [("flux", "text_encoder_2"), ("wan", "text_encoder"), ("ltx", "tokenizer")])
+def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
+    shutil.rmtree(folder / part)
+    assert f"lacks {part}/; fetch the whole model" in refusal(
+        lambda: files_of(name).of(settings_of(name, folder)), "E1409"
+    )
 
 
 def test_a_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
@@ -230,10 +242,12 @@ def test_a_missing_t5_becomes_zeros_and_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "frames", "side"), [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16)]
-)
+    ("name", "frames", "side"),
+    [("wan", 4, 16), ("ltx", 8, 32), ("flux", 1, 16), ("flux2", 1, 16), ("sd3", 1, 16), ("z-image", 1, 16),
+     ("qwen-image", 1, 16)],
+)  # fmt: skip
 def test_sizes_and_lengths_that_do_not_divide_are_refused(name: str, frames: int, side: int) -> None:
-    grid = importlib.import_module(f"mezzotint.families.{name}").Family.tiny().grid
+    grid = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny().grid
     assert (grid.frames, grid.side) == (frames, side)
     assert f"multiples of {side}" in grid.refusal(Size(side, side + 8), clips=False)
     assert grid.refusal(Size(side, 2 * side), clips=False) == ""
@@ -241,12 +255,6 @@ def test_sizes_and_lengths_that_do_not_divide_are_refused(name: str, frames: int
         said = grid.refusal(Size(side, side, 2 * frames), clips=True)
         assert f"data.clips.frames={frames + 1} or {2 * frames + 1}" in said
         assert grid.refusal(Size(side, side, 2 * frames + 1), clips=True) == ""
-
-
-def test_wan_of_two_experts_is_refused_by_name(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(settings_of("wan").path, tmp_path / "model"))
-    edit(folder / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.875)
-    assert "two denoisers" in refusal(lambda: files_of("wan").of(settings_of("wan", folder)), "E1222")
 
 
 @torch.no_grad()
@@ -315,12 +323,22 @@ def test_an_index_that_names_a_missing_shard_is_refused(tmp_path: Path) -> None:
     assert "00002-of-00002" in said
 
 
-def test_prompts_that_are_cut_are_counted() -> None:
-    family = importlib.import_module("mezzotint.families.flux").Family.of(
-        settings_of("flux", flux={"t5_tokens": 16}), ["text_encoder", "text_encoder_2"]
-    )
-    assert family.lost_tokens(["a", "red " * 200])[0] == 0
-    assert family.lost_tokens(["a", "red " * 200])[1] > 0
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_prompts_that_are_cut_are_counted(name: str) -> None:
+    own = {"t5_tokens": 16} if name in ("sd3", "flux") else {"text_tokens": 48}
+    settings = settings_of(name, **{name.replace("-", "_"): own})
+    kind = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
+    family = kind.of(settings, kind.spec.text_parts)
+    lost = family.lost_tokens(["a", "red " * 300])
+    assert lost[0] == 0
+    assert lost[1] > 0
+
+
+def test_a_prompt_that_is_cut_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--steps=1", "--size=32x32", "model.weights=random", f"--out={tmp_path / 'out'}"]
+    assert main(["sample", "tiny-z-image", f"--prompt={'red ' * 600}", *words]) == 0
+    heard = capsys.readouterr()
+    assert re.search(r"the last \d+ tokens of 'red red .+ do not fit and are not seen", heard.out + heard.err)
 
 
 def test_what_a_path_does_not_know_is_refused_by_the_recipe() -> None:

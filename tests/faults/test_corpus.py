@@ -17,6 +17,8 @@ from hostile.entry import Entry, file, write
 from hostile.trial import problems
 
 from mezzotint.codes import CODES
+from mezzotint.errors import CheckpointError
+from mezzotint.run_folder import RunFolder
 
 CLASSES = {"ok", "S", "E2"}
 
@@ -88,6 +90,17 @@ def test_programs_in_the_place_of_a_state_never_run(entry: Entry, tried: Callabl
 @of("I7")
 def test_programs_in_the_folder_of_a_model_never_run(entry: Entry, tried: Callable[[Entry], None]) -> None:
     tried(entry)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 4000, '{"pid": 1}', "null", "\x1b[31m", ""], ids=["deep", "part", "null", "codes", "empty"]
+)
+def test_a_lock_that_says_nonsense_is_somebodys_all_the_same(text: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    with folder.lock():
+        (folder.path / "lock").write_text(text)
+        with pytest.raises(CheckpointError, match="another run is writing here"):
+            RunFolder(folder.path).lock()
 
 
 def test_the_manifest_is_whole() -> None:

@@ -82,6 +82,7 @@ def test_some_calls_that_fail_lose_nothing(name: str, step: int, tmp_path: Path)
     assert failures(WORKS[name], tmp_path, step=step) >= 3
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)

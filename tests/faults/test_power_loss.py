@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from io_calls import watched
@@ -56,8 +57,42 @@ def test_what_some_losses_of_power_leave_is_whole(name: str, sampled: int, tmp_p
     assert losses(WORKS[name], tmp_path, sampled=sampled, drawn=1) >= 3
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("name", WORKS)
 def test_what_a_loss_of_power_leaves_is_whole(name: str, tmp_path: Path) -> None:
     print(name, losses(WORKS[name], tmp_path), "folders")
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_run_goes_on_to_the_bit_wherever_the_power_went(world: Any) -> None:
+    """Of a whole run, its logs included: what a checkpoint knows of them is there when the checkpoint is."""
+    short = {"run__steps": 4, "run__save__every": 2, "run__save__asynchronous": False}
+    assert world.train("whole", **short) == 0
+    whole, run = world.end("whole"), world.root / "run"
+    run.mkdir()
+    before = taken(run)
+    with watched(run) as calls:
+        assert world.train("run", **short) == 0
+    assert world.end("run") == whole
+    places = world.root / "places"
+    places.mkdir()
+    count = len(calls.calls)
+    saved = [
+        n for n, call in enumerate(calls.calls, 1) if call.name == "fsync" and call.path == str(run / "checkpoints")
+    ]
+    sampled = sorted({*saved, *(n + 1 for n in saved), *range(0, count, count // 8), count})
+    trials = 0
+    for number, what, place in after_power_loss(run, before, calls.calls, places, drawn=1, prefixes=sampled):
+        if what not in ("nothing", "all content"):
+            shutil.rmtree(run)
+            place.rename(run)
+            assert world.train("run", **short) == 0, (number, what)
+            assert world.end("run") == whole, f"{number} of {count} calls, {what} is lost, {calls.calls[number - 1]}"
+            trials += 1
+        else:
+            shutil.rmtree(place)
+    print("a run", trials, "folders")

@@ -127,8 +127,9 @@ def test_what_is_no_json_is_named_with_its_line(write: Any) -> None:
     assert "is NaN" in error_of(write('{"cfgs": NaN}'))
 
 
-def test_a_file_that_yaml_cannot_follow_is_refused_without_a_line(write: Any) -> None:
-    assert error_of(write('{\n\t"cfg": 7\n}')).startswith(": cfg unknown key")
+def test_a_file_that_is_indented_with_tabs_or_long_is_refused(write: Any) -> None:
+    assert ": cfg unknown key" in error_of(write('{\n\t"cfg": 7\n}'))
+    assert error_of(write('{"cfg": 7' + " " * 1_000_000 + "}")).startswith(": cfg unknown key")
 
 
 def test_a_file_that_cannot_be_read_is_named(write: Any, tmp_path: Path) -> None:

@@ -136,6 +136,20 @@ def full_size(name: str, place: Path) -> Path:
     return place
 
 
+def tiny_a14b(records: Path, place: Path) -> Path:
+    """A model as Wan 2.2 T2V A14B is: two denoisers, the first from σ = .875 on. records: the folder of a tiny Wan 2.1,
+    of which all else is."""
+    from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+
+    shutil.copytree(records, place)
+    edit(place / "model_index.json", transformer_2=["diffusers", "WanTransformer3DModel"], boundary_ratio=0.875)
+    config = json.loads((place / "transformer" / "config.json").read_text())
+    torch.manual_seed(14)
+    known = {key: value for key, value in config.items() if not key.startswith("_")}
+    WanTransformer3DModel(**known).save_pretrained(place / "transformer_2")
+    return place
+
+
 def tiny_5b(records: Path, place: Path) -> Path:
     """A random model as Wan 2.2 TI2V 5B is: an autoencoder that folds two by two, levels told of each token. records:
     the folder of a tiny Wan 2.1, of which all else is."""

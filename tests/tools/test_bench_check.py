@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -25,13 +26,15 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             return [(f"mark of {name}", "≤ 1", "0.5")]
 
         vars(module)["rows"] = rows
-        monkeypatch.setitem(sys.modules, f"bench_checks.{name}", module)
+        monkeypatch.setitem(sys.modules, f"bench_checks.{name.replace('-', '_')}", module)
     return measured
 
 
 def test_every_module_is_measured(stubs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_check.main([]) == 0
-    assert stubs == sorted(path.stem for path in (ROOT / "tools/bench_checks").glob("*.py"))
+    stems = sorted(path.stem for path in (ROOT / "tools/bench_checks").glob("*.py"))
+    assert [name.replace("-", "_") for name in stubs] == stems
+    assert "first-step" in stubs
     lines = capsys.readouterr().out.splitlines()
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines]
     assert cells[0] == ("mark", "goal", "figure")
@@ -50,6 +53,17 @@ def test_some_are_chosen(stubs: list[str], capsys: pytest.CaptureFixture[str]) -
 def test_each_module_has_rows() -> None:
     """Read, not imported: some import what takes seconds."""
     for name in bench_check.names():
-        text = (bench_check.FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        text = (bench_check.FOLDER / f"{name.replace('-', '_')}.py").read_text(encoding="utf-8")
         assert "def rows(" in text, name
     assert "tools/bench_check.py" in (ROOT / "Makefile").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_first_step_is_measured_over_a_made_up_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = importlib.import_module("bench_checks.first_step").rows(200, 1)
+    assert [mark for mark, _, _ in rows] == [
+        "command to first step, 200 samples, cached", "the same with 64 samples",
+    ]  # fmt: skip
+    assert all(figure.endswith("CPU s") for _, _, figure in rows)
+    assert list(tmp_path.iterdir()) == []

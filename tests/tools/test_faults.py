@@ -32,7 +32,7 @@ def cases(tmp_path: Path) -> list[Case]:
 
 def test_a_report_becomes_a_table_by_fault(cases: list[Case]) -> None:
     lines = faults.page(ROWS, cases, machine="a machine").splitlines()
-    assert "| A1 | kill | X | as expected, 1 cases, 1 left out | 3.2 |" in lines
+    assert "| A1 | kill | X | as expected, 1 case, 1 left out | 3.2 |" in lines
     assert "| A2 | cut \\| power | X | no test yet |  |" in lines
     assert "| F7 | pictures | S | **differs** in 1 of 1: test_pictures[a::b]: E1 is not E2 | 0.5 |" in lines
     assert "| `tests/data/test_x.py` | 1 | **differs** in 1 of 1: test_x: set-up | 0.1 |" in lines
@@ -47,7 +47,7 @@ def test_a_row_whose_test_is_not_in_the_report_says_so(cases: list[Case]) -> Non
 def test_what_is_not_run_again_stays_on_the_page(cases: list[Case]) -> None:
     before = faults.page(ROWS, cases, machine="")
     lines = faults.page(ROWS, [Case(ROWS[2].test, "test_pictures[x]", 2.0)], machine="", before=before).splitlines()
-    assert "| A1 | kill | X | as expected, 1 cases, 1 left out | 3.2 |" in lines
+    assert "| A1 | kill | X | as expected, 1 case, 1 left out | 3.2 |" in lines
     assert "| F7 | pictures | S | as expected | 2.0 |" in lines
     assert "| `tests/data/test_x.py` | 1 | **differs** in 1 of 1: test_x: set-up | 0.1 |" in lines
     assert faults.page(ROWS, [], machine="", before=before) == before

@@ -17,6 +17,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.run import LowBit
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache._encoding import Encoding
 from mezzotint.training.precision.policy import cast
@@ -97,6 +98,16 @@ def test_bf16_and_groups_of_several_layers(monkeypatch: pytest.MonkeyPatch) -> N
     texts = encoded(opened("z-image", WeightForm(torch.bfloat16, in_turn=in_turn)), in_turn)
     assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
     assert len(watched.read) == 2, "all layers at once, after what is no layer"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("low", ["int8", "nf4"])
+def test_layers_in_few_bits_are_packed_anew_each_time(low: LowBit) -> None:
+    pytest.importorskip("torchao")
+    expected = encoded(opened("qwen-image", WeightForm(torch.bfloat16, low)), None)
+    in_turn = LayersInTurn(1, together=2)
+    texts = encoded(opened("qwen-image", WeightForm(torch.bfloat16, low, in_turn=in_turn)), in_turn)
+    assert [torch.equal(one.states, two.states) for one, two in zip(texts, expected, strict=True)] == [True] * 3
 
 
 def test_without_a_wave_layers_are_read_as_they_are_reached() -> None:

@@ -54,7 +54,7 @@ class TrainedAdapter:
         """The adapter that a recipe asks for. Raises WeightsError E1437 for layers that are nowhere, E1440 for a file
         of another kind, and what reading the file raises."""
         names, settings = LayerNames(model_files.trainable_shapes()), model.adapter
-        folders = {part: model_files.spec.folders[part] for part in model.adapted}
+        folders = {part: model_files.adapter_folder(part) for part in model.adapted}
         if settings.path is not None:
             begun = files.read(settings.path, names)
             return cls(settings, names, folders, _shapes_of(begun, model, folders), begun)

@@ -131,6 +131,9 @@ CODES: dict[str, str] = {
     "E1479": "A model on a straight path that is not written as one file: diffusers' conversion, by which such files "
     "are read, would not give its tensors back. FLUX.1 is one of these in any other width than 3072.",
     "E1480": "A first frame is given to a model that cannot go on from one (`sample.clip.first_frame`, "
-    "`model.wan.first_frame`): of Wan only 2.2 TI2V 5B can, which is told the noise of each token. Or it is given to "
-    "a picture, behind which nothing comes.",
+    "`model.wan.first_frame`): of Wan only 2.2 TI2V 5B can, which is told the noise of each token. Or it is given "
+    "to a picture, behind which nothing comes.",
+    "E1481": "`model.train` names a denoiser that the model has not, or `objective.flow.sigmas` leaves none of the "
+    "levels that the trained one is for: of Wan 2.2 A14B `denoiser` is for σ from boundary_ratio on (.875), "
+    "`denoiser_2` for those below.",
 }

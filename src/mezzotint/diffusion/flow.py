@@ -44,12 +44,14 @@ class Tokens:
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowSchedule(Schedule):
     """A straight path. config: the scheduler's file. shift: s of the table, 1 where levels are shifted by resolution.
-    by_resolution: whether the file asks for that."""
+    by_resolution: whether the file asks for that. span: the lowest and the highest σ that the trained denoiser is
+    for."""
 
     shift: float = 1.0
     by_resolution: bool = False
     config: Mapping[str, Any] = field(default_factory=dict)
     tokens: Tokens = Tokens()
+    span: tuple[float, float] = (0.0, 1.0)
 
     @classmethod
     def of(cls, config: Mapping[str, Any], tokens: Tokens) -> Self:

@@ -16,6 +16,7 @@ from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.objective import OF_THE_LOSS, ObjectiveSettings
 from mezzotint.stages import Loss, Noised
 
@@ -35,11 +36,23 @@ class FlowObjective(Objective):
         """σ of each sample, (B,) float32 on the host. shape: of one sample's latents, by which it may be shifted."""
         settings = self.settings.flow
         shift = self.shift_of(shape)
-        low, high = (flow.unshifted(sigma, shift) for sigma in settings.sigmas)
+        low, high = (flow.unshifted(sigma, shift) for sigma in self._bounds())
         plain = low + (high - low) * densities.draw(settings, draws.timestep)
         if settings.grid == "table":
             plain = np.clip(flow.on_table(plain), low, high)
         return flow.shifted(torch.from_numpy(plain).float(), shift)
+
+    def _bounds(self) -> tuple[float, float]:
+        """The lowest and the highest σ: those of the recipe that the trained denoiser is for. Raises RecipeError E1481
+        where there are none."""
+        (low, high), (least, most) = self.settings.flow.sigmas, self.schedule.span
+        if max(low, least) >= min(high, most):
+            raise RecipeError(
+                f"objective.flow.sigmas is [{low:g}, {high:g}], and the denoiser that model.train names is for σ from "
+                f"{least:g} to {most:g}; leave it out, or train the other one",
+                code="E1481",
+            )
+        return max(low, least), min(high, most)
 
     def shift_of(self, shape: torch.Size) -> float:
         """s, by which σ of samples of this shape is shifted."""

@@ -16,7 +16,7 @@ from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import FamilySpec
+from mezzotint.recipe.families.base import FamilySpec, is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
@@ -125,6 +125,11 @@ class ModelFamily(ABC):
     def parts(self) -> Mapping[str, nn.Module]:
         """The loaded parts by name."""
         return self._parts
+
+    @property
+    def denoisers(self) -> tuple[nn.Module, ...]:
+        """The loaded parts that denoise: one, or of some models one for much noise and one for little."""
+        return tuple(module for name, module in self.parts().items() if is_denoiser(name))
 
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:

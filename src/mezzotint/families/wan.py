@@ -1,4 +1,4 @@
-"""Wan 2.1 and Wan 2.2 TI2V 5B (arXiv:2503.20314), text to video, from folders in diffusers' layout, to folders.
+"""Wan 2.1 and 2.2 (arXiv:2503.20314), text to video, from folders in diffusers' layout, to folders.
 
 A caption goes through UMT5 with its mask, and zeros take the place of padding; the denoiser is told no mask. A clip of
 n frames has (n − 1)/4 + 1 latent frames; a picture is a clip of one.
@@ -10,26 +10,33 @@ import html
 import importlib.metadata
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
+from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import Standardized, as_it_is
-from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
+from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
+from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.families.wan import SPEC, WanSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
+from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
-from mezzotint.weights.single_file.original import Renames
+from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
 _UMT5 = "text_encoder"
+_LOW = "denoiser_2"
+"""The part of Wan 2.2 A14B for little noise; `denoiser` is then the one for much."""
 
 _ORIGINAL: Renames = (
     (r"^condition_embedder\.time_embedder\.linear_1\.", "time_embedding.0."),
@@ -60,17 +67,40 @@ class Files(FlowFiles):
     refused: ClassVar = {"WanImageToVideoPipeline": "a model that goes on from a picture"}
 
     @classmethod
+    def absent(cls, folder: ModelFolder) -> Collection[str]:
+        """See FlowFiles: the second denoiser, of all but Wan 2.2 A14B."""
+        second = folder.index.get("transformer_2")
+        return () if isinstance(second, list) and any(second) else (_LOW,)
+
+    @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Files:
-        """See FlowFiles. Raises WeightsError E1222 for a model of two experts."""
+        """See FlowFiles. Raises WeightsError E1222 for a model of two denoisers that does not say which is for what."""
         files = super().of(settings, seed)
-        second = files.folder.index.get("transformer_2")
-        if isinstance(second, list) and any(second):
+        if _LOW in files.configs and not 0.0 < files.boundary < 1.0:
             raise WeightsError(
-                f"{files.root}: has two denoisers, one for much noise and one for little (transformer_2 in "
-                "model_index.json), as Wan 2.2 A14B; family wan trains models with one: Wan 2.1, or Wan 2.2 TI2V 5B",
+                f"{files.root}: has two denoisers, and boundary_ratio in model_index.json, the level from which on the "
+                f"first is meant, is {files.folder.index.get('boundary_ratio')!r}; it is .875 of Wan 2.2 T2V A14B",
                 code="E1222",
             )
         return files
+
+    @classmethod
+    def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
+        """See FlowFiles: of two denoisers the one that is trained."""
+        return {_LOW if settings.train == (_LOW,) else "denoiser": FilePart(DENOISER)}
+
+    @property
+    def boundary(self) -> float:
+        """σ from which on the first of two denoisers is meant, below it the second; 0 of a model with one."""
+        ratio = self.folder.index.get("boundary_ratio")
+        return float(ratio) if isinstance(ratio, (int, float)) and _LOW in self.configs else 0.0
+
+    def adapter_folder(self, part: str) -> str:
+        """See ModelFiles: an adapter of the second denoiser alone is called as one of the first, as diffusers'
+        pipeline reads it (`load_into_transformer_2=True`)."""
+        folder = super().adapter_folder(part)
+        swapped = {"transformer": "transformer_2", "transformer_2": "transformer"}
+        return swapped.get(folder, folder) if self.settings.train == (_LOW,) else folder
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
@@ -78,6 +108,10 @@ class Files(FlowFiles):
         denoiser = configs["denoiser"]
         yield "the denoiser takes latents of channels", denoiser.get("in_channels", 16), configs["vae"].get("z_dim", 16)
         yield "the denoiser takes text of width", denoiser.get("text_dim"), configs[_UMT5].get("d_model")
+        if _LOW in configs:
+            sizes = ("in_channels", "out_channels", "text_dim", "patch_size")
+            one, two = ([config.get(size) for size in sizes] for config in (denoiser, configs[_LOW]))
+            yield "the two denoisers take", one, two
 
     @property
     def by_token(self) -> bool:
@@ -85,7 +119,13 @@ class Files(FlowFiles):
         return self.folder.index.get("expand_timesteps") is True
 
     def require_trainable(self) -> None:
-        """See ModelFiles: first frames are given to the model that takes them."""
+        """See ModelFiles: first frames are given to the model that takes them, and what is trained is there."""
+        if _LOW in self.settings.train and _LOW not in self.configs:
+            raise WeightsError(
+                f"{self.root}: has one denoiser, and model.train names denoiser_2, the second of Wan 2.2 A14B; write "
+                "model.train=[denoiser]",
+                code="E1481",
+            )
         if self.settings.own(WanSettings).first_frame and not self.by_token:
             raise WeightsError(
                 f"{self.root}: is told one level of noise for a whole clip (expand_timesteps is not in "
@@ -123,6 +163,11 @@ class Family(Standardized, ClipFamily):
         self._mean, self._std = (torch.tensor(vae[name]).view(shape) for name in ("latents_mean", "latents_std"))
         self.takes_first_frame = files.by_token
         self.begun_share = files.settings.own(WanSettings).first_frame
+        self._boundary = files.boundary
+        trained = [part for part in files.settings.train if is_denoiser(part)]
+        if self._boundary and len(trained) == 1:
+            span = (0.0, self._boundary) if trained == [_LOW] else (self._boundary, 1.0)
+            self.schedule = replace(cast(FlowSchedule, self.schedule), span=span)
 
     def grid_of(self, files: FlowFiles) -> Grid:
         """See FlowFamily."""
@@ -152,12 +197,32 @@ class Family(Standardized, ClipFamily):
         return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's."""
-        net, x = self._part("denoiser"), noised.model_input
+        """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's. Of two denoisers each says its
+        samples' by their level; in training the one that is trained says all."""
+        nets = self.denoisers
+        if len(nets) > 1 and torch.is_grad_enabled():
+            moving = [net for net in nets if any(p.requires_grad for p in net.parameters())]
+            nets = tuple(moving) if len(moving) == 1 else nets
+        if len(nets) == 1 or isinstance(noised.model_t, FakeTensor):
+            return self._velocity(nets[0], noised, condition.text.states)
+        velocity, is_high = torch.zeros_like(noised.model_input), noised.model_t >= self._boundary * 1000
+        for net, mine in zip(nets, (is_high, ~is_high), strict=True):
+            rows = mine.nonzero()[:, 0]
+            share = 1.0 if len(rows) else 0.0
+            if not share and not torch.is_grad_enabled():
+                continue
+            # processes that share a network all run it, also one that has nothing for it
+            rows = rows if share else rows.new_zeros(1)
+            own = self._velocity(net, rows_of(noised, rows), condition.text.states[rows])
+            velocity = velocity.index_add(0, rows, share * own.to(velocity.dtype))
+        return velocity
+
+    def _velocity(self, net: nn.Module, noised: Noised, states: Tensor) -> Tensor:
+        x, first = noised.model_input, cast(nn.Module, net.patch_embedding)  # others may be float32 islands
         velocity = net(
-            hidden_states=like_parameters(as_clips(x), net),
+            hidden_states=like_parameters(as_clips(x), first),
             timestep=self.token_times(noised) if self.takes_first_frame else noised.model_t,
-            encoder_hidden_states=like_parameters(condition.text.states, net),
+            encoder_hidden_states=like_parameters(states, first),
             return_dict=False,
         )[0]
         return cast(Tensor, velocity if x.ndim == 5 else velocity[:, :, 0])

@@ -39,6 +39,7 @@ BEFORE = MappingProxyType(
         "data.cache.batches": "free",
         "optim.ema.passes": 3,
         "run.gradient_sums": "same",
+        "run.float32_islands": False,
         **FORMER_KERNELS,
     }
 )

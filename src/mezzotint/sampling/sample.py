@@ -18,6 +18,7 @@ from mezzotint.diffusion.noise import normal
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
 from mezzotint.sampling.descents import SigmaSampler, require
@@ -130,9 +131,9 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
     """Latents (B, C, h, w) float32 for requests of one size, steps, guidance and solver; with `span.leave` those of the
     level that is left, x_0 + σ ε. Raises as `sample`; no VAE is needed."""
     assert len(set(map(_kind, requests))) == 1, "requests of one kind"
-    denoiser = family.parts()["denoiser"]
-    was_training = denoiser.training
-    denoiser.eval()
+    were_training = [(part, part.training) for name, part in family.parts().items() if is_denoiser(name)]
+    for denoiser, _ in were_training:
+        denoiser.eval()
 
     def noise(number: int) -> Tensor:
         return step_noise(family, requests, number, how.span.stage).to(how.device)
@@ -145,7 +146,8 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
             return _descend_in_sigma(family, requests, how, fresh, noise)
         return _descend_in_timesteps(family, requests, how, fresh, noise)
     finally:
-        denoiser.train(was_training)
+        for denoiser, was_training in were_training:
+            denoiser.train(was_training)
 
 
 def require_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:

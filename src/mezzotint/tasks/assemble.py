@@ -71,7 +71,8 @@ def named_shortage(what: str, remedy: str) -> Iterator[None]:
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
     """What of a model's folder a run may depend on, and no checkpoint holds."""
-    return ("denoiser", *files.spec.text_parts, "vae", "schedule", "tokenizer")
+    denoisers = files.spec.denoisers(files.parts)
+    return (*denoisers, *files.spec.text_parts, "vae", "schedule", "tokenizer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,8 +292,10 @@ def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
 
 def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     """The parts that training itself computes with: what is cached is not loaded."""
-    texts = () if recipe.data.cache.text else family_spec(recipe.model.family).text_parts
-    return ("denoiser", *texts, *(() if recipe.data.cache.latents else ("vae",)))
+    spec = family_spec(recipe.model.family)
+    texts = () if recipe.data.cache.text else spec.text_parts
+    denoisers = spec.denoisers(recipe.model.train if recipe.run.preview.every is None else None)
+    return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
 def resolve(recipe: Recipe, steps: int) -> Resolved:
@@ -355,19 +358,14 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     precision = Precision.of(recipe.run)
     for name, module in family.parts().items():
         if name not in recipe.model.train or adapter is not None:
-            cast(module, precision.of_frozen(name), but=trained.values())
+            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
     prediction = recipe.model.prediction or family.prediction
     objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
     optim = weight_decay.resolved(optim, family.parts(), list(trained))
-    attention.set_up(family.parts()["denoiser"], recipe.model.attention)
-    blocks = list(family.blocks())
-    mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
-    lay_out(family.parts().values(), recipe.run, runtime.device)
-    compiled = compile_blocks(blocks, recipe.run)
-    recomputed = recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0
+    blocks, recomputed, compiled = _arranged(recipe, family, precision, runtime)
     if precision.has_no_masters:
-        _refuse_sharded(runtime)
+        holding.refuse_sharded(runtime)
         _cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
     offload, moves = holding.offload_of(recipe, runtime), holding.trains_offloaded(recipe)
     if offload is not None:
@@ -375,13 +373,10 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
     is_apart = precision.separate_masters and not runtime.holds_masters
     sums = None if runtime.holds_masters else precision.gradients
-    hooks: dict[str, Any] = {} if adapter is None else {"moved": adapter.shorten}
+    hooks: dict[str, Any] = {"written": runtime.written if offload is None else offload.written}
+    hooks |= {"moved": adapter.shorten} if adapter is not None else {}
     hooks |= {"when_arrived": offload.when_arrived} if offload is not None and moves else {}
-    written = runtime.written if offload is None else offload.written
-    update = Update(
-        trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums,
-        written=written, **hooks,
-    )  # fmt: skip
+    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums, **hooks)
     if is_apart:  # after the masters are taken: they keep every bit of the file
         _cast_trained(recipe, family, trained, precision.weights)
     if offload is not None:
@@ -405,6 +400,20 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.graphs and runtime.device.type == "cuda",
     )
+
+
+def _arranged(
+    recipe: Recipe, family: ModelFamily, precision: Precision, runtime: Runtime
+) -> tuple[list[tuple[nn.Module, ...]], int, int]:
+    """Attention, layout and precision of the networks; their blocks, and how many are recomputed and compiled."""
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
+    blocks = list(family.blocks())
+    mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
+    lay_out(family.parts().values(), recipe.run, runtime.device)
+    compiled = compile_blocks(blocks, recipe.run)
+    return blocks, recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0, compiled
 
 
 def what_is_trained(
@@ -480,13 +489,4 @@ def open_trainer(
             max_bad_steps=recipe.run.max_bad_steps,
             update_check=update_check,
             whole=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
-        )
-
-
-def _refuse_sharded(runtime: Runtime) -> None:
-    if runtime.holds_masters:
-        raise RecipeError(
-            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
-            "run.weight_dtype=same, or run.runtime=ddp",
-            code="E1670",
         )

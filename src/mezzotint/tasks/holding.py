@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime, bytes_of, free_memory
 from mezzotint.runtimes.shared.offload import Offload
@@ -93,7 +93,10 @@ def encoders_in_turn(recipe: Recipe, files: ModelFiles, device: torch.device) ->
 
 def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
     """Of a model's text encoders as they are held to encode, matrices in few bits counted as the rest."""
-    shapes = [files.shapes(part) for part in files.spec.text_parts if part in files.parts]
+    try:
+        shapes = [files.shapes(part) for part in files.spec.text_parts if part in files.parts]
+    except WeightsError:  # what is nowhere is said where it is needed
+        return 0
     numbers = sum(math.prod(shape) for part in shapes for shape in part.values())
     return numbers * Precision.of(recipe.run).frozen.itemsize
 
@@ -118,4 +121,14 @@ def refuse_in_backward(recipe: Recipe, runtime: Runtime) -> None:
             f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
             "process, or leave it out",
             code="E1830",
+        )
+
+
+def refuse_sharded(runtime: Runtime) -> None:
+    """Raises RecipeError E1670 for weights that are their own masters, and a runtime that keeps masters."""
+    if runtime.holds_masters:
+        raise RecipeError(
+            "run.weight_dtype is alone, and run.runtime fsdp keeps float32 masters of its own; write "
+            "run.weight_dtype=same, or run.runtime=ddp",
+            code="E1670",
         )

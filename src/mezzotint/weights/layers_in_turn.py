@@ -32,7 +32,7 @@ class Fills(Protocol):
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Group:
+class LayerGroup:
     """Layers that are there together: the names of their tensors in the network."""
 
     names: tuple[str, ...]
@@ -45,9 +45,9 @@ class LayersInTurn:
 
     def __init__(self, size: int, together: int = TOGETHER) -> None:
         self._size, self.together = size, together
-        self._here: Group | None = None
+        self._here: LayerGroup | None = None
         self._change = threading.Condition()
-        self._waiting: dict[int, Group | None] = {}
+        self._waiting: dict[int, LayerGroup | None] = {}
         self._running = self._most = 0
         self._is_over = False
 
@@ -63,19 +63,19 @@ class LayersInTurn:
                 if path and len(paths) == 1 and sum(sizes[name] for name in own) < min(SMALL, self._size):
                     break  # a small table
                 if names and (not path or sum(sizes[name] for name in (*names, *own)) > self._size):
-                    self._gate(modules, Group(tuple(names), filling))
+                    self._gate(modules, LayerGroup(tuple(names), filling))
                     names, modules = [], []
                 names += own
                 modules += [network.get_submodule(path)] if path else []
                 rest = [name for name in rest if name not in own]
         filling.fill(rest)
 
-    def _gate(self, modules: Sequence[nn.Module], group: Group) -> None:
+    def _gate(self, modules: Sequence[nn.Module], group: LayerGroup) -> None:
         group.filling.let_go(group.names)
         for module in modules:
             module.forward = self._gated(module.forward, group)
 
-    def _gated(self, forward: Callable[..., Any], group: Group) -> Callable[..., Any]:
+    def _gated(self, forward: Callable[..., Any], group: LayerGroup) -> Callable[..., Any]:
         def run(*inputs: Any, **named: Any) -> Any:
             self._reach(group)
             return forward(*inputs, **named)
@@ -122,13 +122,13 @@ class LayersInTurn:
             raise errors[0]
         return [results[number] for number in range(len(passes))]
 
-    def _next(self) -> Group | None:
+    def _next(self) -> LayerGroup | None:
         """The group that most wait for, once all passes wait or have ended; None when they have."""
         with self._change:
             self._change.wait_for(lambda: not self._running and self._here not in self._waiting.values())
             return Counter(self._waiting.values()).most_common(1)[0][0] if self._waiting else None
 
-    def _turn_to(self, group: Group | None) -> None:
+    def _turn_to(self, group: LayerGroup | None) -> None:
         """Lets go of the layers that are there, and reads others."""
         if self._here is not None:
             self._here.filling.let_go(self._here.names)
@@ -139,7 +139,7 @@ class LayersInTurn:
             self._here = group
             self._change.notify_all()
 
-    def _reach(self, group: Group | None) -> None:
+    def _reach(self, group: LayerGroup | None) -> None:
         """A pass needs a group of layers; None is its beginning."""
         if not self._most:  # one pass, that nobody else waits for
             if self._here is not group:

@@ -38,7 +38,8 @@ CPU = torch.device("cpu")
 class WeightForm:
     """How the weights of a network are held. dtype: of all that is floating. low_bit: of its linear layers' matrices
     instead. device: where stored ones are brought; what is drawn or converted stays where it is. in_turn: whether
-    stored layers are there for as long as they compute, and what reads them."""
+    stored layers are there for as long as they compute, and what reads them. has_islands: whether what its library
+    keeps in float32 stays so."""
 
     dtype: torch.dtype
     low_bit: LowBit | None = None
@@ -46,12 +47,32 @@ class WeightForm:
     in_turn: LayersInTurn | None = None
     is_later: bool = False
     """Whether stored parameters stay without values, for who fills rows of them: `state.left_for_later`."""
+    has_islands: bool = False
 
-    def held(self, tensor: Tensor) -> Tensor:
-        """A copy of a tensor as it is held. It travels in its own type, so that the host keeps nothing of it."""
+    def dtype_of(self, network: nn.Module, name: str) -> torch.dtype:
+        """Of one of a network's tensors."""
+        return torch.float32 if self.has_islands and is_island(network, name) else self.dtype
+
+    def held(self, tensor: Tensor, network: nn.Module, name: str) -> Tensor:
+        """A copy of one of a network's tensors as it is held. It travels in its own type, so that the host keeps
+        nothing of it."""
+        dtype = self.dtype_of(network, name)
         if self.device.type == "cpu":
-            return tensor.to(self.dtype, copy=True)
-        return tensor.to(self.device).to(self.dtype)
+            return tensor.to(dtype, copy=True)
+        return tensor.to(self.device).to(dtype)
+
+
+def is_island(network: nn.Module, name: str) -> bool:
+    """Whether diffusers keeps a tensor, or a module, of one of its networks in float32 where the rest is in half
+    precision."""
+    words = getattr(network, "_keep_in_fp32_modules", None) if type(network).__module__.startswith("diffusers.") else ()
+    return not set(words or ()).isdisjoint(name.split("."))
+
+
+def islands(network: nn.Module) -> list[Tensor]:
+    """All such tensors of a network: its parameters, and tables that no file holds."""
+    named = (*network.named_parameters(), *network.named_buffers())
+    return [tensor for name, tensor in named if is_island(network, name)]
 
 
 FLOAT32 = WeightForm(torch.float32)
@@ -132,6 +153,8 @@ def prepare(network: nn.Module, form: WeightForm) -> dict[str, LowBitLinear]:
     require_torchao()
     layers: dict[str, LowBitLinear] = {}
     for path, module in list(network.named_modules()):
+        if form.has_islands and is_island(network, path):
+            continue
         if type(module) is nn.Linear and (form.low_bit == "int8" or module.weight.numel() % _BLOCK == 0):
             layers[f"{path}.weight"] = LowBitLinear(module, form.low_bit)
             network.set_submodule(path, layers[f"{path}.weight"])
@@ -145,7 +168,8 @@ def converted(network: nn.Module, form: WeightForm) -> nn.Module:
     matrices = {f"{path}.weight": m.weight for path, m in network.named_modules() if type(m) is nn.Linear}
     for name, layer in prepare(network, form).items():
         layer.pack(matrices[name])
-    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() else t)
+    kept = {id(tensor) for tensor in islands(network)} if form.has_islands else ()
+    nn.Module._apply(network, lambda t: t.to(form.dtype) if t.is_floating_point() and id(t) not in kept else t)
     return network
 
 

@@ -110,9 +110,13 @@ class ModelFiles(ABC):
         says so."""
         return
 
+    def adapter_folder(self, part: str) -> str:
+        """The folder of a part, as layers of adapters are called by it."""
+        return self.spec.folders[part]
+
     def trainable_shapes(self) -> dict[str, Mapping[str, Shape]]:
-        """`shapes` of all parts that can be trained, by their folders in diffusers' layout."""
-        return {self.spec.folders[part]: self.shapes(part) for part in self.spec.trainable if part in self.parts}
+        """`shapes` of all parts that can be trained, by their folders in diffusers' layout, as adapters name them."""
+        return {self.adapter_folder(part): self.shapes(part) for part in self.spec.trainable if part in self.parts}
 
     @abstractmethod
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:

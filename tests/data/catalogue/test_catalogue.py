@@ -18,6 +18,7 @@ from data_sets import small_of as settings_of
 from PIL import Image
 
 from mezzotint import draws
+from mezzotint.data.catalogue import catalogue
 from mezzotint.data.catalogue.catalogue import Catalogue, at_address, build, to_address
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.media import decoding
@@ -210,3 +211,18 @@ def test_holdout_is_bounded(painted: Path, index: Path) -> None:
     two = spread(painted, index, 2)
     for share in (0.0001, 0.99):
         assert [len(part) for part in two.split(HoldoutSettings(share=share), 0)] == [1, 1]
+
+
+def test_buckets_of_many_are_looked_up_in_pieces_and_are_the_same(
+    painted: Path, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(painted)
+    draw = np.random.default_rng(1)
+    sizes = [draw.integers(1, 3000, 1000).astype(np.int32) for _ in range(2)]
+    many = replace(build(settings, index), width=sizes[0], height=sizes[1])
+    rows = draw.permutation(1000)[:900].astype(np.int32)
+    whole = many.buckets_of(rows, settings)
+    monkeypatch.setattr(catalogue, "_AT_ONCE", 64)
+    assert np.array_equal(many.buckets_of(rows, settings), whole)
+    assert len(np.unique(whole)) > 1
+    assert many.buckets_of([], settings).shape == (0,)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mezzotint.board.reading import values
 from mezzotint.cli import main
 from mezzotint.data.cache import store
 from mezzotint.data.cache.entries import LatentCache
@@ -47,13 +48,13 @@ Door = Callable[[Path, Path], Outcome]
 # --- data sets --------------------------------------------------------------------------------------------------------
 
 
-def data(**values: Any) -> Door:
+def data(**given: Any) -> Door:
     """A data set, through its index, with the pixels of all that is used and what the reports say."""
 
     def door(folder: Path, work: Path) -> Outcome:
-        path = folder / values.get("path", ".")
+        path = folder / given.get("path", ".")
         chosen = {"resolution": 64, "buckets": {"step": 8}, "max_skipped": 1.0, "captions": {"missing": "empty"}}
-        settings = DataSettings.model_validate(chosen | values | {"path": [path]})
+        settings = DataSettings.model_validate(chosen | given | {"path": [path]})
         return looked_at(build(settings, work / "index", workers=1), settings, work)
 
     return door
@@ -223,6 +224,7 @@ def run_folder(folder: Path, _work: Path) -> Outcome:
     place = RunFolder(folder)
     place.events()
     place.attempts()
+    values.tree(place.recipe)  # as the board does
     return Outcome()
 
 

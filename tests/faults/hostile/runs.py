@@ -18,7 +18,7 @@ from hostile import seeds
 from hostile.entry import Entry, Make, file
 from hostile.models import canary
 from hostile.seeds import safetensors, tensor
-from hostile.texts import link, pipe
+from hostile.texts import aliases, link, merges, pipe
 from mezzotint.data.cache import _shards, store
 
 Change = Callable[[Path], None]
@@ -111,6 +111,7 @@ _CHECKPOINTS = [
     _checkpoint("manifest-out", "a file that lies outside", _files(lambda files: files | {"../../evil.json": {"bytes": 1, "sha256": ""}}), "which no checkpoint has", is_quick=True),
     _checkpoint("manifest-absolute", "an absolute name", _files(lambda files: files | {"/etc/passwd": {"bytes": 1, "sha256": ""}}), "which no checkpoint has"),
     _checkpoint("manifest-file-list", "a file that is a list", _files(lambda files: {name: [1] for name in files})),
+    _checkpoint("manifest-no-hash", "files without a hash", _files(lambda files: {n: {"bytes": f["bytes"]} for n, f in files.items()}), is_quick=True),
     _checkpoint("manifest-bytes", "sizes that are texts", _files(lambda files: {n: f | {"bytes": str(f["bytes"])} for n, f in files.items()})),
     _checkpoint("manifest-hash", "hashes that are null", _files(lambda files: {n: f | {"sha256": None} for n, f in files.items()}), "SHA-256"),
     _checkpoint("state-deep", "a state that is whole and nested 100,000 deep", _put("state.json", "[" * 100_000, sealed=True), "state.json", is_quick=True),
@@ -225,12 +226,15 @@ _LAYOUTS = [
 # --- a run's own files ------------------------------------------------------------------------------------------------
 
 _RUNS = [
-    Entry(id=f"run-{id_}", reader="run", fault=fault, row="I1", make=make, expected="ok", is_quick=id_ in ("history-deep",))
+    Entry(id=f"run-{id_}", reader="run", fault=fault, row="I1", make=make, expected="ok", is_quick=id_ in ("history-deep", "recipe-bomb"))
     for id_, fault, make in (
         ("history-deep", "a history nested 100,000 deep", file("history.jsonl", '{"event": "started"}\n' + "[" * 100_000 + "\n")),
         ("history-types", "a history of numbers", file("history.jsonl", "3\nnull\n[]\n")),
         ("history-cut", "a history that ends in a line", file("history.jsonl", '{"event": "started"}\n{"eve')),
         ("history-noise", "a history of noise", file("history.jsonl", bytes(range(256)))),
+        ("recipe-bomb", "a recipe of merge keys of merge keys", file("recipe.yaml", merges(9))),
+        ("recipe-aliases", "a recipe of aliases of aliases", file("recipe.yaml", aliases(9))),
+        ("recipe-deep", "a recipe nested 100,000 deep", file("recipe.yaml", "a: " + "[" * 100_000)),
         ("history-struct", "numbers", file("history.jsonl", struct.pack("<100d", *range(100)))),
     )
 ]  # fmt: skip

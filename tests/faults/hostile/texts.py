@@ -73,13 +73,15 @@ _CAPTIONS += [
 # --- recipes ----------------------------------------------------------------------------------------------------------
 
 
-def _bomb(levels: int) -> str:
+def aliases(levels: int) -> str:
+    """YAML whose lists come to nine times as many words with each level."""
     lines = ["schema: 1", "a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
     return "\n".join(lines)
 
 
-def _merges(levels: int) -> str:
+def merges(levels: int) -> str:
+    """YAML whose mappings take nine times as long with each level."""
     lines = ["a0: &a0 {x: 1}"]
     lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, levels)]
     return "\n".join(lines)
@@ -93,8 +95,8 @@ def _recipe(id_: str, fault: str, content: bytes | str, code: str, says: str = "
 
 
 _RECIPES = [
-    _recipe("alias-bomb", "aliases of aliases: 9^8 values", _bomb(8), "E1006", "aliases bring in more", is_quick=True),
-    _recipe("merge-bomb", "merge keys of merge keys", _merges(8), "E1006", is_quick=True),
+    _recipe("alias-bomb", "aliases of aliases: 9^8 values", aliases(8), "E1006", "aliases bring in more", is_quick=True),
+    _recipe("merge-bomb", "merge keys of merge keys", merges(8), "E1006", is_quick=True),
     _recipe("alias-itself", "an anchor within itself", "schema: 1\na: &a [*a]\n", "E1006", "lies within itself", is_quick=True),
     _recipe("alias-unknown", "an alias of nothing", "schema: 1\na: *b\n", "E1006", "no &b"),
     _recipe("alias", "an anchor that is used once", "schema: 1\ndata: {path: &p [x], captions: {}}\n", ""),

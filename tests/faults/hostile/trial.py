@@ -57,13 +57,13 @@ def problems(entry: Entry, root: Path) -> list[str]:
                 outcome = DOORS[entry.reader](given, work)
         except (Exception, judge.Hangs) as caught:
             error = caught
-    found = [f"it did {one}" for one in seen]
-    found += list(_of_error(entry, error) if error is not None else _of_outcome(entry, outcome))
+    wrong = [f"it did {one}" for one in seen]
+    wrong += list(_of_error(entry, error) if error is not None else _of_outcome(entry, outcome))
     if not may_write and judge.tree(root / "given") != before:
-        found.append("what was given has changed")
+        wrong.append("what was given has changed")
     if any(path.name == "canary" for path in root.rglob("canary")):
-        found.append("a program of the file has run")
-    return found
+        wrong.append("a program of the file has run")
+    return wrong
 
 
 def _of_error(entry: Entry, error: BaseException) -> Iterator[str]:

@@ -40,6 +40,7 @@ def counted(*words: str) -> Memory:
     return memory_of(Outline(located(*words)), {SIZE: 4})
 
 
+@pytest.mark.slow
 def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
     pytest.importorskip("peft")
     pytest.importorskip("torchao")
@@ -92,6 +93,7 @@ def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch
     assert memory.weights == whole.weights - sum(memory.blocks) + max(memory.blocks)
 
 
+@pytest.mark.slow
 def test_auto_takes_as_many_blocks_as_fit() -> None:
     pytest.importorskip("peft")
     auto = located(*ADAPTER, "run.offload.blocks=auto")

@@ -17,8 +17,9 @@ from diffusers.models.downsampling import Downsample2D
 from mezzotint import durable
 from mezzotint.errors import RecipeError, StorageError
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import room
 from mezzotint.training.trainer import Trainer
@@ -46,6 +47,23 @@ def test_memory_that_cannot_hold_the_weights_is_told_before_too(
     monkeypatch.setattr(assemble, "open_model", lambda *arguments: pytest.fail("the model was loaded"))
     assert world.train("small") == 5
     assert "error[E1751]" in capsys.readouterr().err
+
+
+def test_networks_that_are_not_trained_are_not_looked_at(tmp_path: Path) -> None:
+    """Of a text encoder all of transformers would be imported, also where texts are cached."""
+    recipe = located(read_text("schema: 1", overrides=["model.path=tiny-sd", "model.weights=random"]))
+    files, asked_for = assemble.open_files(recipe), list[str]()
+
+    class Watched:
+        spec, parts = files.spec, files.parts
+
+        def shapes(self, part: str) -> Any:
+            asked_for.append(part)
+            return files.shapes(part)
+
+    runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
+    room.require(recipe, Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
+    assert asked_for == ["denoiser"]
 
 
 @pytest.mark.parametrize(("resolution", "refused"), [(32, True), (64, False)])

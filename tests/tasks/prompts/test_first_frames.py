@@ -16,7 +16,7 @@ from mezzotint.sampling.sample import Request
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 
-WORDS = ("--prompt=a ball", "--steps=1", "--size=64x32", "model.weights=random")
+WORDS = ("--prompt=a ball", "--steps=2", "--size=64x32", "model.weights=random")
 
 
 def picture(path: Path, colour: tuple[int, int, int]) -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +127,14 @@ def test_a_checkpoint_of_another_model_is_refused(trained: Any, tmp_path: Path) 
     with pytest.raises(CheckpointError, match="trained tensors are not the model's") as caught:
         verb.run([str(trained.root / "run"), "--prompt=a", f"model.path={FOLDER}", "model.weights=files"])
     assert caught.value.code == "E1502"
+
+
+def test_a_picture_names_what_several_processes_have_written(tmp_path: Path) -> None:
+    def digest(*names: str) -> str:
+        files = {name: {"bytes": 1, "sha256": 64 * str(number)} for number, name in enumerate(names)}
+        (tmp_path / "manifest.json").write_text(json.dumps({"files": files}), "ascii")
+        return _model._digest(tmp_path, "weights")
+
+    assert digest("weights.safetensors", "shadow.safetensors") == 64 * "0"
+    two = digest("weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors")
+    assert two == hashlib.sha256((64 * "0" + 64 * "1").encode()).hexdigest()

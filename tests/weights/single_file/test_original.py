@@ -66,7 +66,11 @@ def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
 
 
-@pytest.mark.parametrize("model", FULL)
+LARGER = {"sd3.5-large", "wan-5b", "wan-14b", "ltx-13b", "klein-9b"}
+"""Of the names of others, in other numbers."""
+
+
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow) if m in LARGER else m for m in FULL])
 def test_full_sizes_are_known_to_diffusers_and_come_back_as_its_classes(model: str) -> None:
     """Names and shapes alone, without values."""
     name, config, _ = FULL[model]

@@ -42,6 +42,8 @@ from mezzotint.shapes import Size
 
 ALWAYS_LET_PASS = 20
 _KEPT_INDEXES = 4
+_AT_ONCE = 1 << 16
+"""Rows that are worked on at once: what they take in between stays in a processor's cache."""
 _PROVED = "proved"  # a file in an index
 _NUMBERS = (
     "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
@@ -209,7 +211,14 @@ class Catalogue:
 
     def buckets_of(self, rows: ArrayLike, settings: DataSettings) -> NDArray[np.int16]:
         """The index in `buckets.table(settings)` of the bucket of each of some rows, (n,)."""
-        chosen = np.asarray(rows, dtype=np.int64)
+        chosen = np.asarray(rows)
+        of_rows = np.empty(len(chosen), np.int16)
+        for start in range(0, len(chosen), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            of_rows[some] = self._buckets_of(chosen[some].astype(np.int64), settings)
+        return of_rows
+
+    def _buckets_of(self, chosen: NDArray[np.int64], settings: DataSettings) -> NDArray[np.int16]:
         width, height = self.width[chosen], self.height[chosen]
         if not settings.has_clips or not settings.clips.buckets:
             return buckets.of_pictures(width, height, settings)

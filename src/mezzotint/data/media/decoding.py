@@ -311,7 +311,8 @@ def _loaded(
 
 def _ends_black(image: ImageFile) -> bool:
     """Whether the last row of a picture is nothing but zeros."""
-    return image.crop((0, image.height - 1, *image.size)).getbbox(alpha_only=False) is None
+    row = (image.getpixel((column, image.height - 1)) for column in range(image.width))
+    return not any(any(pixel) if isinstance(pixel, tuple) else pixel for pixel in row)
 
 
 def _drafted(image: JpegImagePlugin.JpegImageFile, target: Size) -> _Box | None:

@@ -128,9 +128,9 @@ class FlowFamily(ModelFamily):
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
         """See ModelFamily: each block of the denoiser's lists."""
-        denoiser = self._part("denoiser")
-        for name in self.block_lists:
-            yield from ((block,) for block in getattr(denoiser, name))
+        for denoiser in self.denoisers:
+            for name in self.block_lists:
+                yield from ((block,) for block in cast(nn.ModuleList, getattr(denoiser, name)))
 
     def export(
         self,

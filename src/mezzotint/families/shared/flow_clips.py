@@ -3,6 +3,7 @@ one frame."""
 
 from __future__ import annotations
 
+from dataclasses import fields, replace
 from typing import Any, cast
 
 import torch
@@ -66,6 +67,12 @@ class ClipFamily(FlowFamily):
 
     def _decoded(self, vae: Any, latents: Tensor) -> Any:
         return vae.decode(latents).sample
+
+
+def rows_of(noised: Noised, rows: Tensor) -> Noised:
+    """Some samples alone. rows: (n,) int64."""
+    values: dict[str, Any] = {field.name: getattr(noised, field.name) for field in fields(noised)}
+    return replace(noised, **{name: value[rows] for name, value in values.items() if value is not None})
 
 
 def as_clips(x: Tensor) -> Tensor:

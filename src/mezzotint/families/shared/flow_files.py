@@ -114,6 +114,11 @@ class FlowFiles(ModelFiles):
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 
     @classmethod
+    def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
+        """Parts that a file of the model's makers may hold."""
+        return cls.original
+
+    @classmethod
     def _in_one_file(cls, path: Path, settings: ModelSettings, seed: int) -> Self:
         """A file of the model's makers, with a folder that has the configurations, and the parts that it lacks."""
         if settings.config is None or not settings.config.is_dir():
@@ -126,7 +131,7 @@ class FlowFiles(ModelFiles):
         files = cls.of(with_values(settings, {"path": settings.config, "config": None}), seed)
         parts = {
             part: (where, cls.spec.networks[part], files.configs[part], files.shapes(part))
-            for part, where in cls.original.items()
+            for part, where in cls.parts_in_file(settings).items()
             if part in files.parts
         }
         return replace(files, settings=settings, single=originals.opened(path, parts, what=cls.spec.called))

@@ -378,6 +378,8 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
         )
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
+    if not isinstance(tokenizer.model_max_length, int):
+        raise WeightsError(f"{root}: model_max_length is no whole number; take another copy", code="E1409")
     if len(tokenizer) > vocabulary:
         raise WeightsError(
             f"{root}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
@@ -389,7 +391,9 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
     """Raises WeightsError E1409 when `model.clip_skip` leaves less than `fewest` layers of a text encoder."""
     for config in encoders.values():
-        layers = int(config.get("num_hidden_layers", 12))
+        layers = config.get("num_hidden_layers", 12)
+        if not isinstance(layers, int):
+            raise WeightsError(f"num_hidden_layers of a text encoder is {layers!r:.40}, no whole number", code="E1409")
         if clip_skip > layers - fewest:
             raise WeightsError(
                 f"model.clip_skip: {clip_skip} leaves nothing of a text encoder of {layers} layers; "

@@ -74,6 +74,12 @@ class FamilySpec:
         """Of these, the text encoders."""
         return tuple(self.tokenizers)
 
+    def denoisers(self, among: Collection[str] | None = None) -> tuple[str, ...]:
+        """Of these, those that denoise: one, or of some models two. among: of two those that are named, or the first;
+        None is all."""
+        every = tuple(filter(is_denoiser, self.parts))
+        return every if among is None else tuple(part for part in every if part in among) or every[:1]
+
     @property
     def section(self) -> str:
         """The name of its own section in `model`."""
@@ -87,6 +93,11 @@ class FamilySpec:
     def names_tensors(self, names: Collection[str]) -> bool:
         """Whether a single file with these names is one of the family's."""
         return bool(self.tensor_names) and any(re.search(self.tensor_names, name) for name in names)
+
+
+def is_denoiser(part: str) -> bool:
+    """Whether a part of this name denoises."""
+    return part.partition("_")[0] == "denoiser"
 
 
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"

@@ -1,4 +1,4 @@
-"""Facts of Wan 2.1 and 2.2's small model, text to video, and their settings: how much of a caption is read."""
+"""Facts of Wan 2.1 and 2.2, text to video, and their settings: how much of a caption is read, first frames."""
 
 from __future__ import annotations
 
@@ -28,14 +28,21 @@ def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
 
 SPEC = FamilySpec(
     name="wan",
-    trains="Wan 2.1 text to video, 1.3B and 14B, and Wan 2.2 TI2V 5B",
+    trains="Wan 2.1 text to video, 1.3B and 14B, and Wan 2.2, TI2V 5B and T2V A14B",
     called="Wan, text to video",
     networks={
         "denoiser": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
+        "denoiser_2": "diffusers.models.transformers.transformer_wan.WanTransformer3DModel",
         "text_encoder": "umt5_text",
         "vae": "diffusers.models.autoencoders.autoencoder_kl_wan.AutoencoderKLWan",
     },
-    folders={"denoiser": "transformer", "text_encoder": "text_encoder", "vae": "vae"},
+    folders={
+        "denoiser": "transformer",
+        "denoiser_2": "transformer_2",
+        "text_encoder": "text_encoder",
+        "vae": "vae",
+    },
+    trainable=("denoiser", "denoiser_2"),
     tokenizers={"text_encoder": "tokenizer"},
     refuses=STRAIGHT_REFUSES,
     tensor_names=r"^(model\.diffusion_model\.)?head\.modulation$",

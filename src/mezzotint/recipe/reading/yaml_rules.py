@@ -3,7 +3,7 @@
 PyYAML only cuts the text into events; no YAML loader builds a value here. Scalars follow the core schema of YAML 1.2:
 `1e-6` is a number, `010` is ten, and `no`, `on`, `1:30` and dates are texts. Refused, each with line and column: keys
 given twice, tags, merge keys, more than 100 nodes through aliases, depth beyond 32, files over 1 MB, other encodings
-than UTF-8, control characters, a second document, more than 1,000 keys in one mapping.
+than UTF-8, control characters, a second document, more than 25,000 keys in one mapping.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 MAX_ALIAS_NODES = 100
 MAX_DIGITS = 300
-MAX_KEYS = 1000
+MAX_KEYS = 25_000
 """Of one mapping."""
 MAX_PROBLEMS = 50
 """Of a file; with more the rest is not read."""
@@ -223,7 +223,7 @@ def scalar(text: str) -> str | int | float | bool | None:
         return _WORDS[text]
     if _INT.fullmatch(text) and len(text) <= MAX_DIGITS:
         number = int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-        return number if abs(number) < 1 << 63 else _as_float(number)
+        return number if abs(number) < 1 << 64 else _as_float(number)
     if _FLOAT.fullmatch(text):
         return float(text)
     special = _SPECIAL.fullmatch(text)
@@ -351,7 +351,7 @@ def _kind(value: Any) -> str:
 
 def line_of(text: str, place: Place) -> int | None:
     """The line on which a place of a JSON text begins, counted from 1: YAML, of which JSON is a part, keeps lines. None
-    for the few texts that only JSON allows, such as those indented with tabs, and for long ones."""
+    for the few texts that only JSON allows, and for long ones."""
     if len(text) > MAX_BYTES:
         return None
     try:

@@ -82,9 +82,9 @@ class ModelSettings(Section):
     this many more; its pooled text is that of the last layer in any case."""
 
     train: Annotated[Names, NEVER] = ("denoiser",)
-    """The parts that are trained, of `denoiser`, `text_encoder`, of SDXL and SD3 `text_encoder_2`, and `tokens`, the
-    new words of `model.tokens`. All others are frozen; T5 and Qwen always are. A trained text encoder refuses a text
-    cache, and so do new words."""
+    """The parts that are trained, of `denoiser`, `text_encoder`, of SDXL and SD3 `text_encoder_2`, of Wan 2.2 A14B
+    `denoiser_2` (see `docs/flow.md`), and `tokens`, the new words of `model.tokens`. All others are frozen; T5 and Qwen
+    always are. A trained text encoder refuses a text cache, and so do new words."""
 
     last_layers: Annotated[PositiveInt | None, NEVER] = None
     """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and

@@ -276,6 +276,11 @@ class RunSettings(Section):
     a row; QLoRA's NormalFloat, arXiv:2305.14314) and the rest, the VAE too, in that of `run.precision`: less memory,
     and each use makes the matrix again. They need the extra `low-bit`. Weights are read straight into their type."""
 
+    float32_islands: Annotated[bool, RECORDED] = True
+    """Whether modules of a frozen denoiser that diffusers keeps in float32 stay so where the rest is in a smaller type
+    or in few bits, and compute in it; of trained ones, whose weights are float32, that they compute in it. Of the
+    families here Wan has such: what embeds the timestep, modulation, norms. false holds them like the rest."""
+
     vae_dtype: Annotated[FrozenType | None, RECORDED] = None
     """The type of the VAE alone, in the same words; null takes `run.frozen_dtype`. SDXL's own
     VAE overflows in fp16: leave it in fp32, or name the repaired one (fp16-fix) in `model.vae`."""

@@ -1,4 +1,4 @@
-"""What runtimes share: what the launcher says, and processes over torch.distributed.
+"""What runtimes share: what the launcher says, processes over torch.distributed, and blocks kept on the host.
 
-From outside: `launch`, which needs no torch; `processes` for runtimes alone.
+From outside: `launch`, which needs no torch; `offload`; `processes` for runtimes alone.
 """

@@ -98,9 +98,8 @@ class Encoding:
             return encode(item)
 
         rest = iter(items)
-        waves: Iterator[list[Item]] = iter(lambda: list(islice(rest, in_turn.together)), [])
         try:
-            for wave in waves:
+            for wave in iter(lambda: list(islice(rest, in_turn.together)), []):
                 twice = self._proves
                 self._proves = False
                 passes = [partial(one, item) for item in wave]

@@ -138,9 +138,11 @@ def _drawn(recipe: Recipe, device: torch.device, blocks: Sequence[int]) -> Itera
     refuse_unfit(recipe, family.grid)
     precision, settings = Precision.of(recipe.run), recipe.sample
     for part, module in family.parts().items():
-        cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
+        cast(module.requires_grad_(False).eval(), precision.of_frozen(part), but=precision.islands(module))
         module.to(device)
-    attention.set_up(family.parts()["denoiser"], recipe.model.attention)
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction).to(device)
     how = Sampling(objective.schedule, objective.parameterization, device, settings)
     for block in blocks:

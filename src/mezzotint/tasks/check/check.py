@@ -194,7 +194,7 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
         checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
         checked.notes += of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
         if outline is not None:
-            denoiser = outline.family.parts()["denoiser"]
+            denoiser = outline.family.denoisers[0]
             room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.gathering():

@@ -256,7 +256,8 @@ class Outline:
         own = [] if self.adapter is None else list(self.trained.values())
         for name, module in self.family.parts().items():
             is_own = name in recipe.model.train and self.adapter is None
-            cast(module, self.precision.weights if is_own else self.precision.of_frozen(name), but=own)
+            kept = [] if is_own else self.precision.islands(module)
+            cast(module, self.precision.weights if is_own else self.precision.of_frozen(name), but=[*own, *kept])
         if self.adapter is not None:
             cast_parameters(self.trained, self.precision.weights)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
@@ -276,7 +277,8 @@ class Outline:
         mixed.arrange([self.family.parts()[name] for name in recipe.model.train], recipe.run, self.precision)
         attention.require_package(recipe.model.attention)
         if recipe.model.attention != "xformers":  # which does not run without values
-            attention.set_up(self.family.parts()["denoiser"], recipe.model.attention)
+            for denoiser in self.family.denoisers:
+                attention.set_up(denoiser, recipe.model.attention)
         self._again_most = 0
         if recipe.run.recompute.enabled:
             blocks = list(self.family.blocks())

@@ -71,7 +71,7 @@ class SampledModel:
     @property
     def own_size(self) -> Size | None:
         """The size of pictures or clips the denoiser was made for, where its configuration says so."""
-        config = getattr(self.family.parts()["denoiser"], "config", None)
+        config = getattr(self.family.denoisers[0], "config", None)
         side, grid = getattr(config, "sample_size", None), self.family.grid
         sides = side if isinstance(side, (list, tuple)) else (side, side)
         if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
@@ -155,17 +155,20 @@ def open_model(
         identity |= {"checkpoint": facts.pop("sha256")}
     elif weights == "ema":
         raise _no_ema(f"{source.name} is not a run")
-    for part, component in files.spec.folders.items() if laid else ():
-        merging.merge_into(parts[part], component, laid)
+    for part in files.parts if laid else ():
+        merging.merge_into(parts[part], files.adapter_folder(part), laid)
     for path, scale in adapters:
         facts[f"adapter {path.name}"] = f"{scale:g}"
         identity[f"adapter {fingerprint.of_file(adapter_files.file_at(path))}"] = repr(scale)
     precision = Precision.of(recipe.run)
     for name, module in parts.items():
         is_trained = name in recipe.model.train and not recipe.model.has_adapter
-        cast(module.requires_grad_(False).eval(), precision.weights if is_trained else precision.of_frozen(name))
+        dtype = precision.weights if is_trained else precision.of_frozen(name)
+        cast(module.requires_grad_(False).eval(), dtype, but=() if is_trained else precision.islands(module))
         module.to(device)
-    attention.set_up(parts["denoiser"], recipe.model.attention)
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     return SampledModel(family, objective.to(device), precision, device, facts)

@@ -333,7 +333,7 @@ def _refuse_unfit(
     recipe: Recipe, dataset: assemble.Dataset, model: TrainableModel, runtime: Runtime, steps: int
 ) -> None:
     family = model.family
-    room.refuse_too_small(recipe, dataset, family.parts()["denoiser"], family.grid.pixels, runtime.device.type)
+    room.refuse_too_small(recipe, dataset, family.denoisers[0], family.grid.pixels, runtime.device.type)
     _foreign_start.check(recipe, model, steps)
 
 

@@ -10,7 +10,7 @@ from mezzotint import registry
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.recipe.families.base import family_spec
+from mezzotint.recipe.families.base import family_spec, is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.weights.args import ConvertArgs
 from mezzotint.weights import kinds
@@ -42,6 +42,12 @@ def convert(args: ConvertArgs, family: str) -> Iterator[str]:
 
 
 def _to_file(args: ConvertArgs, files: FlowFiles) -> Iterator[str]:
+    if len([part for part in files.parts if is_denoiser(part)]) > 1:
+        raise WeightsError(
+            f"{args.source}: has two denoisers, which are files of their own, and those are not written; take the "
+            "folder, or give --config and one of the files to make it",
+            code="E1479",
+        )
     written = files.plan_original()
     original.write(args.destination, written, files.stored("denoiser"), args.dtype)
     yield f"denoiser: {len(written.shapes)} tensors under the names that its makers give them, as ComfyUI reads them"

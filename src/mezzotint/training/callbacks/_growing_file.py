@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import IO
 
+from mezzotint import durable
 from mezzotint.errors import StorageError
 
 
@@ -23,7 +24,7 @@ class GrowingFile(ABC):
     def __init__(self, place: Path) -> None:
         self.place = place
         self._file: IO[bytes] | None = None
-        self._has_failed = False
+        self._has_failed = self._is_named = False
 
     @abstractmethod
     def open(self) -> IO[bytes]:
@@ -50,10 +51,13 @@ class GrowingFile(ABC):
                 raise refused(self.place, self.what, error) from error
 
     def sync(self) -> None:
-        """Makes what is written durable, as far as the disk allows."""
+        """Makes what is written durable, and once the file's name, as far as the disk allows."""
         if self._file is not None:
             with contextlib.suppress(OSError):
                 os.fsync(self._file.fileno())
+                if not self._is_named:
+                    durable.sync_folder(self.place if self.place.is_dir() else self.place.parent)
+                    self._is_named = True
 
     def close(self) -> None:
         """Lets the file go; the next record opens one again."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mezzotint import draws
 from mezzotint.diffusion import learned_variance, pyramid
+from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import latents_of
 from mezzotint.recipe.base import Every
@@ -75,7 +76,9 @@ class Validation(Callback):
     def __post_init__(self) -> None:
         used = {name: [batch for batch in batches if batch.size] for name, batches in self.sets.items()}
         self._sets = {name: batches for name, batches in used.items() if batches}
-        self._timesteps = spread(self.timesteps, self.model.objective.schedule.num_timesteps)
+        schedule = self.model.objective.schedule
+        span = schedule.span if isinstance(schedule, FlowSchedule) else (0.0, 1.0)
+        self._timesteps = spread(self.timesteps, schedule.num_timesteps, span)
         self._overfit = OverfitWarning()
         self.measured: dict[int, float] = {}
         """The held-out loss that a checkpoint is judged by, after so many steps: of several sets their mean, of the
@@ -199,10 +202,12 @@ class Validation(Callback):
         return TextEmbedding(text.states.to(self.device), mask, pooled)
 
 
-def spread(count: int, num_timesteps: int) -> tuple[int, ...]:
-    """The middles of `count` equal parts of [0, num_timesteps), or every timestep when there are no more."""
-    count = min(count, num_timesteps)
-    return tuple((2 * place + 1) * num_timesteps // (2 * count) for place in range(count))
+def spread(count: int, num_timesteps: int, span: tuple[float, float] = (0.0, 1.0)) -> tuple[int, ...]:
+    """The middles of `count` equal parts of [0, num_timesteps), or every timestep when there are no more. span: the
+    share of them that is measured, from its beginning to its end."""
+    low, high = (round(end * num_timesteps) for end in span)
+    count = min(count, high - low)
+    return tuple(low + (2 * place + 1) * (high - low) // (2 * count) for place in range(count))
 
 
 class OverfitWarning:

@@ -12,15 +12,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mezzotint.recipe.sections.run import LowBit, RunSettings, ScalerSettings
-from mezzotint.weights.low_bit import WeightForm
+from mezzotint.weights.low_bit import WeightForm, is_island, islands
 
 DTYPES: Mapping[str, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -40,6 +41,8 @@ class Precision:
     """Whether the weights of the forward pass are all there is: no float32 masters."""
     low_bit: LowBit | None = None
     """How matrices of frozen parts but the VAE are kept, where not in `frozen`."""
+    has_islands: bool = False
+    """Whether denoisers keep in float32 what their library keeps so."""
 
     @staticmethod
     def of(settings: RunSettings) -> Precision:
@@ -56,6 +59,7 @@ class Precision:
             torch.float32 if settings.gradient_sums == "fp32" else weights,
             has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
             low_bit=settings.low_bit,
+            has_islands=settings.float32_islands,
         )
 
     def of_frozen(self, part: str) -> torch.dtype:
@@ -64,7 +68,23 @@ class Precision:
 
     def form_of(self, part: str) -> WeightForm:
         """How the weights of a frozen part are held."""
-        return WeightForm(self.of_frozen(part), None if part == "vae" else self.low_bit)
+        dtype, low_bit = self.of_frozen(part), None if part == "vae" else self.low_bit
+        return WeightForm(
+            dtype, low_bit, has_islands=self.has_islands and (dtype != torch.float32 or low_bit is not None)
+        )
+
+    def islands(self, network: nn.Module) -> list[Tensor]:
+        """Tensors of a network that stay as they are, whatever type it is held in."""
+        return islands(network) if self.has_islands else []
+
+    def shelter(self, network: nn.Module) -> None:
+        """Makes those of its modules compute in float32 that would go to a smaller type under autocast."""
+        if not self.has_islands or self.compute == torch.float32:
+            return
+        for name, module in network.named_modules():
+            last = name.rpartition(".")[2]
+            if is_island(network, last) and any(isinstance(inner, nn.Linear) for inner in module.modules()):
+                module.forward = _sheltered(module.forward)
 
     @property
     def form_of_trained(self) -> WeightForm:
@@ -98,6 +118,14 @@ class Precision:
             + (f", their matrices {self.low_bit}" if self.low_bit else "")
             + (f", VAE {name[self.vae]}" if self.vae != self.frozen else "")
         )
+
+
+def _sheltered(forward: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def run(x: Tensor, *others: Any) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            return forward(x, *others)
+
+    return run
 
 
 def sum_in(parameters: Iterable[nn.Parameter], dtype: torch.dtype) -> None:

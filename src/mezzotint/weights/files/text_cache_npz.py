@@ -107,7 +107,7 @@ def _array(data: bytes) -> NDArray[Any]:
     read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = read_header(content)
     if dtype.hasobject:
-        raise ValueError("it holds objects, whose numbers are a pickle")
+        raise ValueError("Object arrays are pickles")
     flat = np.frombuffer(data, dtype, offset=content.tell())
     return flat.reshape(shape, order="F" if is_fortran else "C")
 

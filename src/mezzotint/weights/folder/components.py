@@ -268,7 +268,12 @@ def number_of(config: Mapping[str, Any], key: str, usual: float, *, where: Path)
 def _described(build: Callable[[], Built], where: Path) -> Built:
     try:
         return build()
-    except (TypeError, ValueError, KeyError, NotImplementedError, ZeroDivisionError) as error:
+    except (WeightsError, MemoryError):
+        raise
+    except Exception as error:  # diffusers and transformers raise many kinds
+        is_of_torch = isinstance(error, RuntimeError) and not isinstance(error, (NotImplementedError, RecursionError))
+        if is_of_torch and "negative dimension" not in str(error):
+            raise  # too little memory, perhaps
         raise WeightsError(f"{where}: makes no network ({error}); take another copy", code="E1409") from error
 
 

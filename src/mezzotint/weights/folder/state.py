@@ -90,7 +90,7 @@ class Filling:
             if name in self._layers:
                 self._layers[name].pack(tensor, self._form.device)
                 continue
-            held, before = self._form.held(tensor), named(self._module, name)
+            held, before = self._form.held(tensor, self._module, name), named(self._module, name)
             # what was let go keeps the type that it was cast to since
             put(self._module, name, held if before is None or before.is_meta else held.to(before.dtype))
 
@@ -101,7 +101,7 @@ class Filling:
         for source, tensor in each(self._stored, ours):
             part = tensor[places[ours[source]]]
             require_finite(self._stored.place, {source: part})
-            yield ours[source], self._form.held(part)
+            yield ours[source], self._form.held(part, self._module, ours[source])
 
     def let_go(self, names: Iterable[str]) -> None:
         """Leaves tensors of no numbers in the place of these, of the same type and on the same device."""
@@ -110,7 +110,7 @@ class Filling:
                 self._layers[name]._buffers.clear()
                 continue
             before = named(self._module, name)
-            dtype = self._form.dtype if before is None or before.is_meta else before.dtype
+            dtype = self._form.dtype_of(self._module, name) if before is None or before.is_meta else before.dtype
             put(self._module, name, torch.empty(0, dtype=dtype, device=self._form.device))
 
 

@@ -167,6 +167,8 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
             tokenizer = _of_pieces(folder / "spiece.model", _sentinels(config))
         else:
             raise ValueError("it has neither tokenizer.json nor spiece.model")
+        if not isinstance(tokenizer.model_max_length, int):
+            raise ValueError("its model_max_length is no whole number")
     except Exception as error:  # the tokenizers library raises nothing narrower
         raise WeightsError(
             f"{folder}: makes no tokenizer ({error}); fetch the whole tokenizer", code="E1463"

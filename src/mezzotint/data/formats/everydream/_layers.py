@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -123,12 +124,15 @@ def checked(key: str, value: float) -> Layer:
     return Layer(**{key: _READ[key](value, ())})
 
 
-_LARGEST = 1e9
+_LARGEST = 1_000_000_000
 
 
 def _finite(value: Any, at: Place) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= _LARGEST:
-        raise Malformed(f"must be a number of at most {_LARGEST:.0e}, got {value!r:.40}", at)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or (isinstance(value, float) and not math.isfinite(value)):
+        raise Malformed(f"must be a number, got {value!r}", at)
+    if abs(value) > _LARGEST:
+        raise Malformed(f"must be at most {_LARGEST:,}, got {value!r:.40}", at)
     return float(value)
 
 

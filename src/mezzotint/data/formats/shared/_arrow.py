@@ -66,8 +66,10 @@ def _arrow(path: Path, columns: ColumnNames) -> Iterator[Any]:
             batches = reader = pa.ipc.open_stream(file)
         names = _checked(path, reader.schema, columns)
         for batch in batches:
+            chosen = batch.select(names)
+            chosen.validate(full=True)  # places in the file that lead out of it would be followed
             for start in range(0, batch.num_rows, _ROWS):
-                yield batch.select(names).slice(start, _ROWS)
+                yield chosen.slice(start, _ROWS)
 
 
 def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:

@@ -1,0 +1,219 @@
+"""Wan 2.2 A14B, of two denoisers, each on its side of a level of noise; and what of Wan stays float32."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from diffusers import WanPipeline
+from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+from flow_folders import tiny_a14b
+from safetensors.torch import load_file
+from sd_folder import edit
+from torch import Tensor, nn
+
+from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.errors import MezzotintError, RecipeError
+from mezzotint.families.wan import Family, Files
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.recipe.sections.sample import SampleSettings
+from mezzotint.sampling import sample as sampling
+from mezzotint.sampling.sample import Request, Sampling
+from mezzotint.shapes import Size
+from mezzotint.stages import Noised
+from mezzotint.tasks.assemble import needed_parts
+from mezzotint.training.callbacks.validation import spread
+from mezzotint.training.precision.policy import Precision, cast
+from mezzotint.weights.low_bit import WeightForm
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow" / "wan" / "model"
+HIGH, LOW = "denoiser", "denoiser_2"
+
+
+@pytest.fixture(scope="module")
+def a14b(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_a14b(RECORDS, tmp_path_factory.mktemp("a14b") / "model")
+
+
+def files_of(folder: Path, *train: str, **values: Any) -> Files:
+    settings = {"family": "wan", "path": folder, "train": train or (HIGH,), **values}
+    return Files.of(ModelSettings.model_validate(settings))
+
+
+def noised(family: Family, times: list[float]) -> Noised:
+    x = torch.randn(len(times), 16, 2, 4, 4, generator=torch.Generator().manual_seed(0))
+    return Noised(x, x, x, x, torch.tensor(times), torch.tensor(times) / 1000)
+
+
+@torch.no_grad()
+def test_both_draw_as_the_pipeline_does(a14b: Path) -> None:
+    family = Family.load(files_of(a14b))
+    noise = torch.randn(1, 16, 2, 4, 6, generator=torch.Generator().manual_seed(0))
+    pipeline: Any = WanPipeline.from_pretrained(str(a14b), local_files_only=True)
+    assert pipeline.config.boundary_ratio == 0.875
+    told = {"height": 32, "width": 48, "num_frames": 5, "num_inference_steps": 6, "guidance_scale": 3.0}
+    theirs = pipeline(["a red circle"], negative_prompt=[""], latents=noise, output_type="latent", **told).frames
+    settings = SampleSettings(steps=6, guidance=(3.0,), solver="unipc")
+    how = Sampling(family.schedule, family.prediction, "cpu", settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sampling, "initial_noise", lambda *_: noise)
+        ours = sampling.sample_latents(family, [Request("a red circle", Size(48, 32, 5))], how)
+        one = Family.load(files_of(a14b), [HIGH, "text_encoder"])
+        alone = sampling.sample_latents(one, [Request("a red circle", Size(48, 32, 5))], how)
+    assert (ours - theirs).abs().max() <= 1e-4 * theirs.abs().max()
+    assert (alone - theirs).abs().max() > 1e-2 * theirs.abs().max()
+
+
+def test_each_says_the_samples_on_its_side(a14b: Path) -> None:
+    both = Family.load(files_of(a14b, HIGH, LOW))
+    with torch.no_grad():
+        condition = both.condition(both.encode_text(["a", "b", "c"]), None)
+    mixed = noised(both, [900.0, 300.0, 875.0])
+    said = both.predict(mixed, condition)
+    for part, rows in ((HIGH, [0, 2]), (LOW, [1])):
+        alone = Family(files_of(a14b), {part: both.parts()[part]}).predict(mixed, condition)
+        torch.testing.assert_close(said[rows], alone[rows], rtol=1e-4, atol=1e-5)
+    said.sum().backward()
+    assert all(p.grad is not None for net in both.denoisers for p in net.proj_out.parameters())  # type: ignore[operator, union-attr]
+    for net in both.denoisers:
+        net.zero_grad()
+    both.predict(noised(both, [900.0, 950.0, 980.0]), condition).sum().backward()
+    low = both.parts()[LOW]
+    assert all(p.grad is not None and not p.grad.any() for p in low.proj_out.parameters())  # type: ignore[operator, union-attr]
+
+
+def test_the_trained_one_says_all_in_training(a14b: Path) -> None:
+    """A level on the boundary may be rounded to the other side."""
+    family = Family.load(files_of(a14b, HIGH))
+    family.parts()[LOW].requires_grad_(False)
+    with torch.no_grad():
+        condition = family.condition(family.encode_text(["a"]), None)
+    family.predict(noised(family, [874.9]), condition).sum().backward()
+    assert family.parts()[HIGH].proj_out.weight.grad.any()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("train", "low", "high"), [((HIGH,), 0.875, 1.0), ((LOW,), 0.0, 0.875), ((HIGH, LOW), 0, 1)])
+def test_levels_are_drawn_on_the_trained_ones_side(a14b: Path, train: tuple[str, ...], low: float, high: float) -> None:
+    family = Family.load(files_of(a14b, *train), ["vae"])
+    objective = objective_of(ObjectiveSettings(), family.schedule, "flow")
+    assert isinstance(objective, FlowObjective)
+    sigma = objective.levels(StepDraws.at(0, 1, np.arange(2000), "cpu"), torch.Size((16, 2, 4, 4)))
+    assert low - 1e-6 <= float(sigma.min()) < low + 0.1
+    assert high - 0.1 < float(sigma.max()) <= high + 1e-6
+    times = spread(4, 1000, (low, high))
+    assert len(times) == 4
+    assert all(low * 1000 <= t < high * 1000 for t in times)
+    if train == (HIGH,):
+        beyond = ObjectiveSettings.model_validate({"flow": {"sigmas": [0.0, 0.5]}})
+        with pytest.raises(RecipeError, match=r"from 0\.875 to 1") as caught:
+            objective_of(beyond, family.schedule, "flow").noise(
+                torch.zeros(1, 16, 2, 4, 4), StepDraws.at(0, 1, np.arange(1), "cpu")
+            )
+        assert caught.value.code == "E1481"
+
+
+def test_only_what_is_trained_is_loaded_unless_pictures_are_drawn() -> None:
+    def parts(*words: str) -> tuple[str, ...]:
+        cached = ("data.cache.text=true", "data.cache.latents=true", "model.family=wan", "model.path=m")
+        return needed_parts(read_text("schema: 1", overrides=[*cached, *words]).recipe)
+
+    never, often = "run.preview.every=null", "run.preview.every=10"
+    assert parts(never) == (HIGH,)
+    assert parts(never, "model.train=[denoiser_2]") == (LOW,)
+    assert parts(never, "model.train=[denoiser, denoiser_2]") == (HIGH, LOW)
+    assert parts(often, "model.train=[denoiser_2]") == (HIGH, LOW)
+
+
+def test_an_export_has_both_and_the_pipeline_opens_it(a14b: Path, tmp_path: Path) -> None:
+    files = files_of(a14b, LOW)
+    family = Family.load(files, [LOW])
+    changed = {f"{LOW}/{n}": t + 0.01 for n, t in family.parts()[LOW].state_dict().items()}
+    objective = objective_of(ObjectiveSettings(), family.schedule, "flow")
+    family.export(
+        tmp_path / "out", files, weights=changed, dtype="fp32", schedule=family.schedule,
+        trained_form=objective.parameterization,
+    )  # fmt: skip
+    pipeline: Any = WanPipeline.from_pretrained(str(tmp_path / "out"), local_files_only=True)
+    assert pipeline.config.boundary_ratio == 0.875
+    plain = load_file(a14b / "transformer" / "diffusion_pytorch_model.safetensors")
+    assert all(torch.equal(t, plain[n]) for n, t in pipeline.transformer.state_dict().items())
+    assert all(torch.equal(t, changed[f"{LOW}/{n}"]) for n, t in pipeline.transformer_2.state_dict().items())
+
+
+def test_an_adapter_of_the_second_is_called_as_the_pipeline_reads_it(a14b: Path) -> None:
+    assert files_of(a14b, LOW).adapter_folder(LOW) == "transformer"
+    assert files_of(a14b, LOW).adapter_folder(HIGH) == "transformer_2"
+    both = files_of(a14b, HIGH, LOW)
+    assert (both.adapter_folder(HIGH), both.adapter_folder(LOW)) == ("transformer", "transformer_2")
+    assert both.trainable_shapes().keys() == {"transformer", "transformer_2"}
+
+
+def refusal(run: Any) -> tuple[str, str]:
+    with pytest.raises(MezzotintError) as caught:
+        run()
+    return caught.value.code, caught.value.message
+
+
+def test_what_does_not_fit_is_refused(a14b: Path, tmp_path: Path) -> None:
+    code, said = refusal(files_of(RECORDS, LOW).require_trainable)
+    assert (code, "write model.train=[denoiser]" in said) == ("E1481", True)
+    folder = Path(shutil.copytree(a14b, tmp_path / "model"))
+    edit(folder / "model_index.json", boundary_ratio=None)
+    code, said = refusal(lambda: files_of(folder))
+    assert (code, "boundary_ratio" in said) == ("E1222", True)
+    edit(folder / "model_index.json", boundary_ratio=0.875)
+    edit(folder / "transformer_2" / "config.json", in_channels=36)
+    code, said = refusal(lambda: files_of(folder))
+    assert (code, "two denoisers" in said) == ("E1409", True)
+
+
+def types(network: nn.Module) -> dict[str, torch.dtype]:
+    named = [*network.named_parameters(), *network.named_buffers()]
+    return {name: tensor.dtype for name, tensor in named if tensor.is_floating_point()}
+
+
+@torch.no_grad()
+def test_what_diffusers_keeps_in_float32_stays_so(tmp_path: Path) -> None:
+    theirs: Any = WanTransformer3DModel.from_pretrained(str(RECORDS / "transformer"), torch_dtype=torch.bfloat16)
+    precision = Precision.of(RunSettings.model_validate({"precision": "bf16"}))
+    family = Family.load(Files.of(ModelSettings(family="wan", path=RECORDS)), [HIGH], {HIGH: precision.form_of(HIGH)})
+    net = family.parts()[HIGH]
+    cast(net, precision.of_frozen(HIGH), but=precision.islands(net))
+    expected = types(theirs)
+    assert types(net) == expected
+    assert {torch.float32, torch.bfloat16} == set(expected.values())
+    assert net.condition_embedder.time_embedder.linear_1.weight.dtype == torch.float32  # type: ignore[union-attr]
+    x = torch.randn(2, 16, 2, 4, 4, generator=torch.Generator().manual_seed(1))
+    text, t = torch.randn(2, 8, 16, generator=torch.Generator().manual_seed(2)), torch.tensor([901.3, 437.7])
+    whole = theirs(x.bfloat16(), t, text.bfloat16(), return_dict=False)[0]
+
+    def ours() -> Tensor:
+        return net(x.bfloat16(), t, text.bfloat16(), return_dict=False)[0].float()  # type: ignore[no-any-return]
+
+    assert torch.equal(ours(), whole.float())
+    seen: list[torch.dtype] = []
+    embedder: Any = net.condition_embedder.time_embedder  # type: ignore[union-attr]
+    embedder.linear_2.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    with precision.autocast(torch.device("cpu")):
+        ours()
+        precision.shelter(net)
+        ours()
+    assert seen == [torch.bfloat16, torch.float32]
+
+
+def test_without_islands_all_is_held_alike() -> None:
+    precision = Precision.of(RunSettings.model_validate({"precision": "bf16", "float32_islands": False}))
+    assert precision.form_of(HIGH) == WeightForm(torch.bfloat16)
+    net = Files.of(ModelSettings(family="wan", path=RECORDS)).network(HIGH, precision.form_of(HIGH))
+    cast(net, torch.bfloat16, but=precision.islands(net))
+    assert set(types(net).values()) == {torch.bfloat16}
+    assert replace(precision, has_islands=True).islands(net)
