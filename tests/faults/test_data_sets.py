@@ -24,6 +24,8 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.check import estimates
 from mezzotint.tasks.doctor._batches import of_batches
 
+pytestmark = pytest.mark.faults
+
 FOLDERS, IN_EACH = 30, 5000
 
 
@@ -61,7 +63,6 @@ print(len(names), len(set(names)), peak() - before, time.process_time() - began)
 
 
 @pytest.mark.slow
-@pytest.mark.faults
 def test_a_folder_of_very_many_files_is_listed_in_little_memory(tmp_path: Path) -> None:
     """150,000 files stand for the million, whose making alone takes more than a minute on a slow disk: with limits in
     proportion, 90 MB and 9 s (of 600 MB and 60 s), of the processor's time, as the disk's is not ours."""

@@ -146,7 +146,7 @@ def test_a_server_that_stumbles_is_asked_again(hub: Hub, tmp_path: Path) -> None
     ("answer", "tries", "words"),
     [
         ("401", 1, "the hub answers 401: it is private, gated or not there; `hf auth login`"),
-        ("404", 1, "the hub answers 404: it has no such data set"),
+        ("404", 1, "'someone/pictures' doesn't exist on the Hub or cannot be accessed"),
         ("429", 3, "the hub answers 429, also when asked again: try it later"),
         ("500", 3, "the hub answers 500, also when asked again: try it later"),
     ],

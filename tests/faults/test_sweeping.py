@@ -24,6 +24,8 @@ from mezzotint.tasks.train.exports import free_place
 from mezzotint.tasks.weights import convert
 from mezzotint.weights.files import mindspore, tensor_files
 
+pytestmark = pytest.mark.faults
+
 MINI = MODELS / "mezzotint-mini"
 
 
@@ -57,7 +59,6 @@ def test_the_single_file_of_a_killed_export_goes_with_the_next_one_whatever_its_
     assert not left(folder.exports)
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("name", ["x.safetensors", "x"], ids=["file", "folder"])
 @pytest.mark.parametrize("verb", ["convert", pytest.param("merge", marks=pytest.mark.slow)])
 def test_what_a_killed_verb_has_left_goes_when_it_is_said_again(tmp_path: Path, verb: str, name: str) -> None:

@@ -76,8 +76,6 @@ def _why(error: BaseException) -> str:
         status = getattr(getattr(below, "response", None), "status_code", None)
         if status in (401, 403):
             return f"the hub answers {status}: it is private, gated or not there; `hf auth login` shows it who you are"
-        if status == 404:
-            return "the hub answers 404: it has no such data set"
         if status == 429 or (status or 0) >= 500:
             return f"the hub answers {status}, also when asked again: try it later"
         below = below.__cause__ or below.__context__
