@@ -110,14 +110,14 @@ def test_memory_that_runs_out_on_one_halves_on_both_and_changes_no_draw(
 def test_one_that_hangs_is_named_with_its_step_when_patience_is_over(shared_world: Any) -> None:
     world = shared_world
     impatient = SHORT | {"run__timeout_seconds": 5}
-    first, second = world.fork_group("hangs", 2, faults={1: "step.backward@3:sleep=90"}, **impatient)
+    first, second = world.fork_group("hangs", 2, faults={1: "step.backward@3:sleep=40"}, **impatient)
     began = time.monotonic()
     status = world.wait(first)
     waited = time.monotonic() - began
     os.kill(second, signal.SIGKILL)
     world.wait(second)
     assert status == 6, world.out("hangs")
-    assert waited < 80
+    assert waited < 35
     assert "process 0 lost process 1 of this run, which does not answer; " in world.out("hangs")
     assert "process 1 was last behind the passes of step 3" in world.out("hangs")
     assert state.newest(world.root / "hangs" / "checkpoints").path.name == "step-00000002"

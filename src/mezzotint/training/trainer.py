@@ -474,6 +474,8 @@ class Trainer:
         """Does a part of saving. Returns whether any process was refused by its disk, and the words for it here. Raises
         Diverged on every process where weights are spoilt, which of several the first alone may see."""
         words, spoilt = "", None
+        self.runtime.at(f"at the checkpoint of step {step}")
+        self.runtime.agree(0)  # one that hangs is noticed here: behind, all wait as long as one writes
         try:
             save()
         except StorageError as error:
