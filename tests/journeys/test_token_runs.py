@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from model_export import second_version
 from runs import assert_alike, logged, tensors_of
 from safetensors.torch import load_file
 
@@ -114,6 +115,27 @@ def test_a_word_is_trained_further_and_beside_an_adapter(shared_world: Any, base
     ended = load_file(export / "learned_embeds.safetensors")["<toy>"]
     assert float((begun - ended).abs().max()) < 1e-7
     assert "tokens 64 of 64 trained" in world.out("further")
+
+
+@pytest.mark.slow
+def test_a_word_of_sd2_is_read_by_diffusers_and_by_its_short_name(
+    shared_world: Any, base: Path, tmp_path: Path
+) -> None:
+    """Its encoder is another network (GELU in the place of quick GELU); the files are those of SD1."""
+    import diffusers
+
+    folder, world = second_version(base, tmp_path / "sd2"), shared_world
+    settings = WORDS | {"model__path": folder, "model__weights": "files"}
+    assert world.train("second", **settings) == 0
+    export = world.root / "second" / "exports" / "step-00000004"
+    family = Family.of(ModelSettings(path=folder))
+    family.add_words({}, 1, {"<toy>": new_words.read(export / "embeddings" / "toy.safetensors", family.text_parts)})
+    pipe = diffusers.StableDiffusionPipeline.from_pretrained(folder, safety_checker=None)
+    pipe.load_textual_inversion(str(export))
+    theirs = pipe.encode_prompt(["a <toy> there"], "cpu", 1, False)[0].detach()
+    with torch.no_grad():
+        ours = family.encode_text(["a <toy> there"]).states
+    assert float((theirs - ours).abs().max()) < 1e-5
 
 
 @pytest.mark.slow

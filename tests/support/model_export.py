@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import merge
+from mezzotint.weights.folder import components
 from mezzotint.weights.model_files import ModelFiles
 
 AnyFamily = TypeVar("AnyFamily", bound=ModelFamily)
@@ -80,3 +82,15 @@ def is_sealed(path: Path) -> bool:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         written = str(header.get("__metadata__", {}).get("modelspec.hash_sha256", ""))
         return written == f"0x{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def second_version(first: Path, folder: Path) -> Path:
+    """A small SD2 folder beside one of SD1."""
+    shutil.copytree(first, folder)
+    networks: dict[str, components.Network] = {"unet": "unet", "text_encoder": "clip_text"}
+    for name, changes in {"unet": {"use_linear_projection": True}, "text_encoder": {"hidden_act": "gelu"}}.items():
+        path = folder / name / "config.json"
+        config = json.loads(path.read_text()) | changes
+        module = components.draw(networks[name], config, 5, name, where=path)
+        components.write(networks[name], module.state_dict(), config, folder / name, "fp32")
+    return folder

@@ -12,7 +12,7 @@ import pytest
 import torch
 from adapter_records import FILES, ran
 from diffusers.pipelines.stable_diffusion.pipeline_stable_diffusion import StableDiffusionPipeline
-from model_export import counted_portions, is_sealed
+from model_export import counted_portions, is_sealed, second_version
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -20,7 +20,6 @@ from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_metadata
-from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import shipped
 from mezzotint.weights.layouts.sd import LAYOUT
 
@@ -34,18 +33,6 @@ def convert(*words: object) -> int:
 
 def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) and a[k].dtype == b[k].dtype for k in a)
-
-
-def second_version(folder: Path) -> Path:
-    """A small SD2 folder."""
-    shutil.copytree(FOLDER, folder)
-    networks: dict[str, components.Network] = {"unet": "unet", "text_encoder": "clip_text"}
-    for name, changes in {"unet": {"use_linear_projection": True}, "text_encoder": {"hidden_act": "gelu"}}.items():
-        path = folder / name / "config.json"
-        config = json.loads(path.read_text()) | changes
-        module = components.draw(networks[name], config, 5, name, where=path)
-        components.write(networks[name], module.state_dict(), config, folder / name, "fp32")
-    return folder
 
 
 def as_published(path: Path) -> dict[str, Tensor]:
@@ -75,7 +62,7 @@ FIRST_OF_TWO = pytest.mark.parametrize("model", ["sd1", pytest.param("sd2", mark
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """(folder of configurations, single file as published) of both versions."""
     root = tmp_path_factory.mktemp(request.param)
-    folder = FOLDER if request.param == "sd1" else second_version(root / "folder")
+    folder = FOLDER if request.param == "sd1" else second_version(FOLDER, root / "folder")
     assert convert(folder, root / "plain.safetensors") == 0
     words = {"modelspec.author": "someone", "modelspec.hash_sha256": "0x0", "ss_steps": "7"}
     save_file(as_published(root / "plain.safetensors"), root / "published.safetensors", words)
