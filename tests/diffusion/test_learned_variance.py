@@ -79,7 +79,8 @@ def test_a_velocity_that_means_the_same_has_the_same_term(record: dict[str, Tens
     at = noised(record)
     eps, v = record["in.model_output"].chunk(2, dim=1)
     keep = torch.tensor([1, 2])
-    some = Noised(*(getattr(at, name)[keep] for name in Noised.__slots__))
+    parts = (getattr(at, name) for name in Noised.__slots__)
+    some = Noised(*(part if part is None else part[keep] for part in parts))
     alpha_bar = SCHEDULE.alpha_bar[some.model_t].view(-1, 1, 1, 1, 1)
     x_0 = (some.x_t - (1 - alpha_bar).sqrt() * eps[keep]) / alpha_bar.sqrt()
     velocity = alpha_bar.sqrt() * eps[keep] - (1 - alpha_bar).sqrt() * x_0

@@ -20,7 +20,7 @@ def listing_of(root: Path, *names: str) -> Listing:
 
 def test_masks_beside_pictures_are_no_pictures_and_belong_to_one(tmp_path: Path) -> None:
     listing = listing_of(tmp_path, "a.jpg", "a-masklabel.png", "b.png", "c-masklabel.jpg", "d-masklabel.PNG")
-    pictures, of_pictures = masks.parted(listing, None, (), {".png", ".jpg"})
+    pictures, of_pictures = masks.parted(listing, None, (), {".png", ".jpg"}, is_listed=True)
     assert pictures.names == ["a.jpg", "b.png", "c-masklabel.jpg"], "a mask beside a picture is a PNG"
     assert len(pictures.stats) == 3
     assert of_pictures.of("a.jpg") == tmp_path / "a-masklabel.png"
@@ -31,7 +31,7 @@ def test_masks_beside_pictures_are_no_pictures_and_belong_to_one(tmp_path: Path)
 def test_masks_of_a_folder_have_the_names_of_their_pictures(tmp_path: Path) -> None:
     root = tmp_path.resolve()
     listing = listing_of(root, "a.jpg", "masks/a.png", "masks/sub/b.png", "sub/b.jpg")
-    pictures, of_pictures = masks.parted(listing, root / "masks", [root / "masks"], {".png", ".jpg"})
+    pictures, of_pictures = masks.parted(listing, root / "masks", [root / "masks"], {".png", ".jpg"}, is_listed=True)
     assert pictures.names == ["a.jpg", "sub/b.jpg"], "a folder of masks among the pictures is left out"
     assert of_pictures.of("a.jpg") == root / "masks" / "a.png"
     assert of_pictures.of("sub/b.jpg") == root / "masks" / "sub" / "b.png"
@@ -40,7 +40,7 @@ def test_masks_of_a_folder_have_the_names_of_their_pictures(tmp_path: Path) -> N
 def test_two_masks_of_one_picture_are_refused(tmp_path: Path) -> None:
     listing_of(tmp_path / "masks", "a.png", "a-masklabel.png")
     with pytest.raises(DatasetError, match="are masks of one picture") as caught:
-        masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "masks", (), {".png"})
+        masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "masks", (), {".png"}, is_listed=True)
     assert caught.value.code == "E1477"
     with pytest.raises(DatasetError, match=r"data\.mask\.path: .*nowhere"):
-        masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "nowhere", (), {".png"})
+        masks.parted(listing_of(tmp_path / "photos", "a.jpg"), tmp_path / "nowhere", (), {".png"}, is_listed=True)
