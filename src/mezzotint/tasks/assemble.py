@@ -452,7 +452,7 @@ def open_trainer(
     resolved: Resolved,
     *,
     progress: Progress | None = None,
-    host: RunHost | None = None,
+    host: RunHost[Trainer] | None = None,
     callbacks: Sequence[Callback] = (),
     world_size: int | None = None,
     update_check: UpdateCheck | None = None,

@@ -13,14 +13,14 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
 from mezzotint import outside
 from mezzotint.stages import StepReport
 from mezzotint.training.interrupts import DRAW, SAVE, STOP
 
-if TYPE_CHECKING:
-    from mezzotint.training.trainer import Trainer
+Run = TypeVar("Run", contravariant=True)
+"""What trains: `training.trainer.Trainer`."""
 
 FLAGS = {"draw": DRAW, "save": SAVE, "stop": STOP}
 """What can be asked for, by the file's name."""
@@ -29,11 +29,11 @@ _MOST = 4096
 """Bytes of a request."""
 
 
-class RunHost:
+class RunHost(Generic[Run]):
     """Saves, exports, passes signals on and tells the user. Here each of them does nothing, which is all that a dry run
     and a benchmark need; `train` has its own."""
 
-    def save(self, trainer: Trainer, *, at_once: bool = True) -> None:
+    def save(self, trainer: Run, *, at_once: bool = True) -> None:
         """Writes a checkpoint of the trainer's `tensors()` and `state()`, or begins to: with at_once it is complete on
         return."""
 
@@ -50,14 +50,14 @@ class RunHost:
     def give_up_save(self) -> None:
         """Called when the run fails while a checkpoint is under way. Raises nothing."""
 
-    def export(self, trainer: Trainer) -> None:
+    def export(self, trainer: Run) -> None:
         """Writes the model as the trainer has it now."""
 
     def requests(self) -> int:
         """Flags that signals and files of requests have set since the last call (`training.interrupts`)."""
         return 0
 
-    def epoch_begins(self, trainer: Trainer, epoch: int) -> None:
+    def epoch_begins(self, trainer: Run, epoch: int) -> None:
         """Called before an epoch's first step."""
 
     def bad_step(self, report: StepReport) -> None:

@@ -41,7 +41,7 @@ class Trainer:
     model: TrainableModel
     batches: Iterable[StepBatches]
     runtime: Runtime
-    host: RunHost
+    host: RunHost[Trainer]
     resolved: Resolved
     progress: Progress
     callbacks: Sequence[Callback] = ()

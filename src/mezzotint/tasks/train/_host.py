@@ -38,7 +38,7 @@ from mezzotint.training.trainer import RunHost, Trainer
 
 
 @dataclass(frozen=True, slots=True)
-class TrainHost(RunHost):
+class TrainHost(RunHost[Trainer]):
     """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
     checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
     the first process. files: those that ask for something. replaces: exports may take the place of others' files."""
