@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,12 +23,15 @@ from mezzotint import __version__, outside
 from mezzotint.board import curves, live, words
 from mezzotint.board.acting import actions
 from mezzotint.board.reading import pictures, runs, tails, values
+from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
-from mezzotint.board.reading.shelf import Shelf
 from mezzotint.errors import MezzotintError
 
 PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Draw", "draw")]
 """Address, name and key of each page besides Runs."""
+
+_AT_ONCE = 1 << 18
+"""Bytes of a file that are sent at a time."""
 
 PARTS = ("facts", "stored", "settings", "events", "log", "card")
 """What a run's page is made of, besides curves and pictures."""
@@ -240,9 +244,36 @@ def picture_answer(path: Path, request: Request) -> Response:
     kind = pictures.KINDS.get(path.suffix.lower())
     if kind is None:
         return PlainTextResponse("Only pictures and clips are shown.\n", 415)
-    from mezzotint.board.files import send
+    return _sent(path, kind, request.headers.get("range", ""))
 
-    return send(path, kind, request.headers.get("range", ""))
+
+def _sent(path: Path, kind: str, range_header: str = "") -> Response:
+    """The file as it is, whole or the part that a Range header names, a block at a time."""
+    try:
+        with outside.open_plain(path) as file:
+            size = file.seek(0, 2)
+    except OSError:
+        return PlainTextResponse("This file is gone.\n", 404)
+    part = re.fullmatch(r"bytes=(\d{1,18})-(\d{0,18})", range_header)
+    first, last = 0, size - 1
+    if part is not None:
+        first, last = int(part[1]), min(size - 1, int(part[2]) if part[2] else size - 1)
+        if first > last:
+            return Response(status_code=416, headers={"content-range": f"bytes */{size}"})
+    headers = {"content-length": f"{last - first + 1}", "accept-ranges": "bytes", "cache-control": "private, max-age=5"}
+    if part is not None:
+        headers["content-range"] = f"bytes {first}-{last}/{size}"
+    status = 200 if part is None else 206
+    return StreamingResponse(_blocks(path, first, last), status, media_type=kind, headers=headers)
+
+
+def _blocks(path: Path, first: int, last: int) -> Iterator[bytes]:
+    with outside.open_plain(path) as file:
+        file.seek(first)
+        left = last - first + 1
+        while left > 0 and (block := file.read(min(_AT_ONCE, left))):
+            left -= len(block)
+            yield block
 
 
 def _stream(look: Any) -> StreamingResponse:

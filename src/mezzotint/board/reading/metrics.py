@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import threading
 from array import array
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ _LONG = 24_000_000
 
 _SKETCHED = 1200
 """Lines of a sketch."""
+
+_LOOKED_AT = 8
+"""Of so many runs that were looked at last the numbers are kept."""
 
 _LONGEST_LINE = 1_000_000
 _NOT_CURVES = {"step", "epoch", "samples_digest", "applied", "overflow", "samples"}
@@ -176,3 +180,31 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+class Shelf:
+    """The numbers of runs by folder. A long file is read on in a thread of its own, while its sketch is shown."""
+
+    def __init__(self) -> None:
+        self._metrics: OrderedDict[Path, RunMetrics] = OrderedDict()
+        self._reading: set[Path] = set()
+        self._lock = threading.Lock()
+
+    def metrics(self, path: Path) -> RunMetrics:
+        """The numbers of the run in a folder, as far as they have come."""
+        with self._lock:
+            metrics = self._metrics.setdefault(path, RunMetrics(path / "metrics.jsonl"))
+            self._metrics.move_to_end(path)
+            while len(self._metrics) > _LOOKED_AT:
+                self._metrics.popitem(last=False)
+        if path not in self._reading and metrics.follow():
+            self._reading.add(path)
+            threading.Thread(target=self._read_on, args=(path, metrics), daemon=True).start()
+        return metrics
+
+    def _read_on(self, path: Path, metrics: RunMetrics) -> None:
+        try:
+            while self._metrics.get(path) is metrics and metrics.follow():
+                pass
+        finally:
+            self._reading.discard(path)
