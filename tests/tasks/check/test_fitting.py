@@ -57,11 +57,12 @@ def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
     assert first.settings == small
     assert str(first).startswith("run.micro_batch=1 run.recompute.enabled=true (")
     away = counted(*ADAPTER, "run.micro_batch=1", "run.recompute.enabled=true", "run.offload.blocks=auto")
-    on_card = ways(1.06 * away.step, of_card=True, most=3)
+    room = fitting.SPARE * away.step + 1  # its blocks are small beside the rest
+    on_card = ways(room, of_card=True, most=3)
     assert on_card[0].settings == small | {"run.offload.blocks": "auto"}
     assert on_card[0].memory.step == away.step
     assert on_card[0].memory.on_host == away.on_host == sum(away.blocks)
-    assert all(fitting.SPARE * way.memory.step <= 1.06 * away.step for way in on_card)
+    assert all(fitting.SPARE * way.memory.step <= room for way in on_card)
     assert all("run.offload.blocks" not in way.settings for way in ways(1.06 * again.peak, most=9)), "one memory"
     assert ways(1) == []
 
