@@ -77,9 +77,21 @@ def stays(network: torch.nn.Module) -> int:
     return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
 
 
-def reads_within(network: str, config: dict[str, Any], file: Path, form: WeightForm, room: int | None = None) -> None:
+def reads_within(
+    network: str, config: dict[str, Any], file: Path, form: str, room: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """`read_alone` in a process of its own, which has no memory left from tests before."""
+    words = f"{network!r}, {config!r}, Path({str(file)!r}), {form!r}, {room}"
+    code = f"import test_holding as t\nfrom pathlib import Path\nt.read_alone({words})"
+    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support"), *sys.path]
+    paths = os.environ | {"PYTHONPATH": os.pathsep.join(folders)}
+    return subprocess.run([sys.executable, "-c", code], env=paths, capture_output=True, text=True)
+
+
+def read_alone(network: str, config: dict[str, Any], file: Path, name: str, room: int | None) -> None:
     """Reads a network in a process that is given memory for what stays, for the largest tensor, and no more. room:
     beside what stays, if not that."""
+    form = FORMS[name]
     shapes = components.shapes(network, config, where=file)
     largest = 2 * max(torch.Size(shape).numel() for shape in shapes.values())
     components.load(network, config, file, form, where=file)  # imports and tables that are made once
@@ -110,30 +122,22 @@ def reads_within(network: str, config: dict[str, Any], file: Path, form: WeightF
 def test_a_sharded_network_is_read_within_what_stays_and_its_largest_tensor(form: str, tmp_path: Path) -> None:
     config = {"num_layers": 2, "num_attention_heads": 8, "attention_head_dim": 128, "joint_attention_dim": 2048}
     file = sharded(tmp_path, QWEN, config)
-    reads_within(QWEN, config, file, FORMS[form])
+    run = reads_within(QWEN, config, file, form)
+    assert run.returncode == 0, run.stderr
 
 
 def test_an_encoder_is_read_within_what_stays(tmp_path: Path) -> None:
     config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
     file = sharded(tmp_path, "t5_text", config)
-    reads_within("t5_text", config, file, FORMS["bf16"])
+    run = reads_within("t5_text", config, file, "bf16")
+    assert run.returncode == 0, run.stderr
 
 
 @pytest.mark.slow
 def test_with_less_memory_than_stays_there_is_an_error(tmp_path: Path) -> None:
-    """In a process of its own, which has no memory left from tests before."""
     config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
     file = sharded(tmp_path, "t5_text", config)
-    code = f"""
-import test_holding as t
-from pathlib import Path
-t.reads_within("t5_text", {config!r}, Path({str(file)!r}), t.FORMS["fp32"], room=-64 * t.MIB - t.SLACK)
-"""
-    folders = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "support"), *sys.path]
-    words = [sys.executable, "-c", code]
-    run = subprocess.run(
-        words, env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)}, capture_output=True, text=True
-    )
+    run = reads_within("t5_text", config, file, "fp32", room=-64 * MIB - SLACK)
     assert run.returncode == 1
     assert "assert exit_status(child) == 0" in run.stderr
 
@@ -148,7 +152,8 @@ def test_two_gigabytes_are_read_within_what_stays_and_the_largest_tensor(
     config = of_qwen if network == QWEN else T5 | {"d_model": 4096, "d_ff": 10240, "num_layers": 8}
     file = sharded(tmp_path, network, config)
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) > 1.9e9
-    reads_within(network, config, file, FORMS[form])
+    run = reads_within(network, config, file, form)
+    assert run.returncode == 0, run.stderr
 
 
 def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -> None:
