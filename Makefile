@@ -32,8 +32,8 @@ test: $(STAMP)  ## the tests that CI runs: static checks, then pytest
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(TWO)
 
-slow: $(STAMP)  ## tests that take longer, or repeat what others show; `make faults` has those of faults
-	$(BIN)/python -m pytest $(TWO) -m "slow and not faults"
+slow: $(STAMP)  ## tests that take longer, or repeat what others show, but the exhaustive ones
+	$(BIN)/python -m pytest $(TWO) -m "slow and not exhaustive"
 
 timing: $(STAMP)  ## tests that judge seconds; on a quiet machine
 	$(BIN)/python -m pytest -m timing

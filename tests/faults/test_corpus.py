@@ -20,6 +20,8 @@ from mezzotint.codes import CODES
 from mezzotint.errors import CheckpointError
 from mezzotint.run_folder import RunFolder
 
+pytestmark = pytest.mark.exhaustive
+
 CLASSES = {"ok", "S", "E2"}
 
 

@@ -40,6 +40,8 @@ from mezzotint.reports import curves
 from mezzotint.run_folder import RunFolder
 from mezzotint.weights.files import new_words
 
+pytestmark = pytest.mark.exhaustive
+
 FEW, MANY = 30, 1000
 LIMITS = {"seconds": 2.0, "megabytes": 600}
 

@@ -18,7 +18,7 @@ import pytest
 from arrow_tables import png
 from forked import free_port
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.faults]
 
 SHA = "a" * 40
 _READ = """

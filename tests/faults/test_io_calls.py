@@ -15,6 +15,8 @@ from written import TEMPORARY, WORKS, Seen, Work, digest, swept
 
 from mezzotint.errors import MezzotintError
 
+pytestmark = pytest.mark.exhaustive
+
 WAYS = (
     Failure(errno.ENOSPC), Failure(errno.EIO), Failure(errno.EIO, half=True), Failure(errno.ENOSPC, lasts=True),
     Failure(short=True),

@@ -14,6 +14,8 @@ from io_calls import watched
 from power import after_power_loss, taken
 from written import WORKS, Seen, Work, digest, swept
 
+pytestmark = pytest.mark.exhaustive
+
 
 def losses(work: Work, tmp_path: Path, *, sampled: int = 0, drawn: int = 2) -> int:
     """Looks at every folder that a power loss may leave, and goes on in it; returns how many those were. sampled:

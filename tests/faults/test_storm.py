@@ -17,7 +17,7 @@ from forked import fork
 
 from mezzotint import draws
 
-pytestmark = [pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.slow, pytest.mark.faults, pytest.mark.timeout(1200)]
 
 SHORT = {"run__steps": 6, "run__save__every": 2}
 RUNS: dict[str, tuple[int, int, dict[str, Any]]] = {
