@@ -4,6 +4,7 @@ the largest tensor at most."""
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import json
 import os
@@ -73,6 +74,14 @@ def facts(name: str) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
+def returns_memory() -> None:
+    """What is let go, now and from now on, goes back to the system."""
+    gc.collect()
+    system = ctypes.CDLL(None)
+    system.mallopt(_MMAP_THRESHOLD, MIB)
+    system.malloc_trim(0)
+
+
 def stays(network: torch.nn.Module) -> int:
     return sum(tensor.nbytes for tensor in (*network.parameters(), *network.buffers()))
 
@@ -91,6 +100,7 @@ def reads_within(
 def read_alone(network: str, config: dict[str, Any], file: Path, name: str, room: int | None) -> None:
     """Reads a network in a process that is given memory for what stays, for the largest tensor, and no more. room:
     beside what stays, if not that."""
+    returns_memory()
     form = FORMS[name]
     shapes = components.shapes(network, config, where=file)
     largest = 2 * max(torch.Size(shape).numel() for shape in shapes.values())
@@ -98,17 +108,20 @@ def read_alone(network: str, config: dict[str, Any], file: Path, name: str, room
     size = stays(components.load(network, config, file, form, where=file))
     child = os.fork()
     if child:
-        assert exit_status(child) == 0
+        assert exit_status(child) == 0, "2: more stays than the network has; 3: there was no room for it on the way"
         return
     status = 1
     try:
         torch.set_num_threads(1)
-        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, MIB)  # what is let go goes back to the system
+        returns_memory()
         before = facts("RssAnon")
         most = facts("VmData") + size + (largest if room is None else room) + SLACK
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
         loaded = components.load(network, config, file, form, where=file)
-        status = 0 if facts("RssAnon") - before <= stays(loaded) + SLACK else 2
+        returns_memory()
+        grown = facts("RssAnon") - before
+        print(f"{grown / MIB:.1f} MiB more, {stays(loaded) / MIB:.1f} MiB stay", file=sys.stderr, flush=True)
+        status = 0 if grown <= stays(loaded) + SLACK else 2
     except (MemoryError, RuntimeError):
         status = 3
     finally:
@@ -179,6 +192,7 @@ def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Pa
     """In one of two processes: reads its rows of a network within the memory that they take, and computes with it."""
     os.environ.update(variables(rank, port))
     torch.set_num_threads(1)
+    returns_memory()
     runtime = fsdp.Runtime(
         torch.device("cpu"),
         Launch(rank, rank, 2, 2, launcher="torchrun"),
@@ -189,6 +203,8 @@ def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Pa
     trained = {f"denoiser/{name}": p for name, p in opened.named_parameters()}
     numbers = sum(p.numel() for p in trained.values())
     largest = max(p.numel() for p in trained.values())
+    assert runtime.share("here") == "here"  # makes the threads that speak to the others, each with a stack of its own
+    returns_memory()
     most = facts("VmData") + 4 * (numbers // 2 + largest) + SLACK
     before = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))

@@ -11,7 +11,7 @@ import importlib.util
 import logging
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -186,22 +186,37 @@ def _packed(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
     match low_bit:
         case "int8":
             rows = weight.shape[0] if weight.is_meta else max(1, _AT_ONCE // weight.shape[1])
-            each = [torchao.Int8Tensor.from_hp(p.float(), granularity=torchao.PerRow()) for p in weight.split(rows)]
-            return {name: _joined([getattr(one, name) for one in each]) for name in ("qdata", "scale")}
+            each = (torchao.Int8Tensor.from_hp(p.float(), granularity=torchao.PerRow()) for p in weight.split(rows))
+            qdata, scale = _joined(((one.qdata, one.scale) for one in each), len(weight))
+            return {"qdata": qdata, "scale": scale}
         case "nf4":
             like = torchao.to_nf4(torch.ones(_BLOCK, device=weight.device), _BLOCK, 1)  # for its table
             own, kind = sys.modules[torchao.to_nf4.__module__], type(like)
             pieces = weight.reshape(-1).split(weight.numel() if weight.is_meta else _AT_ONCE)
-            largest = _joined([own.get_block_absmax(piece.float(), _BLOCK) for piece in pieces])
+            blocks = weight.numel() // _BLOCK
+            (largest,) = _joined(((own.get_block_absmax(p.float(), _BLOCK),) for p in pieces), blocks)
             scales = kind.double_quantize_scalers(largest, 1, math.gcd(largest.numel(), _SCALES))
             coded = kind.convert_to_norm_float_weight
-            codes = _joined([coded(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4) for p in pieces])
+            each = ((coded(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4),) for p in pieces)
+            (codes,) = _joined(each, weight.numel() // 2)
             names = ("quantized_scalers", "quantization_factor", "scaler_mean", "quantized_data", "nf4")
             return dict(zip(names, (*scales, codes, like.nf4), strict=True))
 
 
-def _joined(pieces: Sequence[Tensor]) -> Tensor:
-    return torch.cat(list(pieces)) if len(pieces) > 1 else pieces[0]
+def _joined(each: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
+    """Pieces of some tensors, one after another along the first axis, where they are `length` long together. They are
+    written into their place at once: a list of them would be the whole a second time."""
+    whole: list[Tensor] = []
+    start = 0
+    for pieces in each:
+        if not whole:
+            if len(pieces[0]) == length:
+                return list(pieces)
+            whole = [piece.new_empty((length, *piece.shape[1:])) for piece in pieces]
+        for place, piece in zip(whole, pieces, strict=True):
+            place[start : start + len(piece)] = piece
+        start += len(pieces[0])
+    return whole
 
 
 def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) -> Tensor:
