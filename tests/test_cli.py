@@ -217,6 +217,7 @@ def test_output_that_nobody_reads_ends_quietly(tmp_path: Path) -> None:
     assert (closed.returncode, closed.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_streams_that_were_closed_before_the_start_change_no_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,19 +58,15 @@ def test_a_process_that_takes_a_step_reads_nothing_that_it_does_not_use(tmp_path
     assert done.stdout.splitlines()[-2:] == ["LOADED [] [] True", "COMPILED"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "line",
     [
         "check tiny_cpu",
-        *(
-            pytest.param(line, marks=pytest.mark.slow)
-            for line in (
-                "bench tiny_cpu --steps=2",
-                "cache tiny_cpu data.cache.latents=true data.cache.text=true data.cache.path=here",
-                "convert mezzotint-mini model.safetensors",
-                "sample mezzotint-mini --prompt=a --steps=1",
-            )
-        ),
+        "bench tiny_cpu --steps=2",
+        "cache tiny_cpu data.cache.latents=true data.cache.text=true data.cache.path=here",
+        "convert mezzotint-mini model.safetensors",
+        "sample mezzotint-mini --prompt=a --steps=1",
     ],
 )
 def test_a_verb_runs_in_a_process_of_its_own(tmp_path: Path, line: str) -> None:

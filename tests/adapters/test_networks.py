@@ -155,7 +155,7 @@ def test_without_peft_one_sentence_says_what_to_install(monkeypatch: pytest.Monk
         ("lora", "int8"),
         pytest.param("lora", "nf4", marks=pytest.mark.slow),
         pytest.param("dora", "int8", marks=pytest.mark.slow),
-        ("lokr", "nf4"),
+        pytest.param("lokr", "nf4", marks=pytest.mark.slow),
     ],
 )
 def test_over_a_base_in_few_bits_it_learns_as_over_that_base_unpacked(

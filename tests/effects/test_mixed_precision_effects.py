@@ -155,7 +155,7 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
 @pytest.mark.effect("run.weight_dtype")
 @pytest.mark.parametrize(
     "kind",
-    ["adamw", "adafactor", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("adam-weight-decay", "adacoor"))],
+    ["adamw", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("adafactor", "adam-weight-decay", "adacoor"))],
 )
 def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> None:
     settings = {"run__precision": "bf16", "run__weight_dtype": "alone", "optim__optimizer__kind": kind}

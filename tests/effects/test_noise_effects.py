@@ -126,6 +126,7 @@ def test_embedding_perturbation_leaves_the_text_encoder_its_gradient(prepare: Pr
 
 
 # breaks if -1 were a seed like any other, were drawn anew on resume, or were recorded as it was written
+@pytest.mark.slow
 @pytest.mark.effect("run.seed")
 def test_seed_minus_one_is_drawn_once_a_run(prepare: Prepare) -> None:
     first, second = prepare(run__seed=-1), prepare(run__seed=-1)

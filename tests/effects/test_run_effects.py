@@ -261,7 +261,9 @@ def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
 
 
 @pytest.mark.skipif(find_spec("torchao") is None, reason="needs the extra low-bit")
-@pytest.mark.parametrize(("kind", "method"), [("int8", "lora"), ("int8", "dora"), ("nf4", "lora")])
+@pytest.mark.parametrize(
+    ("kind", "method"), [("int8", "lora"), pytest.param("int8", "dora", marks=pytest.mark.slow), ("nf4", "lora")]
+)
 def test_an_adapter_trains_on_a_base_in_few_bits(prepare: Prepare, kind: str, method: str) -> None:
     ready = prepare(
         model__adapter__kind=method, run__frozen_dtype=kind, run__precision="bf16", optim__lr=1e-2,
@@ -343,7 +345,10 @@ def saved_bytes(ready: Any) -> tuple[int, Any]:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"run__precision": "bf16", "run__weight_dtype": "same", "run__recompute__enabled": True},
+        pytest.param(
+            {"run__precision": "bf16", "run__weight_dtype": "same", "run__recompute__enabled": True},
+            marks=pytest.mark.slow,
+        ),
         {"optim__in_backward": True, "optim__clip__norm": None},
         {"model__adapter__kind": "lora", "run__precision": "bf16", "run__frozen_dtype": "int8"},
     ],

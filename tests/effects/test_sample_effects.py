@@ -132,6 +132,7 @@ def test_solver_is_the_way_down(draw: Callable[..., Drawn], monkeypatch: pytest.
 
 
 # breaks if a name stood for another solver, or diffusers' own name were not understood
+@pytest.mark.slow
 @pytest.mark.effect("sample.solver")
 def test_every_solver_draws_a_preview_of_its_own(draw: Callable[..., Drawn]) -> None:
     names: tuple[str, ...] = get_args(SolverName)

@@ -65,7 +65,7 @@ def test_killed_again_and_again_it_ends_to_the_bit(shared_world: Any, undisturbe
     [
         ["step.begin@1", "checkpoint.begin@2", "checkpoint.file@2", "checkpoint.manifest@1", "checkpoint.renamed@1",
          "checkpoint.prune@1", "export.begin@1", "export.renamed@1"],
-        ["data.decode@9", "step.backward@5", "step.end@4"],
+        pytest.param(["data.decode@9", "step.backward@5", "step.end@4"], marks=pytest.mark.slow),
         ["checkpoint.held@2"],
     ],
     ids=["saving", "stepping", "while-a-thread-saves"],
@@ -83,6 +83,7 @@ def test_killed_at_each_named_point_it_ends_to_the_bit(shared_world: Any, undist
     assert shared_world.end(name) == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_killed_while_previews_are_drawn_it_ends_to_the_bit(shared_world: Any, undisturbed: Any) -> None:
     previews = {"run__preview__every": 4, "sample__steps": 2, "sample__prompts": ["a picture"]}
@@ -142,6 +143,7 @@ def test_an_export_that_is_whole_is_not_made_again(shared_world: Any, with_expor
     assert [e["step"] for e in events if e["event"] == "exported"] == [2, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_killed_while_the_model_is_laid_elsewhere_it_ends_whole(shared_world: Any, undisturbed: Any) -> None:
     place = shared_world.root / "laid-elsewhere"
@@ -164,6 +166,7 @@ def test_a_signal_saves_at_the_steps_end_and_the_run_goes_on(shared_world: Any, 
     assert shared_world.end("signals") == undisturbed
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_interrupted_between_epochs_it_saves_and_ends_to_the_bit(shared_world: Any) -> None:
     by_epoch = {

@@ -39,6 +39,7 @@ def undisturbed(shared_world: Any) -> Any:
     return shared_world.end("undisturbed")
 
 
+@pytest.mark.slow
 def test_killed_before_the_first_checkpoint_it_says_that_it_begins_anew(shared_world: Any, undisturbed: Any) -> None:
     world = shared_world
     assert world.wait(world.fork("first", fault="step.begin@1:kill", **SHORT)) == 137, world.out("first")
@@ -169,6 +170,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Looks]:
     return counted
 
 
+@pytest.mark.slow
 def test_a_slow_disk_is_asked_seldom(world: Any, looks: Looks) -> None:
     """Counted, and not waited for: at 50 ms a call, a start over the pictures takes less than ten seconds, and a step
     asks for its own pictures and a few files alone."""
@@ -199,6 +201,7 @@ def test_memory_that_runs_out_for_one_sample_tells_what_takes_it(
     assert "from here on at most 1" in said.out
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_for_the_copy_of_a_save_costs_nothing(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

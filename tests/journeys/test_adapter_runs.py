@@ -60,8 +60,9 @@ def test_every_kind_goes_on_with_the_same_bits(shared_world: Any, kind: str) -> 
     assert world.end(f"cut-{kind}").tensors == world.end(f"all-{kind}").tensors
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize("runtime", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
 def test_two_processes_end_as_one_does(shared_world: Any, whole: Path, runtime: str) -> None:
     world = shared_world
     for child in world.fork_group(runtime, 2, run__runtime=runtime, **SETTINGS, **BOTH):

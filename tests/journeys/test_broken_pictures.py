@@ -32,6 +32,7 @@ def test_a_run_with_damaged_pictures_is_exact_and_knows_them(world: Any, capsys:
     assert all(name in samples for name in BROKEN), "they keep their places"
 
 
+@pytest.mark.slow
 def test_a_cached_run_passes_over_what_has_no_entry_as_it_is_damaged(world: Any) -> None:
     damage(world)
     cached = SETTINGS | {"data__cache__latents": True, "data__cache__crops": 2}

@@ -42,6 +42,7 @@ def test_each_picture_is_decoded_once_for_index_and_cache(world: Any, decodes: C
     assert decodes.total() == 10, "and that counts as a proof for every later start"
 
 
+@pytest.mark.slow
 def test_damaged_pictures_are_left_out_as_if_all_had_been_decoded_first(
     world: Any, decodes: Counter[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

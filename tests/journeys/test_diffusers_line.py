@@ -82,6 +82,7 @@ def test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average(
     assert (out / "checkpoints" / "step-00000002" / "manifest.json").is_file()
 
 
+@pytest.mark.slow
 def test_a_second_start_is_refused_and_resuming_is_exact(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = here / "sd-pokemon-model"
     assert train(*flags(max_train_steps=4, output_dir="whole")) == 0

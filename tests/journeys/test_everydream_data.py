@@ -135,6 +135,7 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
     )
 
 
+@pytest.mark.slow
 def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
     world: Any, folder: Path, capsys: Any
 ) -> None:

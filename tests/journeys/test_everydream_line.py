@@ -217,6 +217,7 @@ def test_the_barest_line_trains_on_a_cpu_keeps_its_optimizer_and_says_what_train
     assert (rates(run, "denoiser"), rates(run, "text_encoder")) == ([1e-6] * 2, [5e-7] * 2)
 
 
+@pytest.mark.slow
 def test_cosine_of_the_line_acts_on_both_networks_and_a_longer_run_prints_the_line_that_goes_on(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_run_from_another_runs_checkpoint_goes_on_from_its_own(world: Any, cap
     assert "going on from step-00000009" in capsys.readouterr().out, "and does not fall back to it"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_save_by_the_clock_at_the_same_step(shared_world: Any) -> None:
     world = shared_world
@@ -95,6 +96,7 @@ def test_another_base_under_frozen_weights_is_noticed(world: Any, capsys: Any) -
     assert "E1514" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_float32_masters_begin_as_the_files_weights_and_frozen_ones_are_exported_as_they_were(world: Any) -> None:
     assert world.train("base", run__steps=1) == 0
     base = world.root / "base" / "exports" / "step-00000001"

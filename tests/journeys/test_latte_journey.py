@@ -47,8 +47,9 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.faults
-@pytest.mark.parametrize("cached", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("cached", [False, True])
 def test_killed_and_resumed_it_ends_to_the_bit(shared_world: Any, films: Path, cached: bool) -> None:
     settings = LATTE | {"data__path": films, "data__cache__latents": cached, "data__cache__text": cached}
     name = f"cached-{cached}"

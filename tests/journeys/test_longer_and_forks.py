@@ -65,6 +65,7 @@ def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(w
     assert any(change.startswith("optim.lr") for change in resumed["changes"])
 
 
+@pytest.mark.slow
 def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) -> None:
     assert world.train("first", run__steps=2) == 0
     assert main(["train", str(world.root / "first"), f"run.folder={world.root / 'there'}", "run.longer=1 epoch"]) == 0
@@ -76,6 +77,7 @@ def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) 
     }
 
 
+@pytest.mark.slow
 def test_a_fork_may_begin_from_an_earlier_checkpoint(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=4) == 0
     earlier = world.root / "first" / "checkpoints" / "step-00000003"

@@ -203,10 +203,9 @@ def test_errors_on_the_way_name_the_flags_of_the_line(here: Path, capsys: pytest
     assert "of this line" not in capsys.readouterr().err, "it was not the line that said so"
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize(
-    "launcher", ["torchrun", *(pytest.param(name, marks=pytest.mark.slow) for name in ("accelerate", "mpirun"))]
-)
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate", "mpirun"])
 def test_the_line_trains_in_two_processes(here: Path, launcher: str) -> None:
     """The variables that the launcher sets, in forked processes."""
     words = ["train", "--as", "mindone-sdxl", *OURS, "run.steps=1", "--", *line("--is_parallel", "True")]

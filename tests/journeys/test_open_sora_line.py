@@ -165,11 +165,9 @@ def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pyte
     assert "this looks like another version's (v1.0?): take the folder `vae` of" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-@pytest.mark.parametrize(
-    "over",
-    [pytest.param((), marks=pytest.mark.slow, id="optim"), pytest.param(("run.shard.parameters=true",), id="full")],
-)
+@pytest.mark.parametrize("over", [(), ("run.shard.parameters=true",)], ids=["optim", "full"])
 def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, over: tuple[str, ...]) -> None:
     """A batch of 1 on each of two is one of 2; optimizer state, gradients and average are shared, weights if asked."""
     plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}

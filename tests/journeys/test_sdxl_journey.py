@@ -118,6 +118,7 @@ def test_two_processes_with_a_cache_and_a_trained_encoder_come_to_the_same(
     assert logged(world.root / "two") == pytest.approx(logged(world.root / "one"), rel=2e-5)
 
 
+@pytest.mark.slow
 def test_check_and_sample_know_the_family(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     recipe, *words = world.words("looked-at", **settings)
     assert main(["check", recipe, *words]) == 0

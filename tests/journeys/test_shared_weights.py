@@ -97,6 +97,7 @@ def of_two(shared_world: Any) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any, of_two: Path) -> None:
     settings = SETTINGS | {"run__runtime": "fsdp", "run__preview__every": None, "run__validation__every": None}

@@ -27,6 +27,7 @@ def settings_of(world: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
 def test_class_pictures_and_masks_in_two_processes_and_after_a_kill(shared_world: Any) -> None:

@@ -325,7 +325,7 @@ FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "aver
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
                     "pictures in .parquet", "EveryDream2's folder"}  # fmt: skip
 """What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
-READ_ALIKE = {"fp32", "bf16", "metadata.parquet", "pictures in .arrow"}
+READ_ALIKE = {"averaged", "fp32", "bf16", "file names", "metadata.parquet", "pictures in .arrow"}
 """Of those others, what the tests of its reader show quickly, and `make slow` in a whole run."""
 
 
@@ -543,7 +543,7 @@ OVER = {"everydream2": ("data.resolution=64", "data.buckets.shape=square", "data
 
 
 @pytest.mark.distributed
-@pytest.mark.parametrize("dialect", LINES)
+@pytest.mark.parametrize("dialect", [pytest.param("diffusers-sd", marks=pytest.mark.slow), "everydream2"])
 def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, here: Path, shallow_sd: Path) -> None:
     shutil.copytree(shallow_sd, here / "model")
     table(here / "data", ".jsonl")

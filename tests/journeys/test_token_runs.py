@@ -39,6 +39,7 @@ def whole(shared_world: Any, base: Path) -> Path:
     return Path(shared_world.root / "words")
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, base: Path, whole: Path) -> None:
     world, settings = shared_world, WORDS | {"model__path": base, "model__weights": "files"}
     killed = settings | {"run__save__asynchronous": False}  # the checkpoint of step 2 is complete when step 3 begins

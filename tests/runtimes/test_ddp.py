@@ -189,6 +189,7 @@ def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
     runtime.close()
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_memory_that_one_process_lacks_halves_the_micro_batch_of_all(tmp_path: Path) -> None:
     """In the first step, before an order is agreed, and in a later one, when buckets are on their way."""

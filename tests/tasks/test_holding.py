@@ -139,6 +139,7 @@ def test_a_sharded_network_is_read_within_what_stays_and_its_largest_tensor(form
     assert run.returncode == 0, run.stderr
 
 
+@pytest.mark.slow
 def test_an_encoder_is_read_within_what_stays(tmp_path: Path) -> None:
     config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 2}
     file = sharded(tmp_path, "t5_text", config)

@@ -510,9 +510,8 @@ def test_a_stop_saves_at_the_steps_end_and_a_save_goes_on(fresh: Family) -> None
     assert trainer.progress.step == 4
 
 
-@pytest.mark.parametrize(
-    ("steps", "below"), [(150, 0.5), pytest.param(600, 0.1, marks=pytest.mark.slow)], ids=["begun", "learnt"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "below"), [(150, 0.5), (600, 0.1)], ids=["begun", "learnt"])
 def test_it_learns_four_pictures_and_draws_each_for_its_caption(steps: int, below: float, fresh: Family) -> None:
     """Overfitting drives the loss down; DDIM in latent space lands nearest the right picture, and by far. With v, as
     ε-prediction learns what the caption is for, at high noise, last."""

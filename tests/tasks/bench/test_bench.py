@@ -50,6 +50,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
         assert image.size == (1650, 1050)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any, tmp_path: Path) -> None:
     settings = {"data__path": "nosuch", "data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 400}
@@ -71,6 +72,7 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
     assert np.allclose(written["step_loss"], fast["step_loss"], rtol=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
     line = (

@@ -31,6 +31,7 @@ def content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any) -> None:
     world = shared_world

@@ -99,6 +99,7 @@ def test_what_is_trained_is_what_the_files_say(
         torch.testing.assert_close(vector, torch.from_numpy(np.load(folder / "vector_cache" / f"{number}.npy")))
 
 
+@pytest.mark.slow
 def test_check_tells_what_lies_there(world: Any, settings: dict[str, Any], capsys: Any) -> None:
     assert world.train("run", verb="check", **settings) == 0
     said = capsys.readouterr().out

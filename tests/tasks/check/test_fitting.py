@@ -67,6 +67,7 @@ def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
     assert ways(1) == []
 
 
+@pytest.mark.slow
 def test_a_whole_models_ways_are_the_host_and_the_backward_pass() -> None:
     away = counted("run.micro_batch=1", "run.recompute.enabled=true", "run.offload.blocks=2")
     [first, *others] = fitting.ways(located(), {SIZE: 4}, int(1.06 * away.step), device="cpu", of_card=True, most=9)

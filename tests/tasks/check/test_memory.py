@@ -256,6 +256,7 @@ def test_trained_parts_are_read_in_float32_and_frozen_ones_in_their_own_type(tin
     assert 4 * parts["denoiser"].parameters + others <= counted.loading < whole
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("torchao") is None, reason="needs the extra low-bit")
 def test_a_base_in_few_bits_is_counted_so(tiny: Path) -> None:
     lora = {"model__adapter__kind": "lora", "run__precision": "bf16"}

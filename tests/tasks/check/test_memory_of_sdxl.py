@@ -20,6 +20,7 @@ def outline(model: str, **settings: Any) -> Outline:
     return Outline(located(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", ["sdxl", *(pytest.param(model, marks=pytest.mark.slow) for model in UNETS if model != "sdxl")]
 )

@@ -88,6 +88,7 @@ def test_a_package_that_is_missing_is_told_before_anything_is_encoded(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_before(
     begun: tuple[Path, list[str], str], pictures: Path, tmp_path: Path, capsys: Captured
 ) -> None:

@@ -42,7 +42,7 @@ def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, da
     [
         ["model.adapter.kind=dora", "model.adapter.targets=all"],
         ["model.adapter.kind=lora", "run.frozen_dtype=int8"],
-        ["model.adapter.kind=lora", "run.frozen_dtype=nf4"],
+        pytest.param(["model.adapter.kind=lora", "run.frozen_dtype=nf4"], marks=pytest.mark.slow),
         ["model.train=[denoiser, tokens]", "model.tokens.words={<toy>: red}", "data.captions.prefix=<toy> "],
     ],
     ids=["adapter", "int8", "nf4", "new word"],

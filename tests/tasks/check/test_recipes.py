@@ -50,7 +50,7 @@ WORDS |= {
     name: (*TINY, f"model.path={tiny}", *(FILMS if tiny in ("tiny-wan", "tiny-ltx") else ("data.path=shapes", *SMALL)))
     for name, (tiny, _) in STRAIGHT.items()
 }
-ALIKE = ("sdxl", "sdxl-cached", "sdxl-lora", "sdxl-multi-aspect", "latte-65f",
+ALIKE = ("sdxl", "sdxl-cached", "sdxl-lora", "sdxl-lora-8gb", "sdxl-multi-aspect", "latte-65f",
          *(name for name in list(STRAIGHT)[1:] if name != "qwen-image-80gb"))  # fmt: skip
 """Recipes of which another one has all that they have."""
 
@@ -85,6 +85,7 @@ def predicted(name: str, size: tuple[int, ...], *words: str) -> Memory:
     return memory
 
 
+@pytest.mark.slow
 def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> None:
     # counted by its package's name alone, which wants a GPU
     kind = type("AdamW8bit", (torch.optim.AdamW,), {"__module__": "bitsandbytes.optim.adamw"})

@@ -43,6 +43,7 @@ def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) 
     assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
 
 
+@pytest.mark.slow
 def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_more(tmp_path: Path) -> None:
     file = tmp_path / "prompts.json"
     hen = {"prompt": "a hen", "size": [48, 40], "cfgs": [1, 2], "seed": -1, "scheduler": "ddim"}

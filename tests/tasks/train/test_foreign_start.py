@@ -9,6 +9,7 @@ import pytest
 from mezzotint import outside
 
 
+@pytest.mark.slow
 def test_a_run_from_foreign_weights_ends_the_same_when_it_is_stopped(
     world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,6 +84,7 @@ def test_a_broken_file_changes_nothing_and_is_said(world: Any, capsys: Any) -> N
     assert world.end("gone").metrics == world.end("run").metrics
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("at", [3, pytest.param(6, marks=pytest.mark.slow)])  # within an epoch, and at its start
 def test_a_run_that_goes_on_repeats_what_was_read(world: Any, at: int) -> None:

@@ -15,6 +15,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.train import _nearest
 
 
+@pytest.mark.slow
 def test_a_run_with_held_out_pictures_ends_with_its_overfit_report(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -92,6 +92,7 @@ def test_averages_are_left_out_unless_asked_for(model: tuple[Path, Path], tmp_pa
     assert equal(expected, load_file(tmp_path / "back.safetensors"))
 
 
+@pytest.mark.slow
 @FIRST_OF_TWO
 def test_odd_spellings_come_back_as_they_were(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
@@ -116,6 +117,7 @@ def test_folder_to_single_to_folder_is_the_identity_on_every_file(model: tuple[P
         assert (tmp_path / "back" / "tokenizer" / path.name).read_bytes() == path.read_bytes()
 
 
+@FIRST_OF_TWO
 def test_a_converted_folder_opens_in_diffusers_and_as_a_model(model: tuple[Path, Path], tmp_path: Path) -> None:
     folder, source = model
     assert convert(source, tmp_path / "folder", f"--config={folder}", "--dtype=fp32") == 0

@@ -66,7 +66,7 @@ def same(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
     ("ending", "base"),
     [
         (".safetensors", "file"),
-        (".ckpt", "mindspore"),
+        pytest.param(".ckpt", "mindspore", marks=pytest.mark.slow),
         *(pytest.param(*forms, marks=pytest.mark.slow) for forms in OTHER_FORMS),
     ],
 )
@@ -249,6 +249,7 @@ ADAPTERS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [ADAPTERS[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ADAPTERS[1:3]), ADAPTERS[3]]
 )

@@ -119,6 +119,7 @@ def test_a_file_is_converted_once_and_again_when_it_or_its_copy_changes(tmp_path
     assert not load_file(second)["a"].any()
 
 
+@pytest.mark.slow
 def test_of_several_that_ask_one_converts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save({"a": torch.ones(2)}, tmp_path / "x.ckpt")
     made: list[Path] = []

@@ -94,6 +94,7 @@ def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
         assert torch.equal(tensor, whole[name].half().float())
 
 
+@pytest.mark.slow
 def test_averaged_weights_are_used_when_asked_for_and_told_otherwise(edited: Callable[..., Path]) -> None:
     def add(tensors: dict[str, Tensor]) -> None:
         plain = {n: t for n, t in tensors.items() if n.startswith("model.")}
