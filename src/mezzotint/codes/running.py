@@ -34,8 +34,8 @@ CODES: dict[str, str] = {
     "E1517": "`mezzotint prove` found that a run which is killed and gone on with does not end with the same bits as "
     "the run in one go, with this recipe on this machine. On a GPU `run.deterministic=true` takes kernels that add up "
     "in one order; on a CPU this is a bug.",
-    "E1518": "`mezzotint prove` could not compare: one of its short runs failed with the error above it, or several "
-    "processes were launched.",
+    "E1518": "`mezzotint prove` could not compare: one of its short runs failed with the error above it, or a launcher "
+    "started several of it: `--processes=N` starts N processes for each of its runs.",
     "E1519": "Pictures that are one latent wide before the denoiser's last down-sampling, in bf16 on a CPU: torch's "
     "convolution with a stride of 2 gives there what nobody has computed (measured with torch 2.13), finite numbers "
     "among it. Larger buckets and float32 are sound.",

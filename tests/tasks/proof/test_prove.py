@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from mezzotint.cli import main
 from mezzotint.errors import CheckpointError
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.proof import prove
@@ -22,6 +23,31 @@ def test_a_recipe_is_proved_and_leaves_nothing(world: Any, capfd: pytest.Capture
     assert "step 1/8" not in said
     assert not (world.root / "proved").exists()
     assert not list(world.root.glob(".*partial"))
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("runtime", ["ddp", "fsdp"])
+def test_it_is_proved_of_two_processes(
+    runtime: str, world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    recipe, *words = world.words("proved", run__runtime=runtime, run__epochs=2, run__steps=None)
+    assert main(["prove", recipe, *words, "--processes=2"]) == 0, capfd.readouterr().err
+    printed = capfd.readouterr()
+    assert "8 steps of 2 processes in one go" in printed.out
+    assert "are the same to the bit: 8 losses and norms" in printed.out
+    assert printed.err == ""
+    assert not list(world.root.glob(".*partial"))
+
+
+def test_a_launcher_is_sent_to_the_switch(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    assert world.train("proved", verb="prove") == 2
+    assert "with --processes=N for several" in capfd.readouterr().err
 
 
 @pytest.mark.slow

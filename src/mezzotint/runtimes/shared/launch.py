@@ -4,6 +4,7 @@ torch, so that a foreign command line is translated, and refused, at once."""
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -43,6 +44,20 @@ class Launch:
             launcher=launcher,
             attempt=int(variables.get("TORCHELASTIC_RESTART_COUNT", "0")),
         )
+
+
+def take_place(rank: int, processes: int, port: int) -> None:
+    """Makes this process one of several on this machine, by the variables that torchrun sets. port: where they meet."""
+    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+    os.environ.update({name: str(value) for name, value in place.items()})
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens at now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _of_mpi(variables: Mapping[str, str]) -> Launch | None:

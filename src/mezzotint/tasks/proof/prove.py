@@ -1,7 +1,8 @@
 """`mezzotint prove RECIPE`: whether this recipe, on this machine, goes on after a kill as if nothing had been.
 
 Eight steps in one go, and beside them eight that are killed in the sixth, without a warning, and gone on with from the
-checkpoint of the fourth. Every tensor of the last checkpoint and every logged loss is compared bit by bit.
+checkpoint of the fourth. Every tensor of the last checkpoint and every logged loss is compared bit by bit. With
+`--processes=N` each run is one of N processes on this machine, as torchrun starts them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -24,7 +26,8 @@ from mezzotint.recipe.reading.read import Reading, digest_of
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
-from mezzotint.tasks.reading.arguments import parse
+from mezzotint.runtimes.shared import launch
+from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train.train import folder_of, train
 from mezzotint.training.checkpoints import state
 
@@ -32,28 +35,34 @@ STEPS, SAVED, KILLED = 8, 4, 6
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint prove RECIPE key=value …`. Returns 0 when the bits are the same.
+    """`mezzotint prove RECIPE key=value … [--processes=N]`. Returns 0 when the bits are the same.
 
     Raises CheckpointError: E1517 naming what differs, E1518 under a launcher of several processes, or where one of the
     runs fails, with its own error.
     """
-    reading = parse(arguments, "prove")
+    reading, line = parse_with(arguments, "prove")
+    processes = line.whole("--processes", 1) or 1
     if Launch.read().world_size > 1:
-        raise CheckpointError("mezzotint prove compares runs of one process; start it without a launcher", code="E1518")
+        raise CheckpointError(
+            "mezzotint prove starts its own processes; start it without a launcher, and with --processes=N for several",
+            code="E1518",
+        )
     began = time.monotonic()
     place = folder_of(reading, reading.recipe)
     place.parent.mkdir(parents=True, exist_ok=True)
     with durable.scratch_beside(place) as scratch:
         runs = {name: _as_proof(reading, scratch / name) for name in ("whole", "parted")}
-        _done("in one go", _forked(lambda: _trained(runs["whole"])))
-        status = _forked(lambda: _trained(runs["parted"], fault=f"step.end@{KILLED}:kill"))
+        _done("in one go", _forked(lambda: _trained(runs["whole"]), processes))
+        errors = scratch / "killed.txt"
+        status = _forked(lambda: _trained(runs["parted"], fault=f"step.end@{KILLED}:kill"), processes, errors)
         if status != 128 + signal.SIGKILL:
+            sys.stderr.write(errors.read_text("utf-8", "replace"))
             _done("the run to be killed", status or 1)
-        _done("going on", _forked(lambda: _trained(runs["parted"])))
+        _done("going on", _forked(lambda: _trained(runs["parted"]), processes))
         compared_numbers = compared(*(RunFolder(scratch / name) for name in runs))
-    print(
-        visible(f"{reading.name}: {STEPS} steps in one go, and killed in step {KILLED} and gone on with from {SAVED},")
-    )
+    of = f" of {processes} processes" if processes > 1 else ""
+    what = f"{STEPS} steps{of} in one go, and killed in step {KILLED} and gone on with from {SAVED},"
+    print(visible(f"{reading.name}: {what}"))
     print(f"are the same to the bit: {compared_numbers}; {time.monotonic() - began:.0f} s")
     return 0
 
@@ -78,27 +87,39 @@ def _trained(reading: Reading, fault: str = "") -> None:
     train(reading, exports=False)
 
 
-def _forked(work: Callable[[], None]) -> int:
-    """The exit status of the work in a process of its own, which nothing but its files outlives; 128 + n for a signal.
-    What it prints goes nowhere, but for errors."""
+def _forked(work: Callable[[], None], processes: int, errors: Path | None = None) -> int:
+    """The exit status of the work in processes of its own, which nothing but its files outlives; 128 + n for a signal,
+    and of several the largest. What it prints goes nowhere, but for errors. errors: the file that they are added to."""
     sys.stdout.flush()
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            with open(os.devnull, "w", encoding="utf-8") as sys.stdout:
-                work()
-            status = 0
-        except MezzotintError as error:
-            sys.stderr.write(f"{error}\n")
-            status = error.exit_status
-        except Exception:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    _, waited = os.waitpid(child, 0)
-    return os.waitstatus_to_exitcode(waited) if not os.WIFSIGNALED(waited) else 128 + os.WTERMSIG(waited)
+    port = launch.free_port() if processes > 1 else 0
+    children = []
+    for rank in range(processes):
+        child = os.fork()
+        if not child:
+            if processes > 1:
+                launch.take_place(rank, processes, port)
+            _ended(work, errors)
+        children.append(child)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return max(code if code >= 0 else 128 - code for code in codes)
+
+
+def _ended(work: Callable[[], None], errors: Path | None) -> NoReturn:
+    status = 1
+    try:
+        if errors is not None:
+            sys.stderr = errors.open("a", encoding="utf-8", errors="surrogateescape")
+        with open(os.devnull, "w", encoding="utf-8") as sys.stdout:
+            work()
+        status = 0
+    except MezzotintError as error:
+        sys.stderr.write(f"{error}\n")
+        status = error.exit_status
+    except Exception:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def _done(what: str, status: int) -> None:
