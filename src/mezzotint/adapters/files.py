@@ -107,7 +107,7 @@ def read(path: Path, names: LayerNames) -> Adapter:
     metadata = tensor_files.read_metadata(file)
     tensors = tensor_files.read(file)
     dotted = any(_reads_dotted(name) for name in header)
-    grouped, unknown = _grouped(tensors, names)
+    grouped, unknown = _grouped(file, tensors, names)
     if unknown:
         _refuse_other(file, header, unknown, names)
     settings = _settings(file, metadata) if dotted else {}
@@ -185,8 +185,10 @@ def _reads_dotted(name: str) -> _Place | None:
     return _Place((match[1], match[2]), leaf)
 
 
-def _grouped(tensors: Mapping[str, Tensor], names: LayerNames) -> tuple[dict[LayerName, dict[str, Tensor]], list[str]]:
-    """The tensors of each layer by leaf, and the names that are of no layer of the model."""
+def _grouped(
+    file: Path, tensors: Mapping[str, Tensor], names: LayerNames
+) -> tuple[dict[LayerName, dict[str, Tensor]], list[str]]:
+    """The tensors of each layer by leaf, and the names that are of no layer of the model. Raises WeightsError E1433."""
     grouped: dict[LayerName, dict[str, Tensor]] = defaultdict(dict)
     unknown = []
     for name, tensor in tensors.items():
@@ -197,6 +199,11 @@ def _grouped(tensors: Mapping[str, Tensor], names: LayerNames) -> tuple[dict[Lay
         layer = names.by_flat.get(place.start) if isinstance(place.start, str) else names.find(*place.start)
         if layer is None:
             unknown.append(name)
+        elif place.leaf in grouped[layer]:
+            raise WeightsError(
+                f"{file}: {layer} has {place.leaf} under two names, of which one is {name}; take another copy",
+                code="E1433",
+            )
         else:
             grouped[layer][place.leaf] = tensor
     return dict(grouped), unknown
@@ -213,6 +220,11 @@ def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: M
     if lacking:
         raise WeightsError(
             f"{file}: {layer} has {', '.join(sorted(tensors))} and lacks {lacking}; the file is not whole",
+            code="E1433",
+        )
+    if not all(tensor.is_floating_point() for tensor in tensors.values()):
+        raise WeightsError(
+            f"{file}: {layer} has tensors of whole numbers, of which no adapter is made; take another copy",
             code="E1433",
         )
     if any(0 in tensor.shape for tensor in tensors.values()) or (alpha is not None and alpha.numel() != 1):
@@ -261,7 +273,7 @@ def _settings(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
         numbers = [value for key, value in settings.items() if key.endswith("lora_alpha")]
         tables = [value for key, value in settings.items() if key.endswith("_pattern") and value is not None]
         numbers += [value for table in tables for value in table.values()]
-        if not all(isinstance(value, int | float) and math.isfinite(value) for value in numbers):
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in numbers):
             raise ValueError("a strength that is no number")
     except (ValueError, AttributeError, TypeError) as error:
         raise WeightsError(

@@ -54,8 +54,8 @@ CODES: dict[str, str] = {
     "message says what it looks like. Adapters of SD 1, SD 2 and SDXL cannot be exchanged.",
     "E1432": "A layer of the adapter has another shape than the model's. Adapters of SD 1 and SD 2 have the same names"
     " and other widths (768 and 1024).",
-    "E1433": "A layer of the adapter lacks one of its tensors, has tensors of several kinds, or has rank 0. The copy "
-    "is not whole.",
+    "E1433": "A layer of the adapter lacks one of its tensors, has one twice, has tensors of several kinds or of whole "
+    "numbers, or has rank 0. The copy is not whole.",
     "E1434": "An adapter in diffusers' layout says its rank and alpha in its header, and what it says cannot be read. "
     "Without them its strength would be a guess.",
     "E1435": "The layout that was asked for has no place for this adapter. diffusers' layout knows LoRA and DoRA; "

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hostile import adapters as of_adapters
+from mezzotint.adapters import files as adapters
+from mezzotint.adapters.names import LayerNames
 from mezzotint.board.reading import values
 from mezzotint.cli import main
 from mezzotint.data.cache import store
@@ -175,6 +178,12 @@ def converted(folder: Path, work: Path) -> Outcome:
     return line(["convert", str(source), str(work / "out")])
 
 
+def adapter(folder: Path, _work: Path) -> Outcome:
+    """An adapter, for a model of a few layers."""
+    adapters.read(folder / of_adapters.NAME, LayerNames(of_adapters.SHAPES))
+    return Outcome()
+
+
 # --- our own ----------------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +247,8 @@ DOORS: dict[str, Door] = {
     "npy": data(format="mindone-cache"),
     "recipe": recipe, "check": check, "prompts": prompts, "weights": weights, "index": weights, "mindspore": weights,
     "pickle": pickle, "npz": npz, "clip-tokenizer": clip, "t5-tokenizer": t5_tokenizer, "config": model,
-    "model": converted, "checkpoint": checkpoint, "cache": cache, "layout": layout, "run": run_folder,
+    "model": converted, "adapter": adapter,
+    "checkpoint": checkpoint, "cache": cache, "layout": layout, "run": run_folder,
 }  # fmt: skip
 
 
