@@ -130,6 +130,9 @@ def _look_at_settings(checked: Checked) -> None:
         checked.device = device_for(recipe.run, Launch())
     with checked.gathering():
         assemble.refuse_empty_shares(recipe, checked.processes)
+    for refuse in (holding.refuse_offload, holding.refuse_in_backward):
+        with checked.gathering():
+            refuse(recipe, checked.processes)
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
@@ -147,6 +150,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         assemble.refuse_unfit(recipe, outline.family.grid)
+        checked.notes += checked.model_files().absences()
         _require_drawing(recipe, outline)
         fits = True
     parts = outline.family.parts() if outline is not None else {}
