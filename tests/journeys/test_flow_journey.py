@@ -4,6 +4,7 @@ with, drawn from, by adapter and whole."""
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,10 @@ import pytest
 import torch
 from diffusers import DiffusionPipeline
 from flow_folders import tiny_a14b
+from makers_names import in_ldm
 from PIL import Image
 from runs import assert_alike, logged, tensors_of
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sd_folder import edit
 
 from mezzotint.cli import main
@@ -179,6 +181,51 @@ def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Pat
     assert all(torch.equal(tensor, trained[name]) for name, tensor in single.state_dict().items())
     words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
     assert main(["sample", str(export.with_suffix(".safetensors")), f"model.config={lean}", *words]) == 0
+
+
+def in_files(folder: Path, place: Path) -> dict[str, Any]:
+    """Settings of a model of SD3 whose parts lie in files of their own, as ComfyUI has them, beside a folder without
+    weights."""
+    assert main(["convert", str(folder), str(place / "sd3.safetensors")]) == 0
+    lean = Path(shutil.copytree(folder, place / "lean"))
+    vae = load_file(folder / "vae" / "diffusion_pytorch_model.safetensors")
+    save_file({name: tensor.contiguous() for name, tensor in in_ldm(vae).items()}, place / "ae.safetensors")
+    encoders = {"text_encoder": "clip_l", "text_encoder_2": "clip_g", "text_encoder_3": "t5xxl_fp16"}
+    for part, name in encoders.items():
+        shutil.copy(folder / part / "model.safetensors", place / f"{name}.safetensors")
+    for file in lean.rglob("*.safetensors"):
+        file.unlink()
+    over = [str(place / f"{name}.safetensors") for name in encoders.values()]
+    return {
+        "model__path": place / "sd3.safetensors", "model__config": lean, "model__vae": place / "ae.safetensors",
+        "model__over": over,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_parts_in_files_of_their_own_train_as_the_folder_does(
+    shared_world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the bit; the folder that is exported holds all of them, and pictures are drawn from the files."""
+    world, settings = shared_world, settings_of("sd3") | {"run__steps": 2}
+    folder = settings["model__path"]
+    assert world.train("of-folder", **settings, data__cache__path=tmp_path / "a") == 0
+    own = settings | in_files(folder, tmp_path)
+    assert main(["check", *world.words("of-files", **own)]) == 0
+    assert "ae.safetensors" in capsys.readouterr().out
+    assert main(["cache", *world.words("of-files", **own)]) == 0
+    assert world.train("of-files", **own) == 0
+    assert world.end("of-files").tensors == world.end("of-folder").tensors
+    [export] = [p for p in (world.root / "of-files" / "exports").iterdir() if p.is_dir()]
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(export), local_files_only=True)
+    plain: Any = DiffusionPipeline.from_pretrained(str(folder), local_files_only=True)
+    for part in ("vae", "text_encoder", "text_encoder_2", "text_encoder_3"):
+        ours, theirs = getattr(pipeline, part).state_dict(), getattr(plain, part).state_dict()
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items()), part
+    files = [f"model.{key.partition('__')[2]}={own[key]}" for key in ("model__config", "model__vae")]
+    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
+    over = f"model.over={json.dumps(own['model__over'])}"
+    assert main(["sample", str(own["model__path"]), *files, over, *words]) == 0
 
 
 @pytest.mark.slow
