@@ -14,6 +14,7 @@ import av
 import pytest
 import torch
 from diffusers import DiffusionPipeline
+from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
 from flow_folders import tiny_a14b
 from makers_names import in_ldm
 from PIL import Image
@@ -226,6 +227,7 @@ def test_parts_in_files_of_their_own_train_as_the_folder_does(
     words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
     over = f"model.over={json.dumps(own['model__over'])}"
     assert main(["sample", str(own["model__path"]), *files, over, *words]) == 0
+    assert main(["sample", str(world.root / "of-files"), *words[:-1], str(tmp_path / "of-run")]) == 0
 
 
 @pytest.mark.slow
@@ -287,6 +289,38 @@ def test_two_denoisers_are_trained_together_and_in_two_processes(shared_world: A
             assert world.wait(child) == 0, world.out(f"both-{runtime}")
         assert logged(world.root / f"both-{runtime}") == pytest.approx(logged(world.root / "both"), rel=1e-4)
         assert_alike(tensors_of(world.root / f"both-{runtime}"), tensors_of(world.root / "both"))
+
+
+@pytest.mark.slow
+def test_two_denoisers_in_two_files_train_as_their_folder_does(
+    shared_world: Any, experts: dict[str, Any], tmp_path: Path
+) -> None:
+    """One of them and both, to the bit; both are written back as files."""
+    world, folder = shared_world, experts["model__path"]
+    lean = Path(shutil.copytree(folder, tmp_path / "lean"))
+    for part, name in (("denoiser", "transformer"), ("denoiser_2", "transformer_2")):
+        assert main(["convert", str(folder), str(tmp_path / f"{part}.safetensors"), f"--part={part}"]) == 0
+        next((lean / name).glob("*.safetensors")).unlink()
+    files = {
+        "model__path": tmp_path / "denoiser.safetensors", "model__config": lean,
+        "model__wan__low_noise": tmp_path / "denoiser_2.safetensors", "run__export__single_file": True,
+    }  # fmt: skip
+    for train in ("[denoiser_2]", "[denoiser, denoiser_2]"):
+        own = experts | {"model__train": train, "run__steps": 2}
+        name = f"files-{len(train)}"
+        assert world.train(f"{name}-folder", **own) == 0
+        assert main(["check", *world.words(f"{name}-check", **own | files)]) == 0
+        assert world.train(name, **own | files) == 0
+        assert world.end(name).tensors == world.end(f"{name}-folder").tensors
+        exports = world.root / name / "exports"
+        [export] = [path for path in exports.iterdir() if path.is_dir()]
+        for word, part in (("high", "transformer"), ("low", "transformer_2")):
+            [file] = exports.glob(f"*-{word}_noise.safetensors")
+            single = WanTransformer3DModel.from_single_file(
+                str(file), config=str(export), subfolder=part, local_files_only=True
+            )
+            trained = load_file(next((export / part).glob("*.safetensors")))
+            assert all(torch.equal(tensor, trained[key]) for key, tensor in single.state_dict().items())
 
 
 WIDER: dict[str, dict[str, Any]] = {

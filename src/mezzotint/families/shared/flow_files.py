@@ -246,9 +246,9 @@ class FlowFiles(ModelFiles):
             return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
         return components.load(network, config, self.stored(part), form, where=where)
 
-    def plan_original(self) -> Written:
-        """How the denoiser lies in a file of its makers. Raises WeightsError E1479 where that cannot be."""
-        network, config, shapes = self.spec.networks["denoiser"], self.configs["denoiser"], self.shapes("denoiser")
+    def plan_original(self, part: str = "denoiser") -> Written:
+        """How a denoiser lies in a file of its makers. Raises WeightsError E1479 where that cannot be."""
+        network, config, shapes = self.spec.networks[part], self.configs[part], self.shapes(part)
         try:
             return originals.plan(network, config, shapes, self.renames, self.written_start)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError) as error:
