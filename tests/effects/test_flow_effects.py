@@ -226,7 +226,7 @@ def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path)
 def test_the_second_denoiser_is_that_of_the_file(tmp_path: Path) -> None:
     folder = tiny_a14b(RECORDS / "wan" / "model", tmp_path / "model")
     assert main(["convert", str(folder), str(tmp_path / "other.safetensors"), "--part=denoiser"]) == 0
-    named = ("model.family=wan", f"model.path={folder}")
+    named = ("model.family=wan", f"model.path={folder}", "model.weights=files")
     plain, other = files(*named), files(*named, f"model.wan.low_noise={tmp_path / 'other.safetensors'}")
     tables = [opened.network("denoiser_2").scale_shift_table for opened in (plain, other)]
     assert torch.equal(tables[1], plain.network("denoiser").scale_shift_table)
