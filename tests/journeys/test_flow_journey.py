@@ -202,6 +202,42 @@ def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Pat
     assert main(["sample", str(export.with_suffix(".safetensors")), f"model.config={lean}", *words]) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["whole", "fp8"])
+def test_other_forms_of_a_makers_file_through_the_verbs(shared_world: Any, tmp_path: Path, form: str) -> None:
+    """A whole checkpoint with its autoencoder and text encoders, and a denoiser in eight bits without scales."""
+    world, settings = shared_world, settings_of("sd3") | {"run__steps": 2}
+    folder, file = settings["model__path"], tmp_path / f"{form}.safetensors"
+    lean = Path(shutil.copytree(folder, tmp_path / "lean"))
+    assert main(["convert", str(folder), str(tmp_path / "denoiser.safetensors")]) == 0
+    tensors = load_file(tmp_path / "denoiser.safetensors")
+    if form == "whole":
+        vae = in_ldm(load_file(folder / "vae" / "diffusion_pytorch_model.safetensors"))
+        tensors |= {f"first_stage_model.{name}": tensor.contiguous() for name, tensor in vae.items()}
+        for part, start in (("text_encoder", "clip_l"), ("text_encoder_2", "clip_g"), ("text_encoder_3", "t5xxl")):
+            own = load_file(folder / part / "model.safetensors")
+            tensors |= {f"text_encoders.{start}.transformer.{name}": tensor for name, tensor in own.items()}
+        for path in lean.rglob("*.safetensors"):
+            path.unlink()
+    else:
+        tensors = {name: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for name, t in tensors.items()}
+    save_file(tensors, file)
+    own = settings | {"model__path": file, "model__config": lean}
+    assert main(["check", *world.words(f"of-{form}", **own)]) == 0
+    assert world.train(f"of-{form}", **own) == 0
+    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
+    assert main(["sample", str(file), f"model.config={lean}", *words]) == 0
+    for target in ("folder", "file.safetensors"):
+        assert main(["convert", str(file), str(tmp_path / target), f"--config={lean}", "--dtype=fp32"]) == 0
+    written = load_file(tmp_path / "folder" / "transformer" / "diffusion_pytorch_model.safetensors")
+    plain = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    expected = {n: t.to(torch.float8_e4m3fn).float() if form == "fp8" and t.ndim > 1 else t for n, t in plain.items()}
+    if form == "whole":
+        assert all(torch.equal(written[name], tensor) for name, tensor in expected.items())
+        assert load_file(tmp_path / "folder" / "vae" / "diffusion_pytorch_model.safetensors")
+    assert written.keys() == plain.keys()
+
+
 def in_files(folder: Path, place: Path) -> dict[str, Any]:
     """Settings of a model of SD3 whose parts lie in files of their own, as ComfyUI has them, beside a folder without
     weights."""
@@ -339,6 +375,10 @@ def test_two_denoisers_in_two_files_train_as_their_folder_does(
             )
             trained = load_file(next((export / part).glob("*.safetensors")))
             assert all(torch.equal(tensor, trained[key]) for key, tensor in single.state_dict().items())
+    own = [f"model.config={lean}", f"model.wan.low_noise={tmp_path / 'denoiser_2.safetensors'}", "model.family=wan"]
+    words = ["--prompt", "a ball", "--steps", "2", "--size", "32x32", "sample.clip.frames=5"]
+    out = str(tmp_path / "drawn")
+    assert main(["sample", str(tmp_path / "denoiser.safetensors"), *own, *words, "--out", out]) == 0
 
 
 WIDER: dict[str, dict[str, Any]] = {

@@ -129,7 +129,19 @@ def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path)
     assert heard.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; fetch the whole model"
 
 
-def test_a_folder_of_another_family(shared_world: Any, capsys: Any) -> None:
+def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    for name, pipeline, said in (
+        ("flux", "ChromaPipeline", "is a folder of ChromaPipeline with a ChromaTransformer2DModel"),
+        ("flux2", "Flux2Pipeline", "FLUX.2 dev"),
+        ("wan", "WanImageToVideoPipeline", "a model that goes on from a picture"),
+    ):
+        folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / name))
+        edit(folder / "model_index.json", _class_name=pipeline)
+        if name == "flux":
+            edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
+        heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random"))
+        assert "error[E1222]" in heard
+        assert said in heard
     heard = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
     assert "error[E1222]" in heard
     assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in heard
@@ -167,6 +179,13 @@ def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys
         "one process, and 2 processes were started; start one process, train an adapter, or leave run.offload.blocks "
         "out and write run.runtime=fsdp" in heard
     )
+
+
+@pytest.mark.slow
+def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: Any, capsys: Any) -> None:
+    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
+    assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
+    assert "all blocks have room on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES
+from flow_folders import tiny_5b
 from makers_names import as_makers, in_ldm, ltx_name
 from safetensors.torch import load_file, save_file
 from sd_folder import edit
@@ -163,6 +164,23 @@ def test_text_encoders_are_known_by_their_tensors(name: str, parts: tuple[str, .
     for part in parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
     assert files.text_identity() != plain.text_identity()
+
+
+def test_autoencoders_without_a_conversion_are_refused_by_name(tmp_path: Path) -> None:
+    """Of FLUX.2, and of Wan 2.2 TI2V 5B, whose blocks lie in blocks: diffusers' conversion is that of 2.1."""
+    file, five = tmp_path / "vae.safetensors", tiny_5b(folder_of("wan"), tmp_path / "5b")
+    plain = weights(five, "vae")
+    makers = {
+        re.sub(r"\.(down|up)_blocks\.(\d)\.resnets\.", r".\1samples.\2.\1samples.", n): t for n, t in plain.items()
+    }
+    save_file({as_makers("wan", {n: t}).popitem()[0]: t for n, t in makers.items()}, file)
+    with pytest.raises(WeightsError, match="is not the autoencoder of Wan") as caught:
+        opened("wan", five, vae=file)
+    assert caught.value.code == "E1478"
+    save_file({n: t.contiguous() for n, t in in_ldm(weights(folder_of("flux"), "vae")).items()}, file)
+    assert "diffusers converts no autoencoder's file of the makers of FLUX.2 Klein" in refusal(
+        "flux2", "E1478", vae=file
+    )
 
 
 def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:

@@ -130,9 +130,8 @@ def _look_at_settings(checked: Checked) -> None:
         checked.device = device_for(recipe.run, Launch())
     with checked.gathering():
         assemble.refuse_empty_shares(recipe, checked.processes)
-    for refuse in (holding.refuse_offload, holding.refuse_in_backward):
-        with checked.gathering():
-            refuse(recipe, checked.processes)
+    with checked.gathering():
+        holding.refuse_in_backward(recipe, checked.processes)
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
@@ -246,6 +245,8 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             )
             checked.notes.append(said)
             outline = Outline(checked.recipe, outline.device)
+        with checked.gathering():
+            holding.refuse_offload(checked.recipe, checked.processes)
         checked.memory = memory_of(outline, batches, processes=checked.processes)
         if checked.fits is False and free is not None:
             checked.ways = fitting.ways(checked.recipe, batches, free, device=kind, processes=processes)
