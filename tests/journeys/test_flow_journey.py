@@ -16,7 +16,7 @@ import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
 from flow_folders import tiny_a14b
-from makers_names import in_ldm
+from makers_names import in_ldm, ltx_name
 from PIL import Image
 from runs import assert_alike, logged, tensors_of
 from safetensors.torch import load_file, save_file
@@ -202,40 +202,55 @@ def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Pat
     assert main(["sample", str(export.with_suffix(".safetensors")), f"model.config={lean}", *words]) == 0
 
 
+def whole_checkpoint(name: str, folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A makers' file that has more than the denoiser. tensors: of that."""
+    vae = load_file(folder / "vae" / "diffusion_pytorch_model.safetensors")
+    if name == "ltx":
+        return tensors | {f"vae.{ltx_name(key)}": tensor for key, tensor in vae.items()}
+    tensors |= {f"first_stage_model.{key}": tensor.contiguous() for key, tensor in in_ldm(vae).items()}
+    for part, start in (("text_encoder", "clip_l"), ("text_encoder_2", "clip_g"), ("text_encoder_3", "t5xxl")):
+        own = load_file(folder / part / "model.safetensors")
+        tensors |= {f"text_encoders.{start}.transformer.{key}": tensor for key, tensor in own.items()}
+    return tensors
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["whole", "fp8"])
-def test_other_forms_of_a_makers_file_through_the_verbs(shared_world: Any, tmp_path: Path, form: str) -> None:
-    """A whole checkpoint with its autoencoder and text encoders, and a denoiser in eight bits without scales."""
-    world, settings = shared_world, settings_of("sd3") | {"run__steps": 2}
-    folder, file = settings["model__path"], tmp_path / f"{form}.safetensors"
+@pytest.mark.parametrize(("name", "form"), [("sd3", "whole"), ("ltx", "whole"), ("sd3", "fp8")])
+def test_other_forms_of_a_makers_file_through_the_verbs(
+    shared_world: Any, films: Path, tmp_path: Path, name: str, form: str
+) -> None:
+    """A whole checkpoint with its autoencoder and SD3's text encoders, and a denoiser in eight bits without scales."""
+    world, settings = shared_world, settings_of(name) | of_clips(name, films) | {"run__steps": 2}
+    folder, file = settings["model__path"], tmp_path / "file.safetensors"
     lean = Path(shutil.copytree(folder, tmp_path / "lean"))
     assert main(["convert", str(folder), str(tmp_path / "denoiser.safetensors")]) == 0
     tensors = load_file(tmp_path / "denoiser.safetensors")
+    plain = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    expected = plain
     if form == "whole":
-        vae = in_ldm(load_file(folder / "vae" / "diffusion_pytorch_model.safetensors"))
-        tensors |= {f"first_stage_model.{name}": tensor.contiguous() for name, tensor in vae.items()}
-        for part, start in (("text_encoder", "clip_l"), ("text_encoder_2", "clip_g"), ("text_encoder_3", "t5xxl")):
-            own = load_file(folder / part / "model.safetensors")
-            tensors |= {f"text_encoders.{start}.transformer.{name}": tensor for name, tensor in own.items()}
+        tensors = whole_checkpoint(name, folder, tensors)
         for path in lean.rglob("*.safetensors"):
-            path.unlink()
+            if name == "sd3" or not path.parent.name.startswith("text"):
+                path.unlink()
     else:
-        tensors = {name: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for name, t in tensors.items()}
+        tensors = {key: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for key, t in tensors.items()}
+        expected = {key: t.to(torch.float8_e4m3fn).float() if t.ndim > 1 else t for key, t in plain.items()}
     save_file(tensors, file)
     own = settings | {"model__path": file, "model__config": lean}
-    assert main(["check", *world.words(f"of-{form}", **own)]) == 0
-    assert world.train(f"of-{form}", **own) == 0
-    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
+    assert main(["check", *world.words(f"{name}-{form}", **own)]) == 0
+    assert world.train(f"{name}-{form}", **own) == 0
+    size = "x".join(map(str, settings["sample__size"]))
+    words = ["--prompt", "a ball", "--steps", "2", "--size", size, "--out", str(tmp_path / "drawn")]
+    words += [f"sample.clip.frames={CLIPS[name]}"] if name in CLIPS else []
     assert main(["sample", str(file), f"model.config={lean}", *words]) == 0
-    for target in ("folder", "file.safetensors"):
+    for target in ("folder", "again.safetensors"):
         assert main(["convert", str(file), str(tmp_path / target), f"--config={lean}", "--dtype=fp32"]) == 0
     written = load_file(tmp_path / "folder" / "transformer" / "diffusion_pytorch_model.safetensors")
-    plain = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
-    expected = {n: t.to(torch.float8_e4m3fn).float() if form == "fp8" and t.ndim > 1 else t for n, t in plain.items()}
-    if form == "whole":
-        assert all(torch.equal(written[name], tensor) for name, tensor in expected.items())
-        assert load_file(tmp_path / "folder" / "vae" / "diffusion_pytorch_model.safetensors")
     assert written.keys() == plain.keys()
+    assert all(torch.equal(written[key], tensor.float()) for key, tensor in expected.items())
+    if form == "whole":
+        vae = load_file(tmp_path / "folder" / "vae" / "diffusion_pytorch_model.safetensors")
+        assert vae.keys() == load_file(folder / "vae" / "diffusion_pytorch_model.safetensors").keys()
 
 
 def in_files(folder: Path, place: Path) -> dict[str, Any]:

@@ -121,6 +121,8 @@ class FlowFiles(ModelFiles):
     def _with_parts_alone(self) -> Self:
         """The same with what `model.vae` and `model.over` name. Raises WeightsError as `weights/single_file/alone.py`,
         E1409 for an autoencoder that does not go with the denoiser."""
+        if self.settings.vae is None and not self.settings.over:
+            return self
         parts, what = dict(self.alone), self.spec.called
         if self.settings.vae is not None:
             parts["vae"] = alone.open_vae(self.settings.vae, self._described("vae"), what=what)
