@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from contradictions import contradiction
+from flow_folders import tiny_a14b
 from PIL import Image
 from sd_folder import edit
 from torch import Tensor
@@ -28,6 +29,7 @@ from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.holding import forms_of_frozen
 from mezzotint.weights.folder.model_folder import shipped
 
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 FLUX = ("model.family=flux", "model.path=tiny-flux", "model.weights=random")
 
 
@@ -217,6 +219,19 @@ def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path)
     begun = family.begun(noised, StepDraws.at(0, 1, np.arange(200), "cpu")).begun
     assert begun is not None
     assert float(begun.float().mean()) == pytest.approx(0.25, abs=0.1)
+
+
+# breaks if the folder's own second denoiser were read whatever file is named
+@pytest.mark.effect("model.wan.low_noise")
+def test_the_second_denoiser_is_that_of_the_file(tmp_path: Path) -> None:
+    folder = tiny_a14b(RECORDS / "wan" / "model", tmp_path / "model")
+    assert main(["convert", str(folder), str(tmp_path / "other.safetensors"), "--part=denoiser"]) == 0
+    named = ("model.family=wan", f"model.path={folder}", "model.weights=files")
+    plain, other = files(*named), files(*named, f"model.wan.low_noise={tmp_path / 'other.safetensors'}")
+    tables = [opened.network("denoiser_2").scale_shift_table for opened in (plain, other)]
+    assert torch.equal(tables[1], plain.network("denoiser").scale_shift_table)
+    assert not torch.equal(*tables)
+    assert plain.fingerprint("denoiser_2") != other.fingerprint("denoiser_2")
 
 
 # breaks if the pipeline's rate were told whatever the recipe says

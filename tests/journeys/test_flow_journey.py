@@ -4,6 +4,7 @@ with, drawn from, by adapter and whole."""
 from __future__ import annotations
 
 import importlib
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +14,12 @@ import av
 import pytest
 import torch
 from diffusers import DiffusionPipeline
+from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
 from flow_folders import tiny_a14b
+from makers_names import in_ldm, ltx_name
 from PIL import Image
 from runs import assert_alike, logged, tensors_of
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sd_folder import edit
 
 from mezzotint.cli import main
@@ -161,6 +164,24 @@ def test_a_run_from_pictures_to_clips_draws_what_it_learns(shared_world: Any, fi
     assert world.end("begun-cut").tensors == world.end("begun").tensors
 
 
+@pytest.mark.slow
+def test_later_ltx_is_checked_cached_trained_and_opened(shared_world: Any, films: Path, tmp_path: Path) -> None:
+    """Of 0.9.5 and later, with half of the clips begun; positions in time and T5's mask are others, so losses are."""
+    world, settings = shared_world, settings_of("ltx") | of_clips("ltx", films) | {"model__ltx__first_frame": 0.5}
+    folder = Path(shutil.copytree(settings["model__path"], tmp_path / "model"))
+    edit(folder / "model_index.json", _class_name="LTXConditionPipeline")
+    own = settings | {"model__path": folder, "run__preview__every": 4}
+    assert main(["check", *world.words("later", **own)]) == 0
+    assert main(["cache", *world.words("later", **own)]) == 0
+    assert world.train("later", **own) == 0
+    assert world.train("earlier", **settings) == 0
+    assert logged(world.root / "later") != logged(world.root / "earlier")
+    assert len(list((world.root / "later" / "samples").rglob("*.mp4"))) == 2
+    [export] = [p for p in (world.root / "later" / "exports").iterdir() if p.is_dir()]
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(export), local_files_only=True)
+    assert type(pipeline).__name__ == "LTXConditionPipeline"
+
+
 def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Path) -> None:
     """Trained from a file with a folder beside it, exported as a folder and as such a file, and drawn from it."""
     world, settings, folder = shared_world, settings_of("sd3"), settings_of("sd3")["model__path"]
@@ -179,6 +200,103 @@ def test_from_one_file_of_its_makers_to_another(shared_world: Any, tmp_path: Pat
     assert all(torch.equal(tensor, trained[name]) for name, tensor in single.state_dict().items())
     words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
     assert main(["sample", str(export.with_suffix(".safetensors")), f"model.config={lean}", *words]) == 0
+
+
+def whole_checkpoint(name: str, folder: Path, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A makers' file that has more than the denoiser. tensors: of that."""
+    vae = load_file(folder / "vae" / "diffusion_pytorch_model.safetensors")
+    if name == "ltx":
+        return tensors | {f"vae.{ltx_name(key)}": tensor for key, tensor in vae.items()}
+    tensors |= {f"first_stage_model.{key}": tensor.contiguous() for key, tensor in in_ldm(vae).items()}
+    for part, start in (("text_encoder", "clip_l"), ("text_encoder_2", "clip_g"), ("text_encoder_3", "t5xxl")):
+        own = load_file(folder / part / "model.safetensors")
+        tensors |= {f"text_encoders.{start}.transformer.{key}": tensor for key, tensor in own.items()}
+    return tensors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "form"), [("sd3", "whole"), ("ltx", "whole"), ("sd3", "fp8")])
+def test_other_forms_of_a_makers_file_through_the_verbs(
+    shared_world: Any, films: Path, tmp_path: Path, name: str, form: str
+) -> None:
+    """A whole checkpoint with its autoencoder and SD3's text encoders, and a denoiser in eight bits without scales."""
+    world, settings = shared_world, settings_of(name) | of_clips(name, films) | {"run__steps": 2}
+    folder, file = settings["model__path"], tmp_path / "file.safetensors"
+    lean = Path(shutil.copytree(folder, tmp_path / "lean"))
+    assert main(["convert", str(folder), str(tmp_path / "denoiser.safetensors")]) == 0
+    tensors = load_file(tmp_path / "denoiser.safetensors")
+    plain = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
+    expected = plain
+    if form == "whole":
+        tensors = whole_checkpoint(name, folder, tensors)
+        for path in lean.rglob("*.safetensors"):
+            if name == "sd3" or not path.parent.name.startswith("text"):
+                path.unlink()
+    else:
+        tensors = {key: t.to(torch.float8_e4m3fn) if t.ndim > 1 else t for key, t in tensors.items()}
+        expected = {key: t.to(torch.float8_e4m3fn).float() if t.ndim > 1 else t for key, t in plain.items()}
+    save_file(tensors, file)
+    own = settings | {"model__path": file, "model__config": lean}
+    assert main(["check", *world.words(f"{name}-{form}", **own)]) == 0
+    assert world.train(f"{name}-{form}", **own) == 0
+    size = "x".join(map(str, settings["sample__size"]))
+    words = ["--prompt", "a ball", "--steps", "2", "--size", size, "--out", str(tmp_path / "drawn")]
+    words += [f"sample.clip.frames={CLIPS[name]}"] if name in CLIPS else []
+    assert main(["sample", str(file), f"model.config={lean}", *words]) == 0
+    for target in ("folder", "again.safetensors"):
+        assert main(["convert", str(file), str(tmp_path / target), f"--config={lean}", "--dtype=fp32"]) == 0
+    written = load_file(tmp_path / "folder" / "transformer" / "diffusion_pytorch_model.safetensors")
+    assert written.keys() == plain.keys()
+    assert all(torch.equal(written[key], tensor.float()) for key, tensor in expected.items())
+    if form == "whole":
+        vae = load_file(tmp_path / "folder" / "vae" / "diffusion_pytorch_model.safetensors")
+        assert vae.keys() == load_file(folder / "vae" / "diffusion_pytorch_model.safetensors").keys()
+
+
+def in_files(folder: Path, place: Path) -> dict[str, Any]:
+    """Settings of a model of SD3 whose parts lie in files of their own, as ComfyUI has them, beside a folder without
+    weights."""
+    assert main(["convert", str(folder), str(place / "sd3.safetensors")]) == 0
+    lean = Path(shutil.copytree(folder, place / "lean"))
+    vae = load_file(folder / "vae" / "diffusion_pytorch_model.safetensors")
+    save_file({name: tensor.contiguous() for name, tensor in in_ldm(vae).items()}, place / "ae.safetensors")
+    encoders = {"text_encoder": "clip_l", "text_encoder_2": "clip_g", "text_encoder_3": "t5xxl_fp16"}
+    for part, name in encoders.items():
+        shutil.copy(folder / part / "model.safetensors", place / f"{name}.safetensors")
+    for file in lean.rglob("*.safetensors"):
+        file.unlink()
+    over = [str(place / f"{name}.safetensors") for name in encoders.values()]
+    return {
+        "model__path": place / "sd3.safetensors", "model__config": lean, "model__vae": place / "ae.safetensors",
+        "model__over": over,
+    }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_parts_in_files_of_their_own_train_as_the_folder_does(
+    shared_world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To the bit; the folder that is exported holds all of them, and pictures are drawn from the files."""
+    world, settings = shared_world, settings_of("sd3") | {"run__steps": 2}
+    folder = settings["model__path"]
+    assert world.train("of-folder", **settings, data__cache__path=tmp_path / "a") == 0
+    own = settings | in_files(folder, tmp_path)
+    assert main(["check", *world.words("of-files", **own)]) == 0
+    assert "ae.safetensors" in capsys.readouterr().out
+    assert main(["cache", *world.words("of-files", **own)]) == 0
+    assert world.train("of-files", **own) == 0
+    assert world.end("of-files").tensors == world.end("of-folder").tensors
+    [export] = [p for p in (world.root / "of-files" / "exports").iterdir() if p.is_dir()]
+    pipeline: Any = DiffusionPipeline.from_pretrained(str(export), local_files_only=True)
+    plain: Any = DiffusionPipeline.from_pretrained(str(folder), local_files_only=True)
+    for part in ("vae", "text_encoder", "text_encoder_2", "text_encoder_3"):
+        ours, theirs = getattr(pipeline, part).state_dict(), getattr(plain, part).state_dict()
+        assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items()), part
+    files = [f"model.{key.partition('__')[2]}={own[key]}" for key in ("model__config", "model__vae")]
+    words = ["--prompt", "a red circle", "--steps", "2", "--size", "48x48", "--out", str(tmp_path / "drawn")]
+    over = f"model.over={json.dumps(own['model__over'])}"
+    assert main(["sample", str(own["model__path"]), *files, over, *words]) == 0
+    assert main(["sample", str(world.root / "of-files"), *words[:-1], str(tmp_path / "of-run")]) == 0
 
 
 @pytest.mark.slow
@@ -240,6 +358,42 @@ def test_two_denoisers_are_trained_together_and_in_two_processes(shared_world: A
             assert world.wait(child) == 0, world.out(f"both-{runtime}")
         assert logged(world.root / f"both-{runtime}") == pytest.approx(logged(world.root / "both"), rel=1e-4)
         assert_alike(tensors_of(world.root / f"both-{runtime}"), tensors_of(world.root / "both"))
+
+
+@pytest.mark.slow
+def test_two_denoisers_in_two_files_train_as_their_folder_does(
+    shared_world: Any, experts: dict[str, Any], tmp_path: Path
+) -> None:
+    """One of them and both, to the bit; both are written back as files."""
+    world, folder = shared_world, experts["model__path"]
+    lean = Path(shutil.copytree(folder, tmp_path / "lean"))
+    for part, name in (("denoiser", "transformer"), ("denoiser_2", "transformer_2")):
+        assert main(["convert", str(folder), str(tmp_path / f"{part}.safetensors"), f"--part={part}"]) == 0
+        next((lean / name).glob("*.safetensors")).unlink()
+    files = {
+        "model__path": tmp_path / "denoiser.safetensors", "model__config": lean,
+        "model__wan__low_noise": tmp_path / "denoiser_2.safetensors", "run__export__single_file": True,
+    }  # fmt: skip
+    for train in ("[denoiser_2]", "[denoiser, denoiser_2]"):
+        own = experts | {"model__train": train, "run__steps": 2}
+        name = f"files-{len(train)}"
+        assert world.train(f"{name}-folder", **own) == 0
+        assert main(["check", *world.words(f"{name}-check", **own | files)]) == 0
+        assert world.train(name, **own | files) == 0
+        assert world.end(name).tensors == world.end(f"{name}-folder").tensors
+        exports = world.root / name / "exports"
+        [export] = [path for path in exports.iterdir() if path.is_dir()]
+        for word, part in (("high", "transformer"), ("low", "transformer_2")):
+            [file] = exports.glob(f"*-{word}_noise.safetensors")
+            single = WanTransformer3DModel.from_single_file(
+                str(file), config=str(export), subfolder=part, local_files_only=True
+            )
+            trained = load_file(next((export / part).glob("*.safetensors")))
+            assert all(torch.equal(tensor, trained[key]) for key, tensor in single.state_dict().items())
+    own = [f"model.config={lean}", f"model.wan.low_noise={tmp_path / 'denoiser_2.safetensors'}", "model.family=wan"]
+    words = ["--prompt", "a ball", "--steps", "2", "--size", "32x32", "sample.clip.frames=5"]
+    out = str(tmp_path / "drawn")
+    assert main(["sample", str(tmp_path / "denoiser.safetensors"), *own, *words, "--out", out]) == 0
 
 
 WIDER: dict[str, dict[str, Any]] = {

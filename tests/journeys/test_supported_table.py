@@ -47,6 +47,12 @@ MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_tra
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
 MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
 STRAIGHT_FILES = "tests/tasks/weights/test_straight.py::test_folder_to_file_to_folder_changes_no_tensor"
+FORMS = "tests/journeys/test_flow_journey.py::test_other_forms_of_a_makers_file_through_the_verbs"
+PARTS = "tests/journeys/test_flow_journey.py::test_parts_in_files_of_their_own_train_as_the_folder_does"
+EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
+REFUSED = "tests/journeys/test_flow_refusals.py"
+RECIPES = "tests/journeys/test_flow_recipes.py"
+SHIPPED = "tests/tasks/check/test_recipes.py::test_check_finds_nothing_wrong"
 CLIPS = f"{KINDS}::test_clips_are_checked_cached_and_trained"
 SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
@@ -100,6 +106,13 @@ TESTS: dict[str, tuple[str, ...]] = {
     "the same: the makers' .safetensors file, with such a folder beside it": (
         MAKERS, MAKERS, MAKERS, STRAIGHT_FILES, STRAIGHT_FILES,
     ),
+    "SD3's and LTX-Video's whole checkpoints; a makers' file in plain fp8": (FORMS,) * 5,
+    "a makers' file, with the autoencoder and text encoders in files of their own, as ComfyUI has them": (PARTS,) * 5,
+    "Wan 2.2 A14B: a makers' file for each of its two denoisers": (
+        EXPERTS, EXPERTS, EXPERTS,
+        "tests/tasks/weights/test_straight.py::test_a_folder_is_made_of_both_files",
+        "tests/tasks/weights/test_straight.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
+    ),
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
     "the same, captions in .caption files": (DATA, DATA, DATA),
@@ -126,6 +139,18 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/tasks/bench/test_bench.py::test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
         "tests/journeys/test_processes.py::test_under_the_launchers_that_people_use",
+    ),
+    "those for models on straight paths: *-lora-24gb, sd35-80gb, klein-80gb, wan-80gb, ltx-80gb": (
+        SHIPPED,
+        "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
+        f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
+        f"{RECIPES}::test_a_recipe_trains_in_two_processes", f"{RECIPES}::test_a_recipe_trains_in_two_processes",
+    ),
+    "flux-80gb, qwen-image-80gb, z-image-80gb": (
+        SHIPPED,
+        "tests/tasks/test_translate.py::test_a_command_that_is_not_understood_is_answered_with_its_form",
+        f"{RECIPES}::test_each_recipe_trains", f"{RECIPES}::test_a_recipe_is_measured",
+        f"{RECIPES}::test_what_is_for_one_process_says_so", f"{RECIPES}::test_what_is_for_one_process_says_so",
     ),
     "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
         f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
@@ -183,7 +208,17 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a model with other inputs: inpainting (nine channels), depth, picture editing, upscaling": (
         "tests/weights/test_kinds.py::test_a_folder_is_told_by_its_small_files",
     ),
-    "SD 3, Flux": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
+    "SD 3, Flux, where model.family is sd": (f"{SINGLE}::test_other_kinds_are_refused_by_name",),
+    "Chroma, FLUX.2 dev, a folder of another family": (f"{REFUSED}::test_a_folder_of_another_kind",),
+    'a distilled model (Z-Image Turbo, FLUX.1 schnell, Klein without "base") that the recipe does not ask for': (
+        f"{REFUSED}::test_a_distilled_model_is_not_trained_without_asking",
+    ),
+    "a makers' file in few bits with scales beside them (scaled_fp8)": (
+        "tests/weights/single_file/test_original.py::test_what_cannot_be_read_is_refused_in_a_sentence",
+    ),
+    "an autoencoder's file that diffusers does not convert, as model.vae: FLUX.2, Wan 2.2 TI2V 5B": (
+        "tests/weights/single_file/test_alone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
+    ),
     "SDXL or its refiner, where model.family is sd": (
         f"{SINGLE}::test_other_kinds_are_refused_by_name",
     ),

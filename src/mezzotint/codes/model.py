@@ -127,9 +127,11 @@ CODES: dict[str, str] = {
     "E1477": "A mask file cannot be read, or a picture has two of them. Taken away, its picture counts whole.",
     "E1478": "A file of the makers of a model on a straight path (SD3, FLUX.1, FLUX.2 Klein, Qwen-Image, Z-Image, Wan, "
     "LTX-Video) that cannot be read as such: it has no folder of the other parts (`model.config`), its tensors are not "
-    "those of the configuration, or its numbers are kept in few bits with scales beside them, which is for drawing.",
+    "those of the configuration, or its numbers are kept in few bits with scales beside them, which is for drawing. "
+    "The same of an autoencoder or a text encoder in a file of its own (`model.vae`, `model.over`).",
     "E1479": "A model on a straight path that is not written as one file: diffusers' conversion, by which such files "
-    "are read, would not give its tensors back. FLUX.1 is one of these in any other width than 3072.",
+    "are read, would not give its tensors back. FLUX.1 is one of these in any other width than 3072. Or a model "
+    "of two denoisers, each of which is a file of its own: `--part` says which is written.",
     "E1480": "A first frame is given to a model that cannot go on from one (`sample.clip.first_frame`, "
     "`model.wan.first_frame`): of Wan only 2.2 TI2V 5B can, which is told the noise of each token. Or it is given "
     "to a picture, behind which nothing comes.",

@@ -29,11 +29,13 @@ _MOST_TOKENS = 4300
 class Tokens:
     """How a denoiser counts latents. cell: latents in height and width that make a token. by_steps: whether sampling is
     shifted by tokens and steps together, as FLUX.2 is. evenly: whether a sampler hands in σ from 1 to 1/N itself, as
-    all pipelines do but SD3's, whose levels are shifted twice."""
+    all pipelines do but SD3's, whose levels are shifted twice. slowly: whether it begins with small steps, as those of
+    LTX-Video do from 0.9.5 on, see `slow_levels`."""
 
     cell: int = 2
     by_steps: bool = False
     evenly: bool = True
+    slowly: bool = False
 
     def count(self, shape: Sequence[int]) -> int:
         """Tokens of a sample. shape: of its latents, (C, …, h, w)."""
@@ -103,6 +105,17 @@ def mu_by_steps(tokens: int, steps: int) -> float:
         return few_steps
     slope = (few_steps - (8.73809524e-05 * tokens + 1.89833333)) / 190.0
     return slope * steps + (few_steps - 200.0 * slope)
+
+
+def slow_levels(steps: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """(steps,) σ from 1 on: the first half of the steps goes a fortieth of the way, the others go on in a parabola that
+    has the same slope there and would end at 0."""
+    if steps < 2:
+        return np.ones(1)
+    slow, number = steps // 2, np.arange(steps)
+    slope, rest = 0.025 / slow, steps - slow
+    bend = (1 - slope * steps) / rest**2
+    return np.asarray(1 - slope * number - bend * np.maximum(number - slow, 0) ** 2)
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:

@@ -87,9 +87,9 @@ class Files(FlowFiles):
             )
         if not own.distilled:
             raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell by its configuration (guidance_embeds is false), which was distilled "
-                "to four steps, and they fall apart in training; take FLUX.1 dev, whose adapters schnell takes too, or "
-                "write model.flux.distilled=true",
+                f"{self.root}: is FLUX.1 schnell by its configuration (guidance_embeds is false): it was distilled "
+                "to draw in four steps, and training takes that away; train FLUX.1 dev, whose adapters can be used "
+                "with schnell, too, or write model.flux.distilled=true to train it all the same",
                 code="E1221",
             )
 

@@ -85,8 +85,9 @@ class Files(FlowFiles):
         """See ModelFiles: a distilled one is trained when it is asked for."""
         if self.is_distilled and not self.settings.own(Flux2Settings).distilled:
             raise WeightsError(
-                f"{self.root}: is a distilled FLUX.2 Klein (is_distilled in model_index.json), whose four steps fall "
-                "apart in training; take the base model, or write model.flux2.distilled=true",
+                f"{self.root}: is a distilled FLUX.2 Klein (is_distilled in model_index.json): it was distilled "
+                "to draw in four steps, and training takes that away; train the base model, or write "
+                "model.flux2.distilled=true to train it all the same",
                 code="E1221",
             )
 

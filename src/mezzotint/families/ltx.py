@@ -2,27 +2,35 @@
 
 T5 sees the padding of a caption, the denoiser does not. A clip of n frames has (n − 1)/8 + 1 latent frames of 32 pixels
 a side, each latent a token; a picture is a clip of one frame.
+
+From 0.9.5 on, as the 13B model is, folders name another pipeline: there T5 does not see the padding either, a latent
+frame lies in time where its first frame does, and drawing begins with small steps.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
 
-from mezzotint.diffusion.flow import Tokens
+from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.shared.flow import as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.weights.files import fingerprint
+from mezzotint.weights.folder import t5
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
 _T5 = "text_encoder"
+_LATER = "LTXConditionPipeline"
 
 _ORIGINAL: Renames = (
     (r"^proj_in\.", "patchify_proj."),
@@ -36,7 +44,7 @@ class Files(FlowFiles):
     """LTX-Video as it lies on disk."""
 
     spec = SPEC
-    pipelines = ("LTXPipeline",)
+    pipelines = ("LTXPipeline", _LATER)
     renames = _ORIGINAL
     original: ClassVar = {"denoiser": FilePart(DENOISER), "vae": FilePart("vae.", keeps_start=True)}
     written_start = DENOISER
@@ -50,6 +58,11 @@ class Files(FlowFiles):
         sides = denoiser.get("patch_size", 1), denoiser.get("patch_size_t", 1)
         yield "the denoiser makes a token of latents in space and time", sides, (1, 1)
 
+    @property
+    def is_later(self) -> bool:
+        """Whether it is one of 0.9.5 and later, by its pipeline."""
+        return self.folder.index.get("_class_name") == _LATER
+
     def length(self, part: str) -> int:
         """See FlowFiles."""
         return self.settings.own(LTXSettings).text_tokens
@@ -57,6 +70,15 @@ class Files(FlowFiles):
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
         return self.length(_T5), int(self.configs["denoiser"]["caption_channels"])
+
+    def fingerprint(self, part: str) -> str:
+        """See FlowFiles: what a folder's pipeline says of levels and positions goes with the schedule."""
+        own = super().fingerprint(part)
+        return fingerprint.of_values({"own": own, "later": True}) if part == "schedule" and self.is_later else own
+
+    def text_identity(self) -> str:
+        """See FlowFiles, with who sees the padding."""
+        return super().text_identity() + (" masked" if self.is_later else "")
 
 
 class Family(ClipFamily):
@@ -69,6 +91,10 @@ class Family(ClipFamily):
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
+        assert isinstance(files, Files)
+        self._is_later = files.is_later
+        schedule = cast(FlowSchedule, self.schedule)
+        self.schedule = replace(schedule, tokens=replace(schedule.tokens, slowly=self._is_later))
         own = files.settings.own(LTXSettings)
         self._rate, self.begun_share = own.frame_rate, own.first_frame
         self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
@@ -108,14 +134,18 @@ class Family(ClipFamily):
         if not captions:
             empty = self._empty(_T5, length, width)
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
-        return TextEmbedding(self._t5(_T5, captions), self._tokens(_T5, captions)[1])
+        ids, mask = self._tokens(_T5, captions)
+        if not self._is_later:
+            return TextEmbedding(self._t5(_T5, captions), mask)
+        with as_it_is(encoder := self._part(_T5)):
+            return TextEmbedding(t5.states(encoder, ids, mask), mask)
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
         """See ModelFamily: the text and its mask."""
         return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
-        """See ModelFamily. Told is 1000 σ in float32, and how far apart tokens lie in seconds and pixels."""
+        """See ModelFamily. Told is 1000 σ in float32, and where tokens lie in seconds and pixels."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
         frames, height, width = as_clips(x).shape[2:]
         velocity = net(
@@ -126,7 +156,17 @@ class Family(ClipFamily):
             num_frames=frames,
             height=height,
             width=width,
-            rope_interpolation_scale=(self.grid.frames / self._rate, self.grid.pixels, self.grid.pixels),
+            **self._positions(x),
             return_dict=False,
         )[0]
         return cast(Tensor, velocity.transpose(1, 2).reshape(x.shape))
+
+    def _positions(self, x: Tensor) -> dict[str, Any]:
+        """Where tokens lie, in seconds and pixels: how far apart, or each of them, (B, 3, n)."""
+        apart = self.grid.frames / self._rate, self.grid.pixels, self.grid.pixels
+        if not self._is_later:
+            return {"rope_interpolation_scale": apart}
+        sides = [torch.arange(side, dtype=torch.float32, device=x.device) for side in as_clips(x).shape[2:]]
+        begins = (self.grid.frames * sides[0] + 1 - self.grid.frames).clamp(min=0) / self._rate
+        places = torch.meshgrid(begins, sides[1] * apart[1], sides[2] * apart[2], indexing="ij")
+        return {"video_coords": torch.stack(places).flatten(1).expand(len(x), -1, -1)}

@@ -107,6 +107,10 @@ class Files(FlowFiles):
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """See FlowFiles."""
         yield from super().notes(parts)
+        yield from self.absences()
+
+    def absences(self) -> Iterator[str]:
+        """See ModelFiles."""
         if _T5 not in self.configs:
             yield f"{_T5}: this folder has no T5; zeros take the place of what it says, as in diffusers' pipeline"
 

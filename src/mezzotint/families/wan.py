@@ -32,6 +32,8 @@ from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file import original as originals
+from mezzotint.weights.single_file.alone import PartAlone
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
 _UMT5 = "text_encoder"
@@ -82,12 +84,38 @@ class Files(FlowFiles):
                 f"first is meant, is {files.folder.index.get('boundary_ratio')!r}; it is .875 of Wan 2.2 T2V A14B",
                 code="E1222",
             )
-        return files
+        return files._with_low_noise()
+
+    def _with_low_noise(self) -> Files:
+        """The same with the second denoiser's file, where the recipe names it. Raises WeightsError E1401, E1402, E1478,
+        E1481 for a model of one denoiser."""
+        path = self.settings.own(WanSettings).low_noise
+        if path is None or self.is_drawn:
+            return self
+        if "high_noise" in path.name and "low_noise" in self.settings.path.name:
+            raise WeightsError(
+                f"model.wan.low_noise: {path} is the file for much noise by its name, and model.path the one for "
+                "little; write model.path=HIGH_NOISE_FILE model.wan.low_noise=LOW_NOISE_FILE",
+                code="E1478",
+            )
+        if _LOW in self.alone:  # by the folder that lies beside a file
+            return self
+        if _LOW not in self.configs:
+            raise WeightsError(
+                f"{self.root}: has one denoiser, and model.wan.low_noise names a file of the second of Wan 2.2 A14B; "
+                "leave it out, or write model.config=FOLDER, a folder of Wan 2.2 T2V A14B",
+                code="E1481",
+            )
+        network, config = self.spec.networks[_LOW], self.configs[_LOW]
+        part = FilePart(DENOISER), network, config, self.shapes(_LOW)
+        stored = originals.opened(path, {_LOW: part}, what=self.spec.called).stored(_LOW)
+        return replace(self, alone={**self.alone, _LOW: PartAlone(path, path, stored, config, self.where(_LOW))})
 
     @classmethod
     def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
-        """See FlowFiles: of two denoisers the one that is trained."""
-        return {_LOW if settings.train == (_LOW,) else "denoiser": FilePart(DENOISER)}
+        """See FlowFiles: of two denoisers the one that is trained, unless each has its file."""
+        is_second = settings.train == (_LOW,) and settings.own(WanSettings).low_noise is None
+        return {_LOW if is_second else "denoiser": FilePart(DENOISER)}
 
     @property
     def boundary(self) -> float:

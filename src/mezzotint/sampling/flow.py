@@ -13,7 +13,7 @@ from diffusers.schedulers.scheduling_flow_match_heun_discrete import FlowMatchHe
 from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from torch import Tensor
 
-from mezzotint.diffusion.flow import FlowSchedule
+from mezzotint.diffusion.flow import FlowSchedule, slow_levels
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.solvers import Network, Noise
@@ -82,9 +82,10 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
     if steps == 1:  # from noise to the picture: there is no last level to put in its place
         config["shift_terminal"] = None
     scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
-    evenly = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
+    handed = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
+    handed = slow_levels(steps) if schedule.tokens.slowly else handed
     mu = schedule.sampling_mu(schedule.tokens.count(shape), steps) if schedule.by_resolution else None
-    scheduler.set_timesteps(steps, sigmas=evenly, mu=mu, device=device)
+    scheduler.set_timesteps(steps, sigmas=handed, mu=mu, device=device)
     scheduler.set_begin_index(0)
     return scheduler
 

@@ -350,7 +350,7 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
 
 def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
-    holding.refuse_in_backward(recipe, runtime)
+    holding.refuse_in_backward(recipe, runtime.world_size)
     needed = needed_parts(recipe)
     family = family_class(recipe).load(files, needed, holding.forms_read(recipe, needed, runtime.device))
     refuse_unfit(recipe, family.grid)

@@ -47,13 +47,19 @@ def offload_of(recipe: Recipe, runtime: Runtime) -> Offload | None:
     blocks = recipe.run.offload.blocks
     if blocks is None:
         return None
-    if runtime.world_size > 1 and trains_offloaded(recipe):
+    refuse_offload(recipe, runtime.world_size)
+    return Offload(runtime.device, 2 if blocks == "auto" else blocks)
+
+
+def refuse_offload(recipe: Recipe, processes: int) -> None:
+    """Raises RecipeError E1752 for blocks on the host that are themselves trained, and several processes."""
+    if processes > 1 and trains_offloaded(recipe):
         raise RecipeError(
-            f"run.offload.blocks keeps gradients and update on the host of one process, and {runtime.world_size} were "
-            "started; start one, train an adapter, or take run.runtime=fsdp in its place",
+            "run.offload.blocks without an adapter keeps gradients and the update in the host's memory of one process, "
+            f"and {processes} processes were started; start one process, train an adapter, or leave run.offload.blocks "
+            "out and write run.runtime=fsdp",
             code="E1752",
         )
-    return Offload(runtime.device, 2 if blocks == "auto" else blocks)
 
 
 def trains_offloaded(recipe: Recipe) -> bool:
@@ -114,11 +120,11 @@ def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int)
         )
 
 
-def refuse_in_backward(recipe: Recipe, runtime: Runtime) -> None:
+def refuse_in_backward(recipe: Recipe, processes: int) -> None:
     """Raises RecipeError E1830 for several processes, whose gradients are summed, and `optim.in_backward`."""
-    if recipe.optim.in_backward and runtime.world_size > 1:
+    if recipe.optim.in_backward and processes > 1:
         raise RecipeError(
-            f"optim.in_backward lets each gradient go at once, and {runtime.world_size} processes sum them; start one "
+            f"optim.in_backward lets each gradient go at once, and {processes} processes sum them; start one "
             "process, or leave it out",
             code="E1830",
         )

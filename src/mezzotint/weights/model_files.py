@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
@@ -109,6 +109,10 @@ class ModelFiles(ABC):
         """Raises WeightsError E1220, E1221 for a variant that can be drawn from, and is not trained unless the recipe
         says so."""
         return
+
+    def absences(self) -> Iterator[str]:
+        """Parts that the model may have and has not, with what takes their place."""
+        return iter(())
 
     def adapter_folder(self, part: str) -> str:
         """The folder of a part, as layers of adapters are called by it."""

@@ -4,18 +4,28 @@ pipeline from text."""
 from __future__ import annotations
 
 import importlib
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from diffusers import LTXImageToVideoPipeline, LTXPipeline, WanImageToVideoPipeline, WanPipeline
+from diffusers import (
+    LTXConditionPipeline,
+    LTXImageToVideoPipeline,
+    LTXPipeline,
+    WanImageToVideoPipeline,
+    WanPipeline,
+)
+from diffusers.pipelines.ltx import pipeline_ltx_condition
 from flow_folders import tiny_5b
 from PIL import Image
+from sd_folder import edit
 from torch import Tensor
 
 from mezzotint import draws
+from mezzotint.diffusion.flow import slow_levels
 from mezzotint.diffusion.flow_objective import objective_of, with_first_frame
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import ModelFamily
@@ -109,6 +119,61 @@ def test_a_clip_goes_on_from_a_picture_as_the_pipeline_draws_it(name: str, folde
     assert near(ours, theirs)
     assert torch.equal(ours[:, :, :1], first.expand(2, -1, -1, -1, -1))
     assert not near(drawn(family, name, noise, size), theirs, 1e-2)
+
+
+@pytest.fixture(scope="module")
+def later(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """LTX-Video as it is from 0.9.5 on."""
+    folder = Path(shutil.copytree(RECORDS / "ltx" / "model", tmp_path_factory.mktemp("later") / "model"))
+    edit(folder / "model_index.json", _class_name="LTXConditionPipeline")
+    scheduler = folder / "scheduler" / "scheduler_config.json"
+    edit(scheduler, use_dynamic_shifting=False, shift=1.0, shift_terminal=None)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begun", [True, False], ids=["from a picture", "from text"])
+@torch.no_grad()
+def test_later_ltx_draws_as_its_pipeline_that_is_told_of_frames(
+    begun: bool, later: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose picture has noise of its own by default, and is drawn from the autoencoder's posterior: here neither."""
+    family, generator = family_of("ltx", later), torch.Generator().manual_seed(0)
+    picture = Image.fromarray((torch.rand(64, 96, 3, generator=generator) * 255).to(torch.uint8).numpy())
+    pixels = torch.from_numpy(np.array(picture)).movedim(-1, 0)[None].float() / 127.5 - 1
+    first = family.encode_media(pixels).chunk(2, dim=1)[0][:, :, None] if begun else None
+    noise = torch.randn(2, family.grid.channels, 3, 2, 3, generator=generator)
+    monkeypatch.setattr(pipeline_ltx_condition, "randn_tensor", lambda *_, **__: noise.clone())
+    monkeypatch.setattr(pipeline_ltx_condition, "retrieve_latents", lambda output, **_: output.latent_dist.mode())
+    pipeline: Any = LTXConditionPipeline.from_pretrained(str(later), local_files_only=True)
+    told = {"image": picture} if begun else {}
+    theirs = pipeline(
+        prompt=PROMPTS, negative_prompt=["", ""], height=64, width=96, num_frames=17, frame_rate=25,
+        num_inference_steps=4, guidance_scale=3.0, max_sequence_length=128, output_type="latent",
+        image_cond_noise_scale=0.0, **told,
+    ).frames  # fmt: skip
+    size = Size(96, 64, 17)
+    assert near(drawn(family, "ltx", noise, size, first), theirs)
+    earlier = family_of("ltx", folders["ltx"])
+    monkeypatch.setattr(earlier, "schedule", family.schedule)
+    assert not near(drawn(earlier, "ltx", noise, size, first), theirs, 1e-3), "positions in time are others"
+
+
+def test_what_later_ltx_is_told_belongs_to_its_identity(later: Path, folders: dict[str, Path], tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    shutil.copytree(later, one)
+    edit(one / "model_index.json", _class_name="LTXPipeline")
+    kind = importlib.import_module("mezzotint.families.ltx").Files
+    new, old = (kind.of(ModelSettings(family="ltx", path=path)) for path in (later, one))
+    assert new.fingerprint("schedule") != old.fingerprint("schedule")
+    assert new.text_identity() == f"{old.text_identity()} masked"
+    assert new.fingerprint("denoiser") == old.fingerprint("denoiser")
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7, 50])
+def test_levels_that_begin_slowly_are_those_of_the_pipeline(steps: int) -> None:
+    theirs = pipeline_ltx_condition.linear_quadratic_schedule(steps)
+    np.testing.assert_allclose(slow_levels(steps), theirs.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from flow_folders import tiny_a14b
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
+from mezzotint.errors import WeightsError
+from mezzotint.families.wan import Files
+from mezzotint.recipe.sections.model import ModelSettings
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 
 
 def convert(*words: object) -> int:
     return main(["convert", *map(str, words)])
+
+
+def weights_of(folder: Path, part: str) -> dict[str, torch.Tensor]:
+    return load_file(next((folder / part).glob("*.safetensors")))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -62,6 +72,61 @@ def test_a_type_is_given_to_every_part(tmp_path: Path) -> None:
     single = load_file(tmp_path / "half.safetensors")
     key = "model.diffusion_model.x_embedder.proj.weight"
     assert torch.equal(single[key], tensors["pos_embed.proj.weight"])
+
+
+def test_each_of_two_denoisers_is_a_file_and_both_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder, high, low = (tmp_path / name for name in ("a14b", "wan2.2_high_noise.safetensors", "low.safetensors"))
+    tiny_a14b(RECORDS / "wan" / "model", folder)
+    assert convert(folder, high) != 0
+    assert "write --part=denoiser for that of much noise, --part=denoiser_2 for that" in capsys.readouterr().err
+    plain = {part: weights_of(folder, part) for part in ("transformer", "transformer_2")}
+    for file, part in ((high, "denoiser"), (low, "denoiser_2")):
+        assert convert(folder, file, f"--part={part}") == 0
+    assert torch.equal(load_file(low)["head.modulation"], plain["transformer_2"]["scale_shift_table"])
+    assert torch.equal(load_file(high)["head.modulation"], plain["transformer"]["scale_shift_table"])
+    lean = Path(shutil.copytree(folder, tmp_path / "lean"))
+    for part in plain:
+        next((lean / part).glob("*.safetensors")).unlink()
+
+    def opened(**words: Any) -> Files:
+        return Files.of(ModelSettings.model_validate({"family": "wan", "config": lean, **words}))
+
+    for train in ("denoiser", "denoiser_2", ("denoiser", "denoiser_2")):
+        files = opened(path=high, wan={"low_noise": low}, train=train)
+        assert set(files.in_file) == {"denoiser", "denoiser_2"}
+        for part, name in (("denoiser", "transformer"), ("denoiser_2", "transformer_2")):
+            tensors = files.network(part).state_dict()
+            assert all(torch.equal(tensors[key], tensor) for key, tensor in plain[name].items())
+        assert files.fingerprint("denoiser") != files.fingerprint("denoiser_2")
+    files = opened(path=folder, config=None, wan={"low_noise": high})
+    assert torch.equal(files.network("denoiser_2").scale_shift_table, plain["transformer"]["scale_shift_table"])
+    for words, code, said in (
+        ({"path": low.rename(tmp_path / "low_noise.safetensors"), "wan": {"low_noise": high}}, "E1478", "by its name"),
+        ({"path": RECORDS / "wan" / "model", "config": None, "wan": {"low_noise": high}}, "E1481", "has one denoiser"),
+        ({"path": high, "wan": {"low_noise": tmp_path / "none.safetensors"}}, "E1401", "none.safetensors"),
+    ):
+        with pytest.raises(WeightsError, match=said) as caught:
+            opened(**words)
+        assert caught.value.code == code
+
+
+def test_a_folder_is_made_of_both_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tiny_a14b(RECORDS / "wan" / "model", tmp_path / "a14b")
+    files = {part: tmp_path / f"{part}.safetensors" for part in ("denoiser", "denoiser_2")}
+    for part, file in files.items():
+        assert convert(folder, file, f"--part={part}") == 0
+    made = [tmp_path / "first", tmp_path / "both"]
+    assert convert(files["denoiser"], made[0], f"--config={folder}") == 0
+    assert convert(files["denoiser_2"], made[1], f"--config={made[0]}", "--part=denoiser_2") == 0
+    for part in ("transformer", "transformer_2"):
+        plain, again = weights_of(folder, part), weights_of(made[1], part)
+        assert plain.keys() == again.keys()
+        assert all(torch.equal(again[name], tensor) for name, tensor in plain.items())
+    capsys.readouterr()
+    assert convert(RECORDS / "sd3" / "model", tmp_path / "sd3.safetensors", "--part=denoiser_2") == 2
+    assert "E1012" in capsys.readouterr().err
+    assert convert("tiny-sd", tmp_path / "sd.safetensors", "--part=denoiser") == 2
+    assert "--part is for Wan 2.2 A14B alone; leave it out" in capsys.readouterr().err
 
 
 def test_what_is_not_written_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ import torch
 from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES
 from diffusers.loaders.single_file_utils import infer_diffusers_model_type
 from flow_sizes import FULL
+from makers_names import ltx_name
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -182,25 +183,6 @@ def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Pa
     prints = {part: files.fingerprint(part) for part in files.parts}
     assert len(set(prints.values())) == len(prints)
     assert prints["text_encoder"] == plain.fingerprint("text_encoder")
-
-
-LTX_VAE = {
-    "decoder.mid_block": "decoder.up_blocks.0", "decoder.up_blocks.0": "decoder.up_blocks.1",
-    "decoder.up_blocks.1.upsamplers.0": "decoder.up_blocks.2", "decoder.up_blocks.1": "decoder.up_blocks.3",
-    "decoder.up_blocks.2.upsamplers.0": "decoder.up_blocks.5", "decoder.up_blocks.2": "decoder.up_blocks.6",
-    "decoder.up_blocks.3.upsamplers.0": "decoder.up_blocks.8", "decoder.up_blocks.3": "decoder.up_blocks.9",
-    "encoder.down_blocks.0.downsamplers.0": "encoder.down_blocks.1",
-    "encoder.down_blocks.1.downsamplers.0": "encoder.down_blocks.4", "encoder.down_blocks.1": "encoder.down_blocks.3",
-    "encoder.down_blocks.2.downsamplers.0": "encoder.down_blocks.7", "encoder.down_blocks.2": "encoder.down_blocks.6",
-    "encoder.down_blocks.3": "encoder.down_blocks.8", "encoder.mid_block": "encoder.down_blocks.9",
-    "latents_mean": "per_channel_statistics.mean-of-means", "latents_std": "per_channel_statistics.std-of-means",
-}  # fmt: skip
-"""The autoencoder's names in Lightricks' files of version 0.9.0, the longer ones first."""
-
-
-def ltx_name(name: str) -> str:
-    start = next((ours for ours in LTX_VAE if name.startswith(ours)), "")
-    return (LTX_VAE.get(start, "") + name.removeprefix(start)).replace("resnets", "res_blocks")
 
 
 def test_a_whole_checkpoint_of_ltx_has_its_autoencoder(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,7 +30,9 @@ from mezzotint.weights.folder.model_folder import (
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction
+from mezzotint.weights.single_file import alone
 from mezzotint.weights.single_file import original as originals
+from mezzotint.weights.single_file.alone import Described, PartAlone
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Original, Renames, Written
 
 _TOKENIZER_FILES = (
@@ -59,7 +61,8 @@ _SCHEDULE_KEYS = (
 @dataclass(frozen=True)
 class FlowFiles(ModelFiles):
     """A model's folder and the configurations of its parts. single: the file of the model's makers that holds the
-    denoiser, and may hold other parts; the folder then has the others."""
+    denoiser, and may hold other parts; the folder then has the others. alone: parts in files of their own, in the place
+    of both."""
 
     pipelines: ClassVar[tuple[str, ...]]
     """Classes of model_index.json whose folders are read."""
@@ -79,6 +82,7 @@ class FlowFiles(ModelFiles):
     configs: Configs
     scheduler: dict[str, Any]
     single: Original | None = None
+    alone: Mapping[str, PartAlone] = field(default_factory=dict)
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
@@ -111,7 +115,29 @@ class FlowFiles(ModelFiles):
             raise WeightsError(f"{root}: lacks {names}; fetch the whole model", code="E1409")
         configs = {part: folder.config(cls.spec.folders[part]) for part in parts}
         cls._require_equal(root, cls.constraints(configs))
-        return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+        files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+        return files._with_parts_alone()
+
+    def _with_parts_alone(self) -> Self:
+        """The same with what `model.vae` and `model.over` name. Raises WeightsError as `weights/single_file/alone.py`,
+        E1409 for an autoencoder that does not go with the denoiser."""
+        if self.settings.vae is None and not self.settings.over:
+            return self
+        parts, what = dict(self.alone), self.spec.called
+        if self.settings.vae is not None:
+            parts["vae"] = alone.open_vae(self.settings.vae, self._described("vae"), what=what)
+        encoders = {part: self._described(part) for part in self.text_parts if self.settings.over}
+        for path in self.settings.over:
+            part, file = alone.open_encoder(path, encoders, what=what)
+            parts.setdefault(part, file)
+        configs = dict(self.configs) | {part: dict(file.config) for part, file in parts.items()}
+        self._require_equal(self.root, self.constraints(configs))
+        return replace(self, configs=configs, alone=parts)
+
+    def _described(self, part: str) -> Described:
+        """A part by the folder's configuration."""
+        start = self.original[part].start if part in self.original else ""
+        return Described(self.spec.networks[part], self.configs[part], self.where(part), self.shapes(part), start)
 
     @classmethod
     def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
@@ -139,7 +165,8 @@ class FlowFiles(ModelFiles):
     @property
     def in_file(self) -> Collection[str]:
         """Parts whose weights a file of the model's makers holds."""
-        return () if self.single is None or self.is_drawn else tuple(self.single.parts)
+        held = () if self.single is None or self.is_drawn else self.single.parts
+        return tuple(dict.fromkeys((*held, *self.alone)))
 
     @classmethod
     def _require_family(cls, folder: ModelFolder, config: Mapping[str, Any]) -> None:
@@ -160,7 +187,8 @@ class FlowFiles(ModelFiles):
     def described(cls, settings: ModelSettings) -> Self:
         """See ModelFiles."""
         path, config = settings.described_by, settings.config if settings.path.is_file() else None
-        return cls.of(with_values(settings, {"weights": "random", "path": path, "config": config}))
+        own = {"weights": "random", "path": path, "config": config, "vae": None, "over": ()}
+        return cls.of(with_values(settings, own))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -179,7 +207,7 @@ class FlowFiles(ModelFiles):
     def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
         """See ModelFiles."""
         return {
-            part: None if self.is_drawn else components.stored_as(self.spec.networks[part], self.stored(part))
+            part: None if self._is_drawn(part) else components.stored_as(self.spec.networks[part], self.stored(part))
             for part in self.parts
             if part in parts
         }
@@ -195,9 +223,12 @@ class FlowFiles(ModelFiles):
         """Whether all weights are random."""
         return self.settings.weights == "random"
 
+    def _is_drawn(self, part: str) -> bool:
+        return self.is_drawn and part not in self.alone
+
     def where(self, part: str) -> Path:
         """The configuration's file of a part."""
-        return self.root / self.spec.folders[part] / "config.json"
+        return self.alone[part].where if part in self.alone else self.root / self.spec.folders[part] / "config.json"
 
     def weights_of(self, part: str) -> FoundWeights:
         """The weights of a part. Raises WeightsError E1407 when it has none."""
@@ -213,13 +244,13 @@ class FlowFiles(ModelFiles):
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
         network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
-        if self.is_drawn:
+        if self._is_drawn(part):
             return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
         return components.load(network, config, self.stored(part), form, where=where)
 
-    def plan_original(self) -> Written:
-        """How the denoiser lies in a file of its makers. Raises WeightsError E1479 where that cannot be."""
-        network, config, shapes = self.spec.networks["denoiser"], self.configs["denoiser"], self.shapes("denoiser")
+    def plan_original(self, part: str = "denoiser") -> Written:
+        """How a denoiser lies in a file of its makers. Raises WeightsError E1479 where that cannot be."""
+        network, config, shapes = self.spec.networks[part], self.configs[part], self.shapes(part)
         try:
             return originals.plan(network, config, shapes, self.renames, self.written_start)
         except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError) as error:
@@ -231,6 +262,8 @@ class FlowFiles(ModelFiles):
 
     def stored(self, part: str) -> Stored:
         """The weights of a part, under the names of files in diffusers' layout. Raises WeightsError E1407."""
+        if part in self.alone:
+            return self.alone[part].stored
         if self.single is not None and part in self.single.parts:
             return self.single.stored(part)
         path = self.weights_of(part).path
@@ -245,8 +278,10 @@ class FlowFiles(ModelFiles):
             return fingerprint.of_values({encoder: self.tokenizer_fingerprint(encoder) for encoder in self.text_parts})
         if part not in self.configs:
             return fingerprint.of_values({"absent": part})
-        if self.is_drawn:
+        if self._is_drawn(part):
             return self._fingerprint(part, self.configs[part])
+        if part in self.alone:
+            return self._fingerprint(part, self.configs[part], weights=self.alone[part].digest())
         if self.single is not None and part in self.single.parts:
             return self._fingerprint(part, self.configs[part], weights=self.single.digest(part))
         return self._fingerprint(part, self.configs[part], weights=fingerprint.of_file(self.weights_of(part).path))
@@ -280,12 +315,13 @@ class FlowFiles(ModelFiles):
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """What was met in the files of these parts that the reader should know."""
+        yield from (f"{part}: {file.place} takes the place of the model's own" for part, file in self.alone.items())
         if self.is_drawn:
-            if "vae" in parts and plain_vae.fits(self.configs["vae"]):
+            if "vae" in parts and "vae" not in self.alone and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
             return
         if self.single is not None:
-            yield f"{self.single.place.name} holds {', '.join(self.in_file)}; all else is that of {self.root}"
+            yield f"{self.single.place.name} holds {', '.join(self.single.parts)}; all else is that of {self.root}"
         for part in parts:
             if part not in self.in_file and (variant := self.weights_of(part).variant):
                 yield f"{self.spec.folders[part]}: only weights of the variant {variant} are there; they were read"

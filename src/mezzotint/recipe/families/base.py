@@ -103,9 +103,7 @@ def is_denoiser(part: str) -> bool:
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
 _OF_ENCODERS = "its text encoders are read as the model was trained with them"
 STRAIGHT_REFUSES = {
-    "over": _OF_FOLDERS,
-    "vae": _OF_FOLDERS,
-    "text_encoder": _OF_FOLDERS,
+    "text_encoder": "its text encoders are those of its folder; model.over names files of them",
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
     "max_tokens": _OF_ENCODERS,

@@ -15,7 +15,8 @@ class LTXSettings(Section):
     """Of family `ltx` alone: how much of a caption is read, the clips' rate, how many have their first frame given."""
 
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 128
-    """How many tokens of a caption T5 reads, the end among them. It sees the padding, the denoiser does not."""
+    """How many tokens of a caption T5 reads, the end among them. It sees the padding, the denoiser does not; from 0.9.5
+    on neither does, and the pipeline reads 256."""
 
     frame_rate: Annotated[PositiveFloat, ALLOW] = 25.0
     """Frames a second of the clips, which the denoiser is told by its positions in time, in training as in drawing.

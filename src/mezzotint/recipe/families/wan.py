@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from mezzotint.recipe.base import ALLOW, NEVER, Section, Share
+from mezzotint.recipe.base import ALLOW, FREE, NEVER, InputPath, Section, Share
 from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
 
 
@@ -20,6 +20,11 @@ class WanSettings(Section):
     first_frame: Annotated[Share, ALLOW] = 0.0
     """Of Wan 2.2 TI2V 5B: the share of clips that are trained as image to video: their first latent frame is shown
     without noise, told to have none, and left out of the loss. 0 trains text to video alone; 0.5 both alike."""
+
+    low_noise: Annotated[InputPath | None, FREE] = None
+    """Of Wan 2.2 A14B, which ComfyUI has in a file for each of its two denoisers: the file of `denoiser_2`, for little
+    noise. `model.path` then names that of `denoiser`, for much noise, or a folder, whichever of them is trained. None
+    takes the folder's. With `model.weights=random` it has no effect."""
 
 
 def _holds(index: Mapping[str, Any], config: Mapping[str, Any]) -> bool:

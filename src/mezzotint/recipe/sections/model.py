@@ -46,12 +46,14 @@ class ModelSettings(Section):
     vae: Annotated[InputPath | None, FREE] = None
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
-    export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it."""
+    export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it. Of models on
+    straight paths a file may also have its makers' names, as ComfyUI's `ae.safetensors`, see `docs/flow.md`."""
 
     over: Annotated[Paths, FREE] = ()
     """Files or folders whose tensors take the place of the model's own, the last that has one first: of parts of it,
     such as the denoiser that a run has trained (`run.export.parts: trained`), or of all. `mezzotint merge` lays them
-    over in the same way, and writes the result. Exports have them. Of families `sd` and `sdxl`."""
+    over in the same way, and writes the result. Exports have them. Of families `sd` and `sdxl`; of models on straight
+    paths whole text encoders in files, such as `t5xxl_fp16.safetensors`, each known by its tensors."""
 
     text_encoder: Annotated[InputPath | None, FREE] = None
     """Of family `latte`: the folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with

@@ -148,8 +148,9 @@ class Offload:
             runtime: Any = torch.cuda.cudart()
             if int(runtime.cudaHostRegister(flat.data_ptr(), size, 0)):
                 raise OutOfMemory(
-                    f"the host does not lock {size:,} bytes of memory for the blocks of run.offload; free some, raise "
-                    "the limit of locked memory (`ulimit -l`), or leave run.offload.blocks out",
+                    f"run.offload.blocks needs {size:,} bytes of host memory that stay where they are (locked memory), "
+                    "and the system refuses them; free memory on the host, raise the limit of locked memory (`ulimit "
+                    "-l`), or leave run.offload.blocks out",
                     code="E1753",
                 )
             weakref.finalize(self, runtime.cudaHostUnregister, flat.data_ptr()).atexit = False

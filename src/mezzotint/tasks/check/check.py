@@ -130,6 +130,8 @@ def _look_at_settings(checked: Checked) -> None:
         checked.device = device_for(recipe.run, Launch())
     with checked.gathering():
         assemble.refuse_empty_shares(recipe, checked.processes)
+    with checked.gathering():
+        holding.refuse_in_backward(recipe, checked.processes)
     for part in recipe.model.train:
         has_rate = recipe.optim.part_optimizer.get(part, recipe.optim.optimizer).has_rate
         if has_rate and recipe.optim.part_lr.get(part, recipe.optim.lr) == 0:
@@ -147,6 +149,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         assemble.refuse_unfit(recipe, outline.family.grid)
+        checked.notes += checked.model_files().absences()
         _require_drawing(recipe, outline)
         fits = True
     parts = outline.family.parts() if outline is not None else {}
@@ -242,6 +245,8 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             )
             checked.notes.append(said)
             outline = Outline(checked.recipe, outline.device)
+        with checked.gathering():
+            holding.refuse_offload(checked.recipe, checked.processes)
         checked.memory = memory_of(outline, batches, processes=checked.processes)
         if checked.fits is False and free is not None:
             checked.ways = fitting.ways(checked.recipe, batches, free, device=kind, processes=processes)

@@ -181,7 +181,7 @@ class PreviewPrompts:
         if width % pixels or height % pixels:
             where = line.where or self._recipe.sample.file
             raise RecipeError(
-                f"{where}: a picture of {width}x{height} cannot be drawn; sides are multiples of {pixels}",
+                f"{where}: a picture of {width}x{height} cannot be drawn; its sides must be multiples of {pixels}",
                 code="E1073",
             )
         return Size(width, height, drawn_frames(self._recipe, self._model.family.grid))

@@ -108,6 +108,11 @@ _CONVERT = (
     ),
     Switch("--prediction=v", "epsilon or v, for files that do not say it", choices=("epsilon", "v")),
     Switch("--config=FOLDER", "configurations of a single file of unusual size"),
+    Switch(
+        "--part=denoiser_2",
+        "which of Wan 2.2 A14B's two denoisers a single file has, or shall have",
+        choices=("denoiser", "denoiser_2"),
+    ),
     _BASE,
     _LAYOUT,
     REPLACE,

@@ -158,8 +158,8 @@ def refuse_sides(width: int, height: int, multiple: int, where: str = "") -> Non
     if width % multiple or height % multiple or min(width, height) < multiple:
         near = "x".join(str(max(multiple, round(side / multiple) * multiple)) for side in (width, height))
         raise RecipeError(
-            f"{where + ': ' if where else ''}a picture of {width}x{height} cannot be drawn: sides are multiples of "
-            f"{multiple}; {near} is near",
+            f"{where + ': ' if where else ''}a picture of {width}x{height} cannot be drawn: its sides must be "
+            f"multiples of {multiple}; {near} is near",
             code="E1007",
         )
 

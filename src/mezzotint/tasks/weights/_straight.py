@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mezzotint import registry
-from mezzotint.errors import WeightsError
+from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.recipe.families.base import family_spec, is_denoiser
@@ -35,24 +35,44 @@ def convert(args: ConvertArgs, family: str) -> Iterator[str]:
     """Converts, and says what came of it. Raises WeightsError as files are opened and read; E1479 for a model that is
     not written as one file; StorageError E1701."""
     kind: type[ModelFamily] = registry.find("families", family).Family
-    files = kind.files.of(ModelSettings(family=family, path=args.source, config=args.config))
+    train = (args.part,) if args.part else ModelSettings().train
+    files = kind.files.of(ModelSettings(family=family, path=args.source, config=args.config, train=train))
     assert isinstance(files, FlowFiles)
+    if args.part and args.part not in files.parts:
+        raise RecipeError(
+            f"mezzotint convert: --part={args.part} is for Wan 2.2 A14B, which has two denoisers, and this model has "
+            "one; leave it out",
+            code="E1012",
+        )
     yield from files.notes(files.parts) if files.single is not None else ()
     yield from (_to_file if args.destination.suffix == ".safetensors" else _to_folder)(args, files)
 
 
 def _to_file(args: ConvertArgs, files: FlowFiles) -> Iterator[str]:
-    if len([part for part in files.parts if is_denoiser(part)]) > 1:
+    if len([part for part in files.parts if is_denoiser(part)]) > 1 and not args.part:
         raise WeightsError(
-            f"{args.source}: has two denoisers, which are files of their own, and those are not written; take the "
-            "folder, or give --config and one of the files to make it",
+            f"{args.source}: has two denoisers, and each is a file of its own; write --part=denoiser for that of much "
+            "noise, --part=denoiser_2 for that of little",
             code="E1479",
         )
-    written = files.plan_original()
-    original.write(args.destination, written, files.stored("denoiser"), args.dtype)
-    yield f"denoiser: {len(written.shapes)} tensors under the names that its makers give them, as ComfyUI reads them"
-    left = ", ".join(part for part in files.parts if part != "denoiser")
+    chosen = args.part or "denoiser"
+    written = files.plan_original(chosen)
+    original.write(args.destination, written, files.stored(chosen), args.dtype)
+    yield f"{chosen}: {len(written.shapes)} tensors under the names that its makers give them, as ComfyUI reads them"
+    left = ", ".join(part for part in files.parts if part != chosen)
     yield f"left out, since such a file has the denoiser alone: {left}"
+
+
+def each_file(folder: Path, target: Path) -> tuple[tuple[str, Path], ...]:
+    """Which parts of an exported folder become which files: of a model with two denoisers two, told apart as its makers
+    do; of all others one, and "" for its part."""
+    family = family_of(folder)
+    spec = None if family is None else family_spec(family)
+    others = () if spec is None else spec.denoisers()[1:]
+    if spec is None or not any((folder / spec.folders[part] / "config.json").is_file() for part in others):
+        return (("", target),)
+    noise = {"denoiser": "high_noise", "denoiser_2": "low_noise"}
+    return tuple((part, target.with_stem(f"{target.stem}-{word}")) for part, word in noise.items())
 
 
 def _to_folder(args: ConvertArgs, files: FlowFiles) -> Iterator[str]:

@@ -25,7 +25,8 @@ from mezzotint.weights.folder.components import DTypeName
 class ConvertArgs:
     """dtype: None keeps every tensor's. ema: what happens to averaged copies in a single file. prediction, config: for
     files that do not say it. store: where a pickled source is kept as safetensors; None is the usual place. base,
-    layout: of an adapter, its model and how it is to be written. replaces: what lies at the destination."""
+    layout: of an adapter, its model and how it is to be written. replaces: what lies at the destination. part: of a
+    model with two denoisers, the one that is in the file that is read or written."""
 
     source: Path
     destination: Path
@@ -37,6 +38,7 @@ class ConvertArgs:
     base: Path | None = None
     layout: Literal["diffusers", "kohya"] | None = None
     replaces: bool = False
+    part: str = ""
 
 
 def parse(arguments: Sequence[str]) -> ConvertArgs:
@@ -54,6 +56,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         base=line.path("--base"),
         layout=cast('Literal["diffusers", "kohya"] | None', line.get("--layout")),
         replaces=REPLACE.name in line,
+        part=line.get("--part") or "",
     )
 
 

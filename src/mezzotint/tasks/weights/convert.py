@@ -68,11 +68,13 @@ def run(arguments: Sequence[str]) -> int:
 
 def single_file_of(folder: Path, target: Path, dtype: DTypeName | None = None) -> None:
     """An exported model folder once more, as one file in the place of what lies there. dtype: of the weights; None
-    keeps the folder's. target: `.ckpt` is a checkpoint of MindSpore's. Raises as `run`."""
+    keeps the folder's. target: `.ckpt` is a checkpoint of MindSpore's; of two denoisers each has its file beside that
+    name. Raises as `run`."""
     with durable.storage_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-    for _ in _convert(ConvertArgs(folder, target, dtype=dtype, store=target.parent)):
-        pass
+    for part, file in _straight.each_file(folder, target):
+        for _ in _convert(ConvertArgs(folder, file, dtype=dtype, store=target.parent, part=part)):
+            pass
 
 
 def _adapter(args: ConvertArgs) -> Iterator[str]:
@@ -97,6 +99,8 @@ def _convert(args: ConvertArgs) -> Iterator[str]:
     if straight is not None:
         yield from _straight.convert(args, straight)
         return
+    if args.part:
+        raise RecipeError("mezzotint convert: --part is for Wan 2.2 A14B alone; leave it out", code="E1012")
     to_file = args.destination.suffix in (".safetensors", mindspore.SUFFIX)
     if args.source.is_dir():
         opened = _opened_folder(args)

@@ -30,7 +30,10 @@ Piece = tuple[str, int, int]
 
 DENOISER = "model.diffusion_model."
 """What names of the denoiser begin with where a file has more than it."""
-_CLASSES = {"vae": "AutoencoderKL"}
+_CLASSES = {"vae": "AutoencoderKL", "AutoencoderKLQwenImage": "AutoencoderKLWan"}
+"""Networks under whose names diffusers has no conversion: Qwen-Image's autoencoder is Wan's, name by name."""
+NOT_CONVERTED = (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError)
+"""What diffusers' conversions raise for a file of something else."""
 _SCALES = re.compile(r"(^|\.)(scaled_fp8|scale_weight|weight_scale(_2)?|scale_input|input_scale|comfy_quant)$")
 
 
@@ -125,8 +128,14 @@ def places_of(
 def _conversion(network: Network) -> Callable[..., Mapping[str, TensorRows]] | None:
     from diffusers.loaders.single_file_model import SINGLE_FILE_LOADABLE_CLASSES  # seconds, and few need it
 
-    known: Mapping[str, Any] = SINGLE_FILE_LOADABLE_CLASSES.get(_CLASSES.get(network, network.rpartition(".")[2]), {})
+    name = network.rpartition(".")[2]
+    known: Mapping[str, Any] = SINGLE_FILE_LOADABLE_CLASSES.get(_CLASSES.get(name, name), {})
     return known.get("checkpoint_mapping_fn")
+
+
+def converts(network: Network) -> bool:
+    """Whether diffusers converts files of a network's makers."""
+    return _conversion(network) is not None
 
 
 @dataclass(frozen=True)
@@ -162,7 +171,7 @@ def opened(
     numbers are kept with scales beside them.
     """
     header = tensor_files.read_header(path)
-    _refuse_scaled(path, header)
+    refuse_scaled(path, header)
     shapes = {name: info.shape for name, info in header.items()}
     places: dict[str, Mapping[str, TensorRows]] = {}
     for part, (where, network, config, own) in parts.items():
@@ -170,7 +179,7 @@ def opened(
             continue
         try:
             tensors = places_of(network, config, shapes, where, own.keys())
-        except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError) as error:
+        except NOT_CONVERTED as error:
             raise WeightsError(
                 f"{path}: holds no {part} of {what} as its makers name it ({error}); check model.family and "
                 "model.config, whose configurations say how large the model is",
@@ -181,7 +190,8 @@ def opened(
     return Original(path, header, places)
 
 
-def _refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
+def refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
+    """Raises WeightsError E1478 for numbers that are kept in few bits with scales beside them."""
     scale = next((name for name in header if _SCALES.search(name)), None)
     if scale is not None:
         raise WeightsError(

@@ -130,6 +130,7 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
 
 def _narrowed(place: Path, name: str, tensor: Tensor, dtype: DTypeName) -> Tensor:
     narrow = tensor.to(DTYPES[dtype])
+    tensor = tensor.float() if tensor.element_size() == 1 else tensor  # of eight bits little can be asked
     if bool(torch.isfinite(tensor).all()) and not bool(torch.isfinite(narrow).all()):
         largest = float(tensor.abs().max())
         raise WeightsError(

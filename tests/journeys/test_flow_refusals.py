@@ -1,0 +1,222 @@
+"""What users of models on straight paths get wrong: each is a sentence with its code at the door, before the first
+step, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from sd_folder import edit
+
+from mezzotint.cli import main
+from mezzotint.errors import OutOfMemory
+from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.weights.folder.model_folder import shipped
+
+RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+TINY = {
+    "run__steps": 1, "data__buckets__step": 16, "data__buckets__shape": "square", "sample__size": [48, 48],
+    "optim__ema__rule": "none",
+}  # fmt: skip
+T5 = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": {"model__flux__t5_tokens": 16}}
+
+
+def copied(name: str, place: Path) -> Path:
+    """A tiny model with its weights."""
+    return Path(shutil.copytree(RECORDS / name.replace("-", "_") / "model", place))
+
+
+def settings_of(name: str, path: Path, **more: Any) -> dict[str, Any]:
+    return TINY | T5.get(name, {}) | {"model__family": name, "model__path": path, "model__weights": "files"} | more
+
+
+def sentence(world: Any, capsys: Any, status: int = 2, verb: str = "train", **settings: Any) -> str:
+    """What a run that does not begin says, on one line."""
+    name = f"refused-{len(list(world.root.glob('*.yaml')))}"
+    assert world.train(name, verb, **settings) == status
+    assert not list((world.root / name / "checkpoints").glob("*"))
+    heard = capsys.readouterr()
+    assert "Traceback" not in heard.err
+    return re.sub(r"\s+", " ", heard.err if verb == "train" else heard.out + heard.err)
+
+
+def turbo(folder: Path) -> None:
+    edit(folder / "scheduler" / "scheduler_config.json", shift=3.0)
+
+
+def distilled(folder: Path) -> None:
+    edit(folder / "model_index.json", is_distilled=True)
+
+
+def schnell(folder: Path) -> None:
+    edit(folder / "transformer" / "config.json", guidance_embeds=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "make", "said"),
+    [
+        ("z-image", turbo, "is Z-Image Turbo by its scheduler (shift 3; the base model has 6): it was distilled to "
+         "draw in eight steps, and training takes that away; train Z-Image, the base model, or write "
+         "model.z_image.distilled=true to train it all the same"),
+        ("flux2", distilled, "is a distilled FLUX.2 Klein (is_distilled in model_index.json): it was distilled to draw "
+         "in four steps, and training takes that away; train the base model, or write model.flux2.distilled=true"),
+        ("flux", schnell, "is FLUX.1 schnell by its configuration (guidance_embeds is false): it was distilled to draw "
+         "in four steps, and training takes that away; train FLUX.1 dev"),
+    ],
+    ids=["z-image", "flux2", "flux"],
+)  # fmt: skip
+def test_a_distilled_model_is_not_trained_without_asking(
+    name: str, make: Callable[[Path], None], said: str, shared_world: Any, capsys: Any, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
+    make(folder)
+    heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random"))
+    assert heard.startswith(f"error[E1221]: {folder}: {said}")
+
+
+def test_fp16_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
+    heard = sentence(shared_world, capsys, **settings_of("z-image", shipped("tiny-z-image"), run__precision="fp16"))
+    assert "E1003 run.precision=fp16: Z-Image's numbers are too large for fp16 and overflow" in heard
+    assert "write run.precision=bf16" in heard
+
+
+def test_a_size_that_does_not_divide(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    own = settings_of("flux", shipped("tiny-flux"), model__weights="random")
+    heard = sentence(shared_world, capsys, **own | {"data__resolution": 40, "data__buckets__step": 8})
+    assert "error[E1464]: batches of 40×40 cannot be trained: the sides of this model's pictures are multiples" in heard
+    assert "write data.buckets.step=16 or a multiple of it" in heard
+    words = ["--prompt=a", "model.weights=random", f"--out={tmp_path / 'out'}"]
+    assert main(["sample", "tiny-flux", "--size=40x48", *words]) == 2
+    heard = capsys.readouterr().err
+    assert "error[E1007]: a picture of 40x48 cannot be drawn: its sides must be multiples of 16; 32x48 is near" in heard
+
+
+def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
+    schnell(folder)
+    own = {"model__weights": "random", "model__flux__distilled": True, "model__flux__guidance": 3.5}
+    heard = sentence(shared_world, capsys, **settings_of("flux", folder, **own))
+    assert "error[E1220]" in heard
+    assert "is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance" in heard
+    words = ["--prompt=a", "--size=48x48", "--guidance=3.5", "model.weights=random", f"--out={tmp_path / 'out'}"]
+    assert main(["sample", str(folder), *words]) == 2
+    heard = capsys.readouterr().err
+    assert "error[E1220]: sample.guidance is 3.5, and FLUX.1 schnell is drawn without; write sample.guidance=1" in heard
+
+
+@pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])
+def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    """SD3 does without, and says so; FLUX.1 does not."""
+    folder = copied("sd3", tmp_path / "sd3")
+    for part in ("text_encoder_3", "tokenizer_3"):
+        shutil.rmtree(folder / part)
+    index = json.loads((folder / "model_index.json").read_text())
+    edit(folder / "model_index.json", **{key: [None, None] for key in index if key.endswith("_3")})
+    note = "text_encoder_3: this folder has no T5; zeros take the place of what it says, as in diffusers' pipeline"
+    assert shared_world.train(f"without-t5-{verb}", verb, **settings_of("sd3", folder)) == 0
+    heard = capsys.readouterr()
+    assert note in re.sub(r"\s+", " ", heard.out + heard.err)
+    flux = copied("flux", tmp_path / "flux")
+    shutil.rmtree(flux / "text_encoder_2")
+    heard = sentence(shared_world, capsys, **settings_of("flux", flux))
+    assert heard.strip() == f"error[E1409]: {flux}: lacks text_encoder_2/; fetch the whole model"
+
+
+def test_a_folder_of_another_kind(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    for name, pipeline, said in (
+        ("flux", "ChromaPipeline", "is a folder of ChromaPipeline with a ChromaTransformer2DModel"),
+        ("flux2", "Flux2Pipeline", "FLUX.2 dev"),
+        ("wan", "WanImageToVideoPipeline", "a model that goes on from a picture"),
+    ):
+        folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / name))
+        edit(folder / "model_index.json", _class_name=pipeline)
+        if name == "flux":
+            edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")
+        heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random"))
+        assert "error[E1222]" in heard
+        assert said in heard
+    heard = sentence(shared_world, capsys, **settings_of("wan", RECORDS / "ltx" / "model"))
+    assert "error[E1222]" in heard
+    assert "is a folder of LTXPipeline with a LTXVideoTransformer3DModel; family wan trains Wan 2.1 text to" in heard
+    assert heard.strip().endswith("write model.family=ltx")
+
+
+def test_an_index_that_names_a_missing_shard(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    folder = copied("flux", tmp_path / "model")
+    weights = folder / "transformer" / "diffusion_pytorch_model.safetensors"
+    shards = [f"diffusion_pytorch_model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    weights.rename(weights.with_name(shards[0]))
+    index = weights.with_name("diffusion_pytorch_model.safetensors.index.json")
+    index.write_text(json.dumps({"weight_map": dict(zip("ab", shards, strict=True))}))
+    heard = sentence(shared_world, capsys, **settings_of("flux", folder))
+    assert heard.strip() == (f"error[E1404]: {index}: names {shards[1]}, which is not there; fetch the missing shard")
+
+
+@pytest.mark.slow
+def test_a_caption_that_is_cut(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
+    pictures = Path(shutil.copytree(shared_world.pictures, tmp_path / "pictures"))
+    text = sorted(pictures.glob("*.txt"))[0]
+    text.write_text("red " * 600)
+    own = settings_of("sd3", RECORDS / "sd3" / "model", data__path=pictures)
+    heard = sentence(shared_world, capsys, 0, "check", **own)
+    assert f"is longer than the text encoder reads, and the end is never seen: {text.stem}." in heard
+
+
+def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys: Any) -> None:
+    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
+    words = ["run.micro_batch=1", "--processes=2"]
+    assert main(["check", *shared_world.words("offloaded", **own), *words]) == 2
+    heard = re.sub(r"\s+", " ", capsys.readouterr().err)
+    assert (
+        "error[E1752]: run.offload.blocks without an adapter keeps gradients and the update in the host's memory of "
+        "one process, and 2 processes were started; start one process, train an adapter, or leave run.offload.blocks "
+        "out and write run.runtime=fsdp" in heard
+    )
+
+
+@pytest.mark.slow
+def test_blocks_that_all_have_room_are_of_any_number_of_processes(shared_world: Any, capsys: Any) -> None:
+    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks="auto")
+    assert main(["check", *shared_world.words("roomy", **own), "--processes=2"]) == 0
+    assert "all blocks have room on the device" in re.sub(r"\s+", " ", capsys.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_each_of_two_processes_says_that_its_blocks_cannot_be_trained(shared_world: Any) -> None:
+    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
+    for child in shared_world.fork_group("offloaded-2", 2, **own):
+        assert shared_world.wait(child) == 2
+    assert "E1752" in shared_world.out("offloaded-2")
+
+
+def test_memory_that_the_system_does_not_lock(shared_world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a GPU, whose driver refuses."""
+    plain, asked = Offload.__init__, []
+
+    def with_stream(self: Offload, *words: Any) -> None:
+        plain(self, *words)
+        self._stream = SimpleNamespace()  # type: ignore[assignment]
+
+    def refused(address: int, size: int, flags: int) -> int:
+        asked.append(size)
+        return 712
+
+    monkeypatch.setattr(Offload, "__init__", with_stream)
+    monkeypatch.setattr(torch.cuda, "cudart", lambda: SimpleNamespace(cudaHostRegister=refused))
+    own = settings_of("flux", shipped("tiny-flux"), model__weights="random", run__offload__blocks=1)
+    heard = sentence(shared_world, capsys, OutOfMemory.exit_status, **own)
+    assert asked
+    assert asked[0] > 1000
+    assert heard.strip() == (
+        f"error[E1753]: run.offload.blocks needs {asked[0]:,} bytes of host memory that stay where they are (locked "
+        "memory), and the system refuses them; free memory on the host, raise the limit of locked memory (`ulimit "
+        "-l`), or leave run.offload.blocks out"
+    )
