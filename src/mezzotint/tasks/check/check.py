@@ -38,7 +38,7 @@ from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
 from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_pictures
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
-from mezzotint.tasks.reading import optimizers
+from mezzotint.tasks.reading import optimizers, seeds
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
 from mezzotint.tasks.train.train import folder_of
@@ -84,6 +84,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     recorded = _take_as_begun(checked)
+    checked.recipe = seeds.settle(checked.recipe, recorded, checked.notes.append)
     _look_at_settings(checked)
     settled = optimizers.settle(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
     checked.recipe = settled.recipe
@@ -114,13 +115,12 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
 def _take_as_begun(checked: Checked) -> dict[str, Any] | None:
     """What a run that would go on here keeps from its beginning; problems of its checkpoint come later. Returns the
     checkpoint's recipe, None for a new run."""
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
-        folder, how = RunFolder(folder_of(checked.reading, checked.recipe)), checked.recipe.run.resume
-        if how != "never":
-            newest = resume.Start(state.listed(folder.checkpoints)[0]) if how in ("auto", "latest") else None
-            recorded = (newest or resume.choose(how, folder, "")).recipe
+    with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
+        folder = RunFolder(folder_of(checked.reading, checked.recipe))
+        recorded = resume.recorded(checked.recipe.run.resume, folder)
+        if recorded is not None:
             checked.recipe = as_begun(checked.recipe, recorded)
-            return recorded
+        return recorded
     return None
 
 

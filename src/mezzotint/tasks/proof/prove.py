@@ -24,6 +24,7 @@ from mezzotint.recipe.reading.read import Reading, digest_of
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
+from mezzotint.tasks.reading import seeds
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.train.train import folder_of, train
 from mezzotint.training.checkpoints import state
@@ -41,6 +42,8 @@ def run(arguments: Sequence[str]) -> int:
     if Launch.read().world_size > 1:
         raise CheckpointError("mezzotint prove compares runs of one process; start it without a launcher", code="E1518")
     began = time.monotonic()
+    one_seed = seeds.settle(reading.recipe, None, lambda sentence: print(visible(sentence), flush=True))
+    reading = replace(reading, recipe=one_seed)  # both runs have it
     place = folder_of(reading, reading.recipe)
     place.parent.mkdir(parents=True, exist_ok=True)
     with durable.scratch_beside(place) as scratch:
