@@ -27,7 +27,6 @@ from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
-from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
 from mezzotint.tasks.check import estimates, fitting, page, room, sums
@@ -147,7 +146,9 @@ def _look_at_model(checked: Checked) -> Outline | None:
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         assemble.refuse_unfit(recipe, outline.family.grid)
-        _require_drawing(recipe, outline)
+        if recipe.run.preview.every is not None:
+            objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)
+            previews.require_drawable(recipe, objective)
         fits = True
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(recipe.model, parts, checked.model_files)
@@ -157,14 +158,6 @@ def _look_at_model(checked: Checked) -> Outline | None:
     if start is not None and outline is not None:
         _look_at_ema_start(checked, outline, start)
     return outline if fits else None
-
-
-def _require_drawing(recipe: Recipe, outline: Outline) -> None:
-    """Raises RecipeError E1070 for previews that this model cannot be drawn in."""
-    if recipe.run.preview.every is None:
-        return
-    objective, drawn = objective_of(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
-    require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
 
 
 def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:

@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def run(arguments: Sequence[str]) -> int:
     one_seed = seeds.settle(reading.recipe, None, lambda sentence: print(visible(sentence), flush=True))
     reading = replace(reading, recipe=one_seed)  # both runs have it
     place = folder_of(reading, reading.recipe)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with durable.scratch_beside(place) as scratch:
+    with ExitStack() as stack:
+        stack.callback(durable.drop_empty, durable.make_folders(place.parent))
+        scratch = stack.enter_context(durable.scratch_beside(place))
         runs = {name: _as_proof(reading, scratch / name) for name in ("whole", "parted")}
         _done("in one go", _forked(lambda: _trained(runs["whole"])))
         status = _forked(lambda: _trained(runs["parted"], fault=f"step.end@{KILLED}:kill"))
