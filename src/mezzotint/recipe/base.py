@@ -158,12 +158,13 @@ def named(value: Any) -> Any:
 class Located:
     """What `reading.read.located` makes of a path; every field that holds one has this mark.
 
-    how: "found" is where it exists, beside the recipe or in the current folder; "absolute" is in the current folder,
-    whether it exists or not; "home" opens `~` alone; "as written" leaves it to the task. shipped: of paths that are
-    looked for, what else it may name: a model or a data set that travels with Mezzotint.
+    how: "found" is where it exists, beside the recipe or in the current folder; "found later" the same, and absolute in
+    the current folder where nothing is yet; "absolute" is in the current folder, whether it exists or not; "home" opens
+    `~` alone. shipped: of paths that are looked for, what else it may name: a model or a data set that travels with
+    Mezzotint.
     """
 
-    how: Literal["found", "absolute", "home", "as written"]
+    how: Literal["found", "found later", "absolute", "home"]
     shipped: Literal["models", "data"] | None = None
 
 
@@ -173,7 +174,7 @@ ModelPath = Annotated[_Named, Located("found", "models")]
 DataPath = Annotated[_Named, Located("found", "data")]
 OutputPath = Annotated[_Named, Located("home")]
 PublishedPath = Annotated[_Named, Located("absolute")]
-PlainPath = Annotated[_Named, Located("as written")]
+AwaitedPath = Annotated[_Named, Located("found later")]
 
 
 def as_list(value: Any) -> Any:

@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, FREE, DataPath, Located, OutputPath, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, OutputPath, PublishedPath, Section, Share, as_list
 from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
@@ -220,7 +220,7 @@ class DataSettings(Section):
     hub_config: Annotated[str | None, ALLOW] = None
     """With a data set of the hub: which of its configurations is read. None takes the only one."""
 
-    hub_cache: Annotated[Path | None, Located("as written"), FREE] = None
+    hub_cache: Annotated[PublishedPath | None, FREE] = None
     """With a data set of the hub: the folder where the library `datasets` keeps what it has fetched. None takes that
     library's own (`HF_DATASETS_CACHE`)."""
 

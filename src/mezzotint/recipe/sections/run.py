@@ -13,11 +13,12 @@ from mezzotint.recipe.base import (
     FREE,
     NEVER,
     RECORDED,
+    AwaitedPath,
     InputPath,
     Interval,
     Located,
     OutputPath,
-    PlainPath,
+    PublishedPath,
     Section,
     Share,
     as_list,
@@ -146,7 +147,7 @@ class ProfileSettings(Section):
     """How many steps are looked at, after two that warm up; the run goes on as it would have. 0 looks at none. Steps
     take longer while they are watched; their results are the same."""
 
-    folder: Annotated[PlainPath | None, FREE] = None
+    folder: Annotated[PublishedPath | None, FREE] = None
     """Where the traces lie, one of each process, for chrome://tracing or Perfetto. None is `logs/profile` in the run
     folder."""
 
@@ -175,7 +176,7 @@ class LiveFileSettings(Section):
     `run.export.from_epoch`, `run.export.dtype` and `run.export.single_file_dtype`. What changes is said and recorded,
     so that going on repeats it; the rest is refused by name, and a broken file changes nothing."""
 
-    path: Annotated[PlainPath | None, FREE] = None
+    path: Annotated[AwaitedPath | None, FREE] = None
     """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
 
     dialect: Annotated[str | None, FREE] = None

@@ -20,7 +20,6 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report

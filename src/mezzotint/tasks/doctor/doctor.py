@@ -89,9 +89,7 @@ def _settled(reading: Reading) -> tuple[Recipe, list[str]]:
     return seeds.settle(recipe, recorded, sentences.append), sentences
 
 
-def examined(
-    recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()
-) -> tuple[Report, ExaminedData]:
+def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
     """Everything that is found about the data of a located recipe. notes: sentences on it, for the reader. Raises as
     `_looking.opened`."""
     looked, refused = _looking.opened(recipe)
