@@ -173,8 +173,8 @@ class Lock:
 
 
 def _made(folder: Path) -> list[Path]:
-    """Makes a folder and those above it; returns those that were not there. Raises StorageError E1703 where no folder can be: below a file, in a system's
-    own tree, under a name that is too long."""
+    """Makes a folder and those above it; returns those that were not there. Raises StorageError E1703 where no folder
+    can be: below a file, in a system's own tree, under a name that is too long."""
     try:
         return durable.make_folders(folder)
     except OSError as error:

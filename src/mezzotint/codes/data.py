@@ -97,8 +97,9 @@ CODES: dict[str, str] = {
     "the same encoder. Its layout.json was changed or comes from elsewhere. Delete that folder; it is made again.",
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add data.cache.latents=true "
     "to keep latents, data.cache.text=true to keep text embeddings, to the recipe or to the command.",
-    "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips, kept draws or `data.max_samples`, and `run.seed` "
-    "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
+    "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips, kept draws or "
+    "`data.max_samples`, and `run.seed` is -1: each new run draws its own. Give the number, or let "
+    "`mezzotint train` fill the cache.",
     "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
     "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width than the "
     "model takes. `mezzotint cache` makes those that are not there, by model.text_encoder, of model.max_tokens tokens.",

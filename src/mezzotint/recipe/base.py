@@ -31,6 +31,12 @@ class Change:
     kind: ChangeKind
 
 
+LARGEST = 1e30
+"""Of a setting's number: float32 ends at 3.4e38, and it is multiplied with others."""
+MOST_STEPS = 10**9
+"""Of a run: beyond, counting alone would take hours and gigabytes."""
+MOST_EPOCHS = 10**6
+
 FREE = Change("free")
 RECORDED = Change("recorded")
 ALLOW = Change("allow")
@@ -48,6 +54,13 @@ class Section(BaseModel):
     def _agrees(self) -> Self:
         for sentence in self.contradictions():
             raise ValueError(sentence)
+        return self
+
+    @model_validator(mode="after")
+    def _is_within_float32(self) -> Self:
+        for name, value in self:
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise ValueError(f"{name} is {value:g}, too much to compute with; write at most {LARGEST:g}")
         return self
 
     def contradictions(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ from mezzotint.recipe.sections.subjects import MaskSettings, Paths, PriorSetting
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
-Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
+Factors = Annotated[tuple[Annotated[float, Field(gt=0.0, le=10**6)], ...], BeforeValidator(as_list)]
 
 
 SDXL = (
@@ -121,11 +121,11 @@ class CacheSettings(Section):
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], ALLOW] = "fp32"
     """The type of stored numbers. fp16 halves the files; latents and embeddings are rounded once."""
 
-    crops: Annotated[PositiveInt, ALLOW] = 1
+    crops: Annotated[int, Field(gt=0, le=10**4), ALLOW] = 1
     """With random crops or flips, how many placements of each picture are drawn and kept; every visit takes one of
     them."""
 
-    shuffles: Annotated[PositiveInt, ALLOW] = 1
+    shuffles: Annotated[int, Field(gt=0, le=10**4), ALLOW] = 1
     """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
     variants of each caption are drawn and kept; every visit takes one of them."""
 
@@ -228,7 +228,7 @@ class DataSettings(Section):
     """How often an epoch visits each picture: one number for all, or one for each folder of `data.path`. With 2.5
     every picture is seen twice and half of them, drawn anew each epoch, a third time."""
 
-    batch_size: Annotated[PositiveInt, ALLOW] = 4
+    batch_size: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 4
     """Samples of one batch, over all devices together, all of one bucket. Their number is divided among devices; noise
     and timesteps do not depend on how."""
 
@@ -341,7 +341,7 @@ class DataSettings(Section):
     """Processes that decode pictures ahead of the training; 0 decodes in the training process. The draws do not depend
     on it."""
 
-    prefetch: Annotated[PositiveInt, FREE] = 4
+    prefetch: Annotated[int, Field(gt=0, le=1024), FREE] = 4
     """Batches that each worker keeps ready."""
 
     epoch_seed: Annotated[Literal["address", "add"], ALLOW] = "address"

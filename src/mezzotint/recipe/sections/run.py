@@ -11,6 +11,8 @@ from mezzotint import registry
 from mezzotint.recipe.base import (
     ALLOW,
     FREE,
+    MOST_EPOCHS,
+    MOST_STEPS,
     NEVER,
     RECORDED,
     AwaitedPath,
@@ -56,7 +58,7 @@ class ValidationSettings(Section):
     """How often the held-out loss is measured; needs `data.holdout.share` above 0, `data.holdout.path` or
     `run.validation.training_share`."""
 
-    timesteps: Annotated[PositiveInt, FREE] = 4
+    timesteps: Annotated[int, Field(gt=0, le=1000), FREE] = 4
     """At how many timesteps, evenly spread over the schedule, each picture is measured."""
 
     training_share: Annotated[Share, FREE] = 0.0
@@ -155,7 +157,7 @@ class ProfileSettings(Section):
 class StartSettings(Section):
     """A run that goes on from foreign weights, which `model.path` names: the first step is not step 0."""
 
-    step: Annotated[NonNegativeInt, NEVER] = 0
+    step: Annotated[int, Field(ge=0, le=MOST_STEPS), NEVER] = 0
     """How many optimizer steps lie behind these weights. Rates, data and draws are those of the step after it, and the
     run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
 
@@ -189,6 +191,7 @@ class LiveFileSettings(Section):
     """With `dialect`: the words of the command line that the run was started with, which count before the file."""
 
 
+MOST_LONGER = {"steps": MOST_STEPS, "epochs": MOST_EPOCHS}
 FrozenType = Literal["fp32", "same", "bf16", "fp16"]
 LowBit = Literal["int8", "nf4"]
 
@@ -235,10 +238,10 @@ class RunSettings(Section):
     """The seed of every draw: order, crops, captions, noise, timesteps, random weights. -1 draws one when a run first
     starts, prints and records it; going on keeps it."""
 
-    steps: Annotated[PositiveInt | None, ALLOW] = None
+    steps: Annotated[Annotated[int, Field(gt=0, le=MOST_STEPS)] | None, ALLOW] = None
     """The run's length in optimizer steps. Either this or `run.epochs`; without both a run has 1000 steps."""
 
-    epochs: Annotated[PositiveFloat | None, ALLOW] = None
+    epochs: Annotated[Annotated[float, Field(gt=0.0, le=MOST_EPOCHS)] | None, ALLOW] = None
     """The run's length in epochs; 2.5 is possible. Resolved into steps from the data set at the first start, printed
     and recorded."""
 
@@ -292,7 +295,7 @@ class RunSettings(Section):
     O1). `most`: everything but norms and SiLU, which compute in float32 and hand on the smaller type (O2). `all`: norms
     as well (O3). Weights, losses and updates are float32 in any case."""
 
-    micro_batch: Annotated[PositiveInt | None, RECORDED] = None
+    micro_batch: Annotated[Annotated[int, Field(gt=0, le=10**6)] | None, RECORDED] = None
     """The most samples a device holds at once; larger shares of a batch are computed in several passes with the same
     result up to rounding. None holds the whole share."""
 
@@ -317,7 +320,7 @@ class RunSettings(Section):
     kernels: KernelSettings = KernelSettings()
     """Kernels and memory of a GPU."""
 
-    threads: Annotated[PositiveInt | None, RECORDED] = None
+    threads: Annotated[Annotated[int, Field(gt=0, le=4096)] | None, RECORDED] = None
     """Threads of CPU arithmetic; None takes the machine's. Another number rounds differently."""
 
     scaler: ScalerSettings = ScalerSettings()
@@ -340,7 +343,7 @@ class RunSettings(Section):
     makes each when it is needed. None is 2 on a GPU and where latents are cached, whose rows are read ahead by it,
     and 0 elsewhere, where workers decode ahead. Draws and results do not depend on it."""
 
-    timeout_seconds: Annotated[PositiveInt, FREE] = 600
+    timeout_seconds: Annotated[int, Field(gt=0, le=10**7), FREE] = 600
     """How long a process waits for its peers before it ends with status 6."""
 
     start: StartSettings = StartSettings()
@@ -440,3 +443,5 @@ class RunSettings(Section):
             )
         if self.longer is not None and self.longer.unit == "minutes":
             yield f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'"
+        elif self.longer is not None and self.longer.count > (most := MOST_LONGER[self.longer.unit]):
+            yield f"run.longer is '{self.longer}', more than a run can have; write at most {most:,} {self.longer.unit}"

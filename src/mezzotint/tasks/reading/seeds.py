@@ -1,4 +1,5 @@
-"""Seeds of -1: a new one is drawn where a run is made ready, looked at or measured; a run that goes on keeps its own."""
+"""Seeds of -1: a new one is drawn where a run is made ready, looked at or measured; a run that goes on keeps its
+own."""
 
 from __future__ import annotations
 
