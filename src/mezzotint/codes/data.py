@@ -64,7 +64,8 @@ CODES: dict[str, str] = {
     "E1232": "An annotation file cannot be read as one: it is a JSON list of objects with `path` (below the folder) "
     "and `cap` (the caption), and for clips, if they are not to be sampled anywhere, `frame_idx` (`start:end`). The "
     "message names file and entry.",
-    "E1233": "Decoding a picture took longer than `data.decode_timeout`. At the start such a picture is left out, by "
+    "E1233": "Decoding a picture or a mask took longer than `data.decode_timeout`, or a clip came no further for so "
+    "long. At the start such a sample is left out, by "
     "name; later it ends the run, which goes on from its newest checkpoint when it is started again. Look at the file "
     "and at the disk that it lies on, or raise the limit.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was removed, "

@@ -318,8 +318,9 @@ class DataSettings(Section):
     of them end the run. Held-out pictures, clips and stills beside them always end it."""
 
     decode_timeout: Annotated[PositiveFloat | None, FREE] = 120.0
-    """Seconds that decoding a picture may take; null waits for ever. One that takes longer is left out at the start,
-    by name, and ends a run that has begun (E1233): a file that hangs once is no file that always does."""
+    """Seconds that decoding a picture or a mask may take, and that a clip may come no further; null waits for ever.
+    What takes longer is left out at the start, by name, and ends a run that has begun (E1233): a file that hangs once
+    is no file that always does."""
 
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""
