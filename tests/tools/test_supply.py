@@ -53,7 +53,9 @@ def test_the_lock_and_the_bill_are_of_the_pins() -> None:
     assert others == ["setuptools"], "which torch asks for, and no pin names"
     names = {supply.canonical(name) for name, _, _ in locked}
     built_with = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
-    assert {re.match(r"[\w.-]+", one)[0] for one in built_with} <= names, "else the second line fetches what has no hash"
+    assert {re.match(r"[\w.-]+", one)[0] for one in built_with} <= names, (
+        "else the second line fetches what has no hash"
+    )
     assert "--no-build-isolation ." in text
     components = json.loads(supply.BILL.read_text("utf-8"))["components"]
     installed = {c["name"]: c["hashes"][0]["content"] for c in components if "purl" in c}

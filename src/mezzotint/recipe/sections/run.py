@@ -380,7 +380,7 @@ class RunSettings(Section):
 
     schedule_file: Annotated[bool, FREE] = False
     """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a
-    picture, so large for large data sets."""
+    picture."""
 
     schedule_place: Annotated[Literal["logs", "run"], FREE] = "logs"
     """Where those files lie: in the run folder's `logs`, or in the `run` folder itself, which EveryDream2 calls the log
@@ -394,8 +394,7 @@ class RunSettings(Section):
     3}}`. They happen between steps, and come with another package or a file in `training/callbacks/`."""
 
     log_samples: Annotated[bool, FREE] = False
-    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample
-    by sample."""
+    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`."""
 
     tensorboard: Annotated[bool, FREE] = True
     """Write TensorBoard events into `logs/` of the run folder."""
