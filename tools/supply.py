@@ -47,7 +47,18 @@ def read_packages() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "report.json")
         ask = ["--dry-run", "--quiet", "--ignore-installed", "--report", str(place)]
-        line = [sys.executable, "-m", "pip", "install", *ask, "--constraint", "constraints.txt", ".[dev]", *built_with, _EDITABLE]
+        line = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            *ask,
+            "--constraint",
+            "constraints.txt",
+            ".[dev]",
+            *built_with,
+            _EDITABLE,
+        ]
         subprocess.run(line, cwd=ROOT, check=True)
         return dict(json.loads(place.read_text("utf-8")))
 

@@ -144,7 +144,8 @@ def times_due(intervals: Sequence[Every], length: Length | None) -> int | None:
     an_epoch = max(1, length.steps_an_epoch)
     gaps = {int(every.count) * (1 if every.unit == "steps" else an_epoch) for every in intervals}
     several = (some for count in range(1, len(gaps) + 1) for some in combinations(gaps, count))
-    return sum((-1) ** (len(some) + 1) * (max(0, length.steps - 1) // math.lcm(*some)) for some in several)
+    last = max(0, length.steps - 1)
+    return sum((last // math.lcm(*some)) * (1 if len(some) % 2 else -1) for some in several)  # each due step once
 
 
 def cache_needs(
