@@ -244,7 +244,7 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
         "training/optimizers/weight_decay.py",
     }
     open_seeds = {name for name, text in texts.items() if "seed == -1" in text and name.startswith("tasks/")}
-    assert open_seeds == {"tasks/cache/cache.py", "tasks/train/resume.py"}
+    assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/seeds.py"}
 
 
 def test_no_random_numbers_outside_their_addresses() -> None:

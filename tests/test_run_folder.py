@@ -54,6 +54,27 @@ def test_sweeping_takes_our_partial_folders_and_leaves_a_users_files(tmp_path: P
     assert (folder.path / ".gitignore").exists()
 
 
+def test_a_start_that_is_refused_leaves_nothing_that_was_not_there(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    for name in ("runs/fox", "mine", "fox"):
+        folder = RunFolder(tmp_path / name).open()
+        with folder.lock():
+            folder.log.write_text("looking at pictures")
+            folder.discard_if_unused()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"], "a folder of the user's stays, empty as it was"
+    used = RunFolder(tmp_path / "runs" / "fox").open()
+    with used.lock():
+        used.record("started")
+        used.discard_if_unused()
+    assert used.samples.is_dir()
+    (used.path / "samples").rmdir()
+    again = RunFolder(used.path).open()
+    with again.lock():
+        again.discard_if_unused()
+    assert not used.samples.exists()
+    assert used.history.exists()
+
+
 def test_history_survives_a_torn_line(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     folder.record("started", step=0)

@@ -1,4 +1,4 @@
-"""What Mezzotint is installed with, to the byte: `requirements.lock`, pins with hashes for `pip install
+"""What Mezzotint is built and installed with, to the byte: `requirements.lock`, pins with hashes for `pip install
 --require-hashes`, and `bill-of-materials.cdx.json`, every package with its licence, in CycloneDX's form.
 
     python tools/supply.py            asks pip for the pins of constraints.txt; nothing is installed
@@ -14,11 +14,14 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
 LOCK, BILL = ROOT / "requirements.lock", ROOT / "bill-of-materials.cdx.json"
+_EDITABLE = "editables"
+"""What hatchling asks for besides, where a package is installed to be edited."""
 _SHIPPED = (
     ("mezzotint", "Apache-2.0", "LICENSE"),
     ("open_clip vocabulary", "MIT", "LICENSES/open_clip.txt"),
@@ -39,11 +42,23 @@ def main(words: list[str]) -> int:
 
 
 def read_packages() -> dict[str, Any]:
-    """What pip would install for `.[dev]` under the pins."""
+    """What pip would install for `.[dev]` under the pins, and for what builds it."""
+    built_with = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "report.json")
         ask = ["--dry-run", "--quiet", "--ignore-installed", "--report", str(place)]
-        line = [sys.executable, "-m", "pip", "install", *ask, "--constraint", "constraints.txt", ".[dev]"]
+        line = [
+            sys.executable,
+            "-m",
+            "pip",
+            "install",
+            *ask,
+            "--constraint",
+            "constraints.txt",
+            ".[dev]",
+            *built_with,
+            _EDITABLE,
+        ]
         subprocess.run(line, cwd=ROOT, check=True)
         return dict(json.loads(place.read_text("utf-8")))
 
@@ -78,8 +93,9 @@ def canonical(name: str) -> str:
 def lock(packages: list[dict[str, str]]) -> str:
     """For pip."""
     head = (
-        "# Written by tools/supply.py: `pip install --require-hashes -r requirements.lock`, then\n"
-        "# `pip install --no-deps .`; Linux on x86-64, CPython 3.11, torch for the CPU (from download.pytorch.org).\n"
+        "# Written by tools/supply.py for Linux on x86-64, CPython 3.11 and torch for the CPU, which PyPI has not:\n"
+        "# pip install --require-hashes --extra-index-url https://download.pytorch.org/whl/cpu -r requirements.lock\n"
+        "# pip install --no-deps --no-build-isolation .\n"
     )
     lines = [f"{one['name']}=={one['version']} \\\n    --hash=sha256:{one['sha256']}\n" for one in packages]
     return head + "".join(lines)

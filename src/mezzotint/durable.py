@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -42,13 +42,22 @@ sync_folder = sync_file
 """Makes the names inside of a folder durable."""
 
 
-def make_folders(path: Path) -> None:
-    """Makes a folder and those above it, as far as they are not there, durably. Raises the system's own errors."""
+def make_folders(path: Path) -> list[Path]:
+    """Makes a folder and those above it, as far as they are not there, durably. Returns those that were not, the inner
+    ones first. Raises the system's own errors."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
         with suppress(PermissionError):  # who may make folders somewhere may still not read there
             sync_folder(folder.parent)
+    return missing
+
+
+def drop_empty(folders: Iterable[Path]) -> None:
+    """Removes those of some folders in which nothing lies, the inner ones first; the others stay."""
+    for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def sync(path: Path) -> None:

@@ -44,6 +44,8 @@ class RunFolder:
         self.requests = self.path / "requests"
         self._folders = (self.path, self.checkpoints, self.exports, self.samples, self.logs)
         self._lock: Lock | None = None
+        self._new: list[Path] = []
+        self._is_used = False
 
     def open(self) -> Self:
         """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703."""
@@ -51,27 +53,30 @@ class RunFolder:
             raise StorageError(
                 f"{self.path}: is a file, not a folder; choose another run.folder or run.name", code="E1703"
             )
-        with durable.storage_errors(self.path):
-            for folder in self._folders:
-                _make(folder)
-            probe = durable.aside_of(self.path / "probe")
-            durable.write_file(probe, b"can this folder be written?")
-            probe.unlink()
+        try:
+            with durable.storage_errors(self.path):
+                for folder in self._folders:
+                    self._new += _made(folder)
+                probe = durable.aside_of(self.path / "probe")
+                durable.write_file(probe, b"can this folder be written?")
+                probe.unlink()
+        except BaseException:
+            durable.drop_empty(self._new)
+            raise
         return self
 
     def discard_if_unused(self) -> None:
-        """Takes away a folder in which nothing has happened yet: a start that was refused leaves no trace. Only while
-        the lock is held: the file that goes is then our own. What has taken the folder's place is let alone."""
+        """Takes away what `open` has made, and those above it, where nothing has happened yet: a start that was refused
+        leaves no trace. Only while the lock is held: the file that goes is then our own. What has taken the folder's
+        place is let alone."""
         if self.loss():
             return
         (self.path / "lock").unlink(missing_ok=True)
+        if self._is_used:
+            return
         if self.log.exists() and not self.history.exists():
             self.log.unlink()
-        for folder in reversed(self._folders):
-            try:
-                folder.rmdir()
-            except OSError:
-                return
+        durable.drop_empty(self._new)
 
     def lock(self) -> Lock:
         """Takes the folder for this process. Raises CheckpointError E1504 naming who holds it."""
@@ -89,6 +94,7 @@ class RunFolder:
 
     def record(self, event: str, **facts: Any) -> None:
         """Adds a line to the history: what happened, when, and the facts given."""
+        self._is_used = True
         durable.append_line(self.history, {"event": event, "time": _now(), **facts})
 
     def events(self) -> list[dict[str, Any]]:
@@ -166,11 +172,11 @@ class Lock:
         self.release()
 
 
-def _make(folder: Path) -> None:
-    """Makes a folder and those above it. Raises StorageError E1703 where no folder can be: below a file, in a system's
-    own tree, under a name that is too long."""
+def _made(folder: Path) -> list[Path]:
+    """Makes a folder and those above it; returns those that were not there. Raises StorageError E1703 where no folder
+    can be: below a file, in a system's own tree, under a name that is too long."""
     try:
-        durable.make_folders(folder)
+        return durable.make_folders(folder)
     except OSError as error:
         if error.errno not in _NO_FOLDER:
             raise

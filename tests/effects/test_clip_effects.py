@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from PIL import Image
 from refusals import refused
 
 from mezzotint.data.cache.entries import Caches, TextCache
+from mezzotint.data.media import _clips, patience
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
@@ -94,6 +97,37 @@ def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
     drawn, own = sorted(seen(feed(path, **SQUARE, clips__frames=5, clips__interval=2)), key=lambda one: one[1] - one[0])
     assert drawn == [3, 4, 5, 6, 7]
     assert np.diff(own).tolist() == [2, 2, 2, 2]
+
+
+# breaks if a clip were waited for however long it comes no further, or one that comes further slowly were left out
+@pytest.mark.slow
+@pytest.mark.effect("data.decode_timeout")
+def test_a_clip_that_comes_no_further_is_left_out_at_the_start_and_ends_a_run(
+    feed: Make, listed: Make, films: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, asleep, convert = listed("a.mp4", "b.mp4"), threading.Event(), _clips._tick
+    monkeypatch.setattr(patience, "_GRACE", 0.05)
+
+    def slowly(frame: Any) -> int:
+        asleep.wait(0.1)
+        return convert(frame)
+
+    monkeypatch.setattr(_clips, "_tick", slowly)
+    patient = feed(path, **SQUARE, clips__frames=5, decode_timeout=1.0)
+    assert len(patient.catalogue) == 2, "12 frames take 1.2 s"
+
+    def hanging(frame: Any) -> int:
+        asleep.wait(20)
+        return convert(frame)
+
+    monkeypatch.setattr(_clips, "_tick", hanging)
+    with refused("E1233", r"'a\.mp4' .*: not decoded within 0\.2 s|'b\.mp4' .*: not decoded within 0\.2 s"):
+        feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2).batches()
+    os.utime(films / "b.mp4", (1, 1))  # looked at anew
+    hasty = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2)
+    asleep.set()
+    assert len(hasty.catalogue) == 1
+    assert "not decoded within 0.2 s" in reasons(hasty.report.skipped)["b.mp4"]
 
 
 # breaks if the rate were the clip's own

@@ -125,6 +125,36 @@ def test_a_checkpoint_that_is_not_there_is_an_error(world: Any, capsys: Any, res
     assert not (world.root / "run").exists(), "a start that was refused leaves no trace"
 
 
+def test_a_refused_start_leaves_the_cache_alone(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(world.root)
+    before = {path.name for path in world.root.iterdir()} | {"run.yaml", "cache"}  # the index of the data set
+    settings: dict[str, Any] = {"run__folder": None, "run__steps": 2}
+    assert world.train("run", **settings, data__path="nowhere") == 2
+    drawn = {"sample__prompts": ["a"], "run__preview__every": 2, "sample__solver": "unipc", "sample__sigmas": "karras"}
+    assert world.train("run", **settings, **drawn) == 2
+    assert "E1070" in capsys.readouterr().err, "told at the start, not at the first preview"
+    assert world.train("run", verb="prove", **settings, data__path="nowhere") == 2
+    assert {path.name for path in world.root.iterdir()} <= before
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_from_another_folder_with_its_cache_traces_and_live_file(
+    world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (world.root / "elsewhere").mkdir()
+    (world.root / "live.yaml").write_text("objective: {noise_offset: 0.5}")
+    monkeypatch.chdir(world.root)
+    settings: dict[str, Any] = {"data__cache__path": "cache", "run__live__path": "live.yaml", "run__profile__steps": 1}
+    assert world.train("run", **settings, run__steps=2, run__profile__folder="traces") == 0
+    monkeypatch.chdir(world.root / "elsewhere")
+    capsys.readouterr()
+    assert main(["train", str(world.root / "run"), "run.steps=6"]) == 0
+    assert "epoch 2: " not in (said := capsys.readouterr().out), "the file says the same in the next epoch"
+    assert "is not followed" not in said
+    assert (world.root / "traces" / "rank0.json").is_file()
+    assert not list((world.root / "elsewhere").iterdir())
+
+
 def test_never_names_what_is_there_and_the_line_that_goes_on(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     assert world.train("run", run__steps=2, run__resume="never") == 2

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.recipe import Recipe
@@ -26,3 +29,31 @@ def test_an_old_word_is_read_with_a_note() -> None:
     ):
         reading = read_text(f"schema: 1\nrun: {{preview: {{weights: {words}}}}}\n")
         assert (reading.recipe.run.preview.weights, reading.notes) == (weights, notes)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "run.steps", "run.epochs", "run.start.step", "run.micro_batch", "run.threads", "run.timeout_seconds",
+        "run.validation.timesteps", "data.batch_size", "data.repeats", "data.prefetch", "data.cache.crops",
+        "data.cache.shuffles", "data.clips.frames", "data.clips.interval", "data.clips.stills",
+        "data.prior.num_class_images", "optim.accumulation", "model.adapter.rank", "model.tokens.vectors",
+        "sample.batch_size", "sample.clip.frames", "sample.size",
+    ],
+)  # fmt: skip
+def test_what_no_machine_can_do_is_refused_with_a_bound(path: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_text("schema: 1", overrides=[f"{path}={f'[{10**18}, 64]' if path == 'sample.size' else 10**18}"])
+    assert any("at most" in problem.what for problem in caught.value.problems)
+
+
+def test_what_is_longer_than_any_run_is_refused() -> None:
+    for text in ("2000000000 steps", "2000000 epochs"):
+        with pytest.raises(RecipeError, match="more than a run can have"):
+            read_text("schema: 1", overrides=[f"run.longer={text}"])
+    assert read_text("schema: 1", overrides=["run.steps=1000000000", "run.longer=9 steps"]).recipe.run.steps == 10**9
+
+
+def test_numbers_that_float32_does_not_hold_are_refused() -> None:
+    with pytest.raises(RecipeError, match="too much to compute with"):
+        read_text("schema: 1", overrides=["objective.min_snr_gamma=1e300"])

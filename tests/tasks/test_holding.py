@@ -211,7 +211,7 @@ def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Pa
     resource.setrlimit(resource.RLIMIT_DATA, (most, before[1]))
     here = runtime.prepare({"denoiser": opened}, trained, [(block,) for block in opened.encoder.block])
     resource.setrlimit(resource.RLIMIT_DATA, before)
-    expected = dict(tensor_files.mapped(file, [name.removeprefix("denoiser/") for name in here]))
+    expected = dict(tensor_files.in_turn(file, [name.removeprefix("denoiser/") for name in here], parts=True))
     for name, rows in here.items():
         share, stored = runtime.shares[name], expected[name.removeprefix("denoiser/")]
         assert torch.equal(rows, stored[share.start : share.stop].float()), name
@@ -271,8 +271,10 @@ def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, mon
         "run: {device: cpu}\n"
     ).recipe
     read: list[Path] = []
-    mapped, whole = tensor_files.mapped, tensor_files.read
-    monkeypatch.setattr(tensor_files, "mapped", lambda path, names: (read.append(path), mapped(path, names))[1])
+    in_turn, whole = tensor_files.in_turn, tensor_files.read
+    monkeypatch.setattr(
+        tensor_files, "in_turn", lambda path, names, **named: (read.append(path), in_turn(path, names, **named))[1]
+    )
     monkeypatch.setattr(tensor_files, "read", lambda path, *more, **named: (read.append(path), whole(path, *more))[1])
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
     model = assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 4))

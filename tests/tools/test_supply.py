@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 
 import supply
@@ -50,6 +51,12 @@ def test_the_lock_and_the_bill_are_of_the_pins() -> None:
     assert len(locked) == text.count("==") > 100
     others = [name for name, version, _ in locked if pins.get(supply.canonical(name)) != version.partition("+")[0]]
     assert others == ["setuptools"], "which torch asks for, and no pin names"
+    names = {supply.canonical(name) for name, _, _ in locked}
+    built_with = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    assert {re.match(r"[\w.-]+", one)[0] for one in built_with} <= names, (
+        "else the second line fetches what has no hash"
+    )
+    assert "--no-build-isolation ." in text
     components = json.loads(supply.BILL.read_text("utf-8"))["components"]
     installed = {c["name"]: c["hashes"][0]["content"] for c in components if "purl" in c}
     assert installed == {name: digest for name, _, digest in locked}

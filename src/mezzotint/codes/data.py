@@ -64,7 +64,8 @@ CODES: dict[str, str] = {
     "E1232": "An annotation file cannot be read as one: it is a JSON list of objects with `path` (below the folder) "
     "and `cap` (the caption), and for clips, if they are not to be sampled anywhere, `frame_idx` (`start:end`). The "
     "message names file and entry.",
-    "E1233": "Decoding a picture took longer than `data.decode_timeout`. At the start such a picture is left out, by "
+    "E1233": "Decoding a picture or a mask took longer than `data.decode_timeout`, or a clip came no further for so "
+    "long. At the start such a sample is left out, by "
     "name; later it ends the run, which goes on from its newest checkpoint when it is started again. Look at the file "
     "and at the disk that it lies on, or raise the limit.",
     "E1250": "A picture that could be read when the data set was indexed cannot be read any more: it was removed, "
@@ -97,8 +98,9 @@ CODES: dict[str, str] = {
     "the same encoder. Its layout.json was changed or comes from elsewhere. Delete that folder; it is made again.",
     "E1306": "`mezzotint cache` was asked to fill the caches of a recipe that uses none. Add data.cache.latents=true "
     "to keep latents, data.cache.text=true to keep text embeddings, to the recipe or to the command.",
-    "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips or kept draws, and `run.seed` "
-    "is -1: each new run draws its own. Give the number, or let `mezzotint train` fill the cache.",
+    "E1307": "What `mezzotint cache` would make depends on `run.seed`, by crops, flips, kept draws or "
+    "`data.max_samples`, and `run.seed` is -1: each new run draws its own. Give the number, or let "
+    "`mezzotint train` fill the cache.",
     "E1310": "A file of text embeddings that Open-Sora-Plan made (.npz) cannot be used: it is not there, damaged, "
     "holds pickled objects or other arrays than text_emb and mask, or embeddings of another length or width than the "
     "model takes. `mezzotint cache` makes those that are not there, by model.text_encoder, of model.max_tokens tokens.",

@@ -31,6 +31,12 @@ class Change:
     kind: ChangeKind
 
 
+LARGEST = 1e30
+"""Of a setting's number: float32 ends at 3.4e38, and it is multiplied with others."""
+MOST_STEPS = 10**9
+"""Of a run: beyond, counting alone would take hours and gigabytes."""
+MOST_EPOCHS = 10**6
+
 FREE = Change("free")
 RECORDED = Change("recorded")
 ALLOW = Change("allow")
@@ -48,6 +54,13 @@ class Section(BaseModel):
     def _agrees(self) -> Self:
         for sentence in self.contradictions():
             raise ValueError(sentence)
+        return self
+
+    @model_validator(mode="after")
+    def _is_within_float32(self) -> Self:
+        for name, value in self:
+            if isinstance(value, float) and abs(value) > LARGEST:
+                raise ValueError(f"{name} is {value:g}, too much to compute with; write at most {LARGEST:g}")
         return self
 
     def contradictions(self) -> Iterator[str]:
@@ -158,12 +171,13 @@ def named(value: Any) -> Any:
 class Located:
     """What `reading.read.located` makes of a path; every field that holds one has this mark.
 
-    how: "found" is where it exists, beside the recipe or in the current folder; "absolute" is in the current folder,
-    whether it exists or not; "home" opens `~` alone; "as written" leaves it to the task. shipped: of paths that are
-    looked for, what else it may name: a model or a data set that travels with Mezzotint.
+    how: "found" is where it exists, beside the recipe or in the current folder; "found later" the same, and absolute in
+    the current folder where nothing is yet; "absolute" is in the current folder, whether it exists or not; "home" opens
+    `~` alone. shipped: of paths that are looked for, what else it may name: a model or a data set that travels with
+    Mezzotint.
     """
 
-    how: Literal["found", "absolute", "home", "as written"]
+    how: Literal["found", "found later", "absolute", "home"]
     shipped: Literal["models", "data"] | None = None
 
 
@@ -173,7 +187,7 @@ ModelPath = Annotated[_Named, Located("found", "models")]
 DataPath = Annotated[_Named, Located("found", "data")]
 OutputPath = Annotated[_Named, Located("home")]
 PublishedPath = Annotated[_Named, Located("absolute")]
-PlainPath = Annotated[_Named, Located("as written")]
+AwaitedPath = Annotated[_Named, Located("found later")]
 
 
 def as_list(value: Any) -> Any:

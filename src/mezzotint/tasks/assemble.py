@@ -215,9 +215,8 @@ def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
 
 def _within(recipe: Recipe, timeline: Timeline) -> int:
     """The steps of the whole epochs that `run.steps` has room for. Raises RecipeError E1881 when it is not one."""
-    most, steps, epochs = recipe.run.steps or 0, 0, 0
-    while (until := timeline.steps_until(epochs + 1)) <= most and until > steps:
-        steps, epochs = until, epochs + 1
+    most = recipe.run.steps or 0
+    steps = most - timeline.locate(most)[1]
     if not steps:
         least = timeline.steps_until(1)
         raise RecipeError(

@@ -28,3 +28,15 @@ def test_work_that_does_not_end_is_left_behind_by_name(monkeypatch: pytest.Monke
     with refused("E1233", r"a\.png: not decoded within 0\.02 s; .*data\.decode_timeout"):
         patience.within(0.02, "a.png", event.wait)
     event.set()
+
+
+def test_work_that_comes_further_is_waited_for() -> None:
+    sign, going = patience.Sign(), threading.Event()
+
+    def frames() -> int:
+        for _ in range(6):
+            going.wait(0.05)
+            sign()
+        return 6
+
+    assert patience.within(0.2, "a.mp4", frames, sign) == 6

@@ -109,8 +109,27 @@ run: {export: {folder: out, single_file_folder: ~/x}, start: {step: 1, optimizer
     assert (recipe.model.vae, recipe.model.over) == (tmp_path / "vae", (tmp_path / "one", Path("two")))
     assert (recipe.sample.image, recipe.sample.refiner.path) == (Path("one/a.png"), tmp_path / "refiner")
     assert (recipe.run.export.folder, recipe.run.start.optimizer) == (tmp_path / "out", tmp_path / "moments")
-    assert recipe.run.export.single_file_folder == Path("~/x"), "opened where it is used"
-    assert recipe.run.profile.folder == Path("~/logs")
+    assert recipe.run.export.single_file_folder == Path("~/x").expanduser()
+    assert recipe.run.profile.folder == Path("~/logs").expanduser()
+
+
+def test_what_a_run_reads_and_writes_by_the_way_is_the_same_from_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "live.yaml").write_text("schema: 1")
+    file = tmp_path / "recipes" / "fox.yaml"
+    file.write_text(
+        "run: {profile: {folder: traces}, live: {path: live.yaml}, export: {single_file_folder: files}}\n"
+        "data: {format: metadata, hub_cache: hub}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    recipe = located(read(file))
+    assert (recipe.run.profile.folder, recipe.data.hub_cache) == (tmp_path / "traces", tmp_path / "hub")
+    assert recipe.run.export.single_file_folder == tmp_path / "files"
+    assert recipe.run.live.path == tmp_path / "recipes" / "live.yaml"
+    later = located(read(file, ["run.live.path=later.yaml"]))
+    assert later.run.live.path == tmp_path / "later.yaml", "it may be written while the run goes"
 
 
 def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(

@@ -9,6 +9,19 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import main
+from mezzotint.tasks.bench import bench
+
+
+def test_a_seed_of_minus_one_is_drawn_and_said(
+    shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[Any] = []
+    monkeypatch.setattr(bench, "_of_data", lambda reading, recipe, *rest: heard.append((reading, recipe)) or 0)
+    words = shared_world.words("data-bench", run__seed=-1, data__cache__path=tmp_path / "cache")
+    assert main(["bench", *words, "--data"]) == 0
+    [(reading, recipe)] = heard
+    assert recipe.run.seed >= 0
+    assert any(f"the seed is {recipe.run.seed}, drawn just now" in note for note in reading.notes)
 
 
 def test_the_data_path_is_measured_row_by_row(

@@ -15,6 +15,8 @@ def test_a_cache_of_a_seed_that_is_not_drawn_yet_is_refused(world: Any) -> None:
     with pytest.raises(RecipeError) as caught:
         cache.run(words)
     assert caught.value.code == "E1307"
+    with pytest.raises(RecipeError, match=r"data\.max_samples"):
+        cache.run([*words, "data.max_samples=4", "data.crop=center", "data.flip=0", "data.cache.content=moments"])
     assert cache.run([*words, "data.crop=center", "data.flip=0", "data.cache.content=moments"]) == 0
 
 

@@ -82,6 +82,25 @@ def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
     assert text.entries == 7, "six captions and the empty one, each once"
 
 
+def test_a_seed_of_minus_one_is_a_new_one_or_that_of_the_run_that_goes_on(quick: Path) -> None:
+    new = checked("run.seed=-1", "sample.seed=-1")
+    assert new.recipe.run.seed == new.recipe.sample.seed >= 0
+    assert f"run.seed is -1: a new run draws its own; here, the seed is {new.recipe.run.seed}, drawn just now" in (
+        new.notes
+    )
+    folder = RunFolder(quick / "runs" / "run").open()
+    begun = effective(read("recipe.yaml", ["run.seed=77", "data.holdout.share=0.25"]).recipe)
+    state.write(folder.checkpoints, step=5, tensors={"w/a": torch.zeros(2)}, values={"recipe": begun}, recipe_digest="")
+    kept = checked("run.seed=-1", "data.holdout.share=0.25")
+    assert not kept.problems
+    assert kept.recipe.run.seed == 77
+    assert "run.seed is -1: this run's seed is 77, kept" in kept.notes
+    same = checked("run.seed=77", "data.holdout.share=0.25")
+    assert kept.dataset is not None
+    assert same.dataset is not None
+    assert kept.dataset.held.tolist() == same.dataset.held.tolist()
+
+
 def test_a_run_that_has_begun_is_held_against_its_recipe(quick: Path) -> None:
     folder = RunFolder(quick / "runs" / "run").open()
     old = effective(read("recipe.yaml").recipe)

@@ -118,6 +118,13 @@ def test_what_is_due_is_counted_without_the_end(every: list[Every], times: int |
     assert times_due(every, Length(100, 100, 1000, 10.0)) == times
 
 
+def test_a_run_of_any_length_is_counted_at_once() -> None:
+    several = [Every(6, "steps"), Every(1, "epochs"), Every(15, "steps")]
+    due = {step for gap in (6, 10, 15) for step in range(gap, 1000, gap)}
+    assert times_due(several, Length(10, 10, 1000, 100.0)) == len(due)
+    assert times_due(several, Length(10, 10, 10**9, 1e8)) == 10**9 * 8 // 30 - 1
+
+
 def opened(recipe: Recipe) -> assemble.Model:
     runtime = check.Runtime(torch.device("cpu"), check.Launch(), recipe.run)
     return assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 1))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from forked import exit_status
 from safetensors.torch import load_file, save_file
 from torch.autograd.profiler import profile
 
@@ -207,12 +208,36 @@ def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Pa
     kinds = {name: tensor_files.kind_of(tensors[name].dtype) for name in order}
     header = {name: tensor_files.TensorInfo(kinds[name], tuple(tensors[name].shape)) for name in order}
     tensor_files.write_in_turn(path, header, ((name, tensors[name]) for name in header))
-    back = dict(tensor_files.mapped(path, ["w"]))
+    back = dict(tensor_files.in_turn(path, ["w"], parts=True))
     held = back["w"].untyped_storage().nbytes()
     assert held == path.stat().st_size, "a view of the whole file"
-    back |= dict(tensor_files.mapped(path, [name for name in header if name != "w"]))
+    back |= dict(tensor_files.in_turn(path, [name for name in header if name != "w"], parts=True))
+    one_by_one = {name: tensor.clone() for name, tensor in tensor_files.in_turn(path, header)}
     for name, tensor in tensors.items():
-        assert (back[name].dtype, back[name].shape) == (tensor.dtype, tensor.shape)
-        assert torch.equal(back[name].float(), tensor.float()), name
+        for mine in (back[name], one_by_one[name]):
+            assert (mine.dtype, mine.shape) == (tensor.dtype, tensor.shape)
+            assert torch.equal(mine.float(), tensor.float()), name
+    places = {tensor.untyped_storage().data_ptr() for _, tensor in tensor_files.in_turn(path, header)}
+    assert len(places) == 1, "memory for one tensor"
     with pytest.raises(WeightsError, match="lacks 1 tensor \\(v\\)"):
-        list(tensor_files.mapped(path, ["v", "half"]))
+        list(tensor_files.in_turn(path, ["v", "half"]))
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_a_file_that_is_cut_short_while_it_is_read_is_a_sentence(parts: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    save_file({"a": torch.ones(3), "b": torch.ones(1 << 14)}, path)
+    child = os.fork()  # a map would end the process by a signal
+    if not child:
+        status = 1
+        try:
+            in_turn = tensor_files.in_turn(path, ["a", "b"], parts=parts)
+            next(in_turn)
+            os.truncate(path, 8192)
+            for _, tensor in in_turn:
+                tensor.sum()
+        except WeightsError as error:
+            status = 0 if error.code == "E1402" and "it ends before its header says" in error.message else 2
+        finally:
+            os._exit(status)
+    assert exit_status(child) == 0

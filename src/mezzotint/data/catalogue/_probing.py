@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from mezzotint import draws, fault_injection, outside
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import Texts
 from mezzotint.data.files.remote import NearFiles
-from mezzotint.data.media import clip_files, decoding
+from mezzotint.data.media import clip_files, decoding, patience
 from mezzotint.data.media.decoding import Probe
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -103,10 +104,12 @@ def look(
     workers: int,
     progress: Progress | None,
     look_at: LookAt | None = None,
+    patient: float | None = None,
 ) -> int:
     """Looks at the files that nothing is known of, on `workers` threads. journal: where answers are noted and those of
-    a start that was killed are found. look_at: `decoding.probe` when None, or `decoding.glance`. Returns how many files
-    were looked at. progress: is told (done, all)."""
+    a start that was killed are found. look_at: `decoding.probe` when None, or `decoding.glance`. patient:
+    seconds that a clip may come no further. Returns how many files were looked at. progress: is told (done, all)."""
+    probed = partial(_probed, look_at=look_at or decoding.probe, patient=patient)
     _read_journal(looked, journal, max_pixels)
     unknown = np.flatnonzero(~looked.facts["is_known"])
     # a file that several samples name is looked at once
@@ -116,7 +119,7 @@ def look(
     with columns.written(journal):
         notes = journal.open("a", encoding="ascii")
     with notes:
-        for numbers, answers in _answers(looked.paths, unseen, max_pixels, workers, look_at or decoding.probe):
+        for numbers, answers in _answers(looked.paths, unseen, max_pixels, workers, probed):
             for i, answer in zip(numbers, answers, strict=True):
                 looked.put(i, answer)
             with columns.written(journal):
@@ -156,15 +159,17 @@ def _probe_all(paths: Sequence[str], max_pixels: int, look_at: LookAt) -> list[_
     for path in paths:
         fault_injection.reach("data.decode")
         try:
-            answers.append(_probed(Path(path), max_pixels, look_at))
+            answers.append(look_at(Path(path), max_pixels))
         except DatasetError as error:
             answers.append(error.message.removeprefix(f"{path}: "))
     return answers
 
 
-def _probed(path: Path, max_pixels: int, look_at: LookAt) -> Probe:
+def _probed(path: Path, max_pixels: int, look_at: LookAt, patient: float | None) -> Probe:
     if clip_files.is_clip(path.name):
-        of_clip: Probe = clip_files.decoder().probe(path, max_pixels=max_pixels)
+        moved = patience.Sign()
+        probe = partial(clip_files.decoder().probe, path, max_pixels=max_pixels, moved=moved)
+        of_clip: Probe = patience.within(patient, str(path), probe, moved)
         return of_clip
     return look_at(path, max_pixels)
 

@@ -216,6 +216,7 @@ def make(
         workers=workers,
         progress=progress,
         look_at=lambda path, most: _looked_at(look_at, near.at(path), most, settings.decode_timeout),
+        patient=settings.decode_timeout,
     )
     table, about = _assembled(gathered, looked, settings, workers)
     if verified != "start":

@@ -353,7 +353,8 @@ def read_mask(catalogue: Catalogue, row: int, placed: Placement, settings: DataS
     own = catalogue.overrides.mask_of(row)
     with _still_readable(catalogue, row, settings):
         path = own or catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
-        return decoding.mask(path, placed, is_alpha=own is None, max_pixels=settings.max_pixels)
+        decode = partial(decoding.mask, path, placed, is_alpha=own is None, max_pixels=settings.max_pixels)
+        return patience.within(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode)
 
 
 def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instants, settings: DataSettings) -> Tensor:
@@ -361,11 +362,16 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
     Raises as `read_picture`."""
     path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
     each = clip_transforms.placer(placed, resize=settings.resize, antialias=settings.antialias)
+    moved = patience.Sign()
+
+    def decode() -> NDArray[np.generic]:
+        if not len(times):
+            return each(decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels))[None]
+        shown: NDArray[np.generic] = clip_files.decoder().frames(path, times, each=each, moved=moved)
+        return shown
+
     with _still_readable(catalogue, row, settings):
-        if len(times):
-            frames = clip_files.decoder().frames(path, times, each=each)
-        else:
-            frames = each(decoding.whole(path, background=settings.background, max_pixels=settings.max_pixels))[None]
+        frames = patience.within(settings.decode_timeout, f"{catalogue.key(row)!r} ({path})", decode, moved)
     return torch.from_numpy(frames).transpose(0, 1)
 
 

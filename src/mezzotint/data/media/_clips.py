@@ -68,44 +68,58 @@ class Orientation:
     upended: bool = False
 
 
-def probe(path: Path, *, max_pixels: int) -> Probe:
+def _nothing() -> None:
+    """For who does not watch."""
+
+
+def probe(path: Path, *, max_pixels: int, moved: Callable[[], None] = _nothing) -> Probe:
     """Decodes a clip entirely and says what it is. Raises DatasetError E1230 with the reason it cannot be used: not a
     regular file, empty, no known format, a playlist, sound alone, more than `max_pixels` in a frame, damaged or cut
     off, frames of different sizes. A broadcast stream (.ts) does not say how long it should be; cut between two frames
-    it is a shorter clip. Damage that a decoder covers up without a word is not seen."""
+    it is a shorter clip. Damage that a decoder covers up without a word is not seen. moved: called on the way."""
     with decoding.readable_file(path, code="E1230", most=None) as file:
         kind_of(file)  # before a large file is read to its end
         file.seek(0)
-        digest = hashlib.file_digest(file, "sha256").digest()
+        hasher = hashlib.sha256()
+        while block := file.read(1 << 20):
+            hasher.update(block)
+            moved()
+        digest = hasher.digest()
         with opened(file) as (container, stream):
             clip = _DecodedClip(max_pixels)
-            for frame in _decoded(container, stream):
+            for frame in _decoded(container, stream, moved):
                 clip.add(frame)
             return clip.probe(container, stream, digest)
 
 
 def frames(
-    path: Path, times: Sequence[float] | NDArray[np.float64], *, each: Each | None = None
+    path: Path,
+    times: Sequence[float] | NDArray[np.float64],
+    *,
+    each: Each | None = None,
+    moved: Callable[[], None] = _nothing,
 ) -> NDArray[np.generic]:
     """The frames shown at instants, stacked in the order of `times`; (F, 3, H, W) uint8 RGB unless `each` makes
     something else of a frame.
 
     times: F seconds on the clip's own clock (`Probe.begin` is its first frame's), in any order. What is asked for
     before the first frame is the first frame. each: is given every wanted frame as (H, W, 3) uint8, turned as it is
-    shown, and returns what is kept of it (3, h, w), so that a large clip is made small frame by frame. Raises
-    DatasetError E1230 also for an instant after the last frame.
+    shown, and returns what is kept of it (3, h, w), so that a large clip is made small frame by frame. moved: called on
+    the way. Raises DatasetError E1230 also for an instant after the last frame.
     """
     order = np.argsort(np.asarray(times, dtype=np.float64), kind="stable")
     instants = [Fraction(float(times[i])) for i in order.tolist()]
     with decoding.readable_file(path, code="E1230", most=None) as file:
-        shown = _from_key_frame(file, instants, each or (lambda picture: picture.transpose(2, 0, 1)))
+        shown = _from_key_frame(file, instants, each or (lambda picture: picture.transpose(2, 0, 1)), moved)
     stacked = np.stack(shown)
     in_order = np.empty_like(stacked)
     in_order[order] = stacked
     return in_order
 
 
-def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Each) -> list[NDArray[np.generic]]:
+def _from_key_frame(
+    file: BufferedReader, instants: Sequence[Fraction], each: Each, moved: Callable[[], None]
+) -> list[NDArray[np.generic]]:
     """The frames at ascending instants. Where a seek leads past the first of them, it is tried from further back, and
     last from the file's beginning."""
     for back in _STEPS_BACK:
@@ -120,13 +134,13 @@ def _from_key_frame(file: BufferedReader, instants: Sequence[Fraction], each: Ea
                 container.seek(target, stream=stream, backward=True)
             except OSError:  # this kind of file, or this place in it, cannot be sought
                 break
-            shown = _shown(_decoded(container, stream, from_key=True), ticks, each, is_whole=False)
+            shown = _shown(_decoded(container, stream, moved, from_key=True), ticks, each, is_whole=False)
             if shown is not None:
                 return shown
     with opened(file) as (container, stream):
         assert stream.time_base is not None
         ticks = [math.floor(instant / stream.time_base) for instant in instants]
-        shown = _shown(_decoded(container, stream), ticks, each, is_whole=True)
+        shown = _shown(_decoded(container, stream, moved), ticks, each, is_whole=True)
         assert shown is not None
         return shown
 
@@ -162,12 +176,15 @@ def _shown(
     return pictures + [_converted(last, each)] * (len(ticks) - len(pictures))
 
 
-def _decoded(container: InputContainer, stream: VideoStream, *, from_key: bool = False) -> Iterator[VideoFrame]:
+def _decoded(
+    container: InputContainer, stream: VideoStream, moved: Callable[[], None], *, from_key: bool = False
+) -> Iterator[VideoFrame]:
     """Frames in the order in which they are shown. from_key: after a seek; what comes before the first key frame, or is
     shown before it, is left out, since it may be made from frames that were not read. Raises Unusable at the first
     damaged one."""
     earliest: int | None = None
     for packet in container.demux(stream):
+        moved()
         if from_key:
             if not packet.is_keyframe:
                 continue

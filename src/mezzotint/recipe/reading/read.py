@@ -148,6 +148,8 @@ def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
     match mark:
         case Located("found", shipped) if value is not None:
             return locate(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
+        case Located("found later") if value is not None:
+            return locate(value, beside).absolute()
         case Located("absolute") if value is not None:
             return value.expanduser().absolute()
         case Located("home") if str(value).startswith("~"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, PositiveFloat
 
 from mezzotint.recipe.base import FREE, NEVER, InputPath, Section, as_list
 
@@ -22,7 +22,7 @@ class AdapterSettings(Section):
     (arXiv:2108.06098), `lokr` is a Kronecker product: much change in a small file, which diffusers does not read. Needs
     the extra `adapters`."""
 
-    rank: Annotated[PositiveInt, NEVER] = 16
+    rank: Annotated[int, Field(gt=0, le=10**5), NEVER] = 16
     """The inner dimension. A larger one can learn more; file, gradients and optimizer states grow with it."""
 
     alpha: Annotated[PositiveFloat | None, NEVER] = None
@@ -35,7 +35,7 @@ class AdapterSettings(Section):
     convolutions too. Or patterns of names with * such as `*attn2.to_k`. A part before a slash limits it:
     `[denoiser/attention+mlp, text_encoder/attention]`."""
 
-    rank_pattern: Annotated[dict[str, PositiveInt], NEVER] = Field(default_factory=dict)
+    rank_pattern: Annotated[dict[str, Annotated[int, Field(gt=0, le=10**5)]], NEVER] = Field(default_factory=dict)
     """Other ranks, by pattern of names as in `targets`, such as `{"denoiser/*attn1*": 8}`. The last that fits holds."""
 
     alpha_pattern: Annotated[dict[str, PositiveFloat], NEVER] = Field(default_factory=dict)

@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import (
     BeforeValidator,
     Field,
-    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     field_validator,
@@ -23,11 +22,11 @@ Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 class ClipsSettings(Section):
     """Clips: which frames a visit sees, which clips are used, which pictures are trained beside them."""
 
-    frames: Annotated[PositiveInt, ALLOW] = 17
+    frames: Annotated[int, Field(gt=0, le=10**5), ALLOW] = 17
     """Frames of a sample, an odd number: autoencoders of clips keep the first frame apart, so 4 k + 1 comes back whole
     (17, 65, 221). 1 trains single frames, and a list may then name pictures."""
 
-    interval: Annotated[PositiveInt, ALLOW] = 1
+    interval: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 1
     """Every so many-th frame of the clip is seen. An entry that says where it begins is read frame by frame."""
 
     fps: Annotated[PositiveFloat | None, ALLOW] = None
@@ -42,7 +41,7 @@ class ClipsSettings(Section):
     """A clip with too few frames: `skip` leaves it out (counted and named in the data report), `repeat` shows frames
     several times, as Open-Sora-Plan does."""
 
-    buckets: Annotated[tuple[tuple[PositiveInt, Side, Side], ...], ALLOW] = ()
+    buckets: Annotated[tuple[tuple[Annotated[int, Field(gt=0, le=10**5)], Side, Side], ...], ALLOW] = ()
     """The sizes that batches may have, each [frames, height, width]. A clip goes to the most frames that it has, then
     to the nearest shape. Empty: `frames` of each size that `data.resolution` and `data.buckets` make."""
 
@@ -64,7 +63,7 @@ class ClipsSettings(Section):
     Open-Sora-Plan made (.npz). With `data.cache.text` they are taken over instead of being made; that they belong to
     the model's text encoder cannot be checked."""
 
-    stills: Annotated[NonNegativeInt, ALLOW] = 0
+    stills: Annotated[int, Field(ge=0, le=10**5), ALLOW] = 0
     """Pictures that are trained beside each clip, in the same step and at its noise level; 4 is usual."""
 
     stills_from: Annotated[Literal["none", "clips", "images"], ALLOW] = "none"

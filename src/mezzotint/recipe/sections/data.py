@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from mezzotint.recipe.base import ALLOW, FREE, DataPath, Located, OutputPath, Section, Share, as_list
+from mezzotint.recipe.base import ALLOW, FREE, DataPath, OutputPath, PublishedPath, Section, Share, as_list
 from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
@@ -28,7 +28,7 @@ from mezzotint.recipe.sections.subjects import MaskSettings, Paths, PriorSetting
 TABLES = (256, 320, 384, 448, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1088, 1152, 1280, 1536)
 """The resolutions for which `data.buckets.shape=table` has a list of sizes."""
 
-Factors = Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_list)]
+Factors = Annotated[tuple[Annotated[float, Field(gt=0.0, le=10**6)], ...], BeforeValidator(as_list)]
 
 
 SDXL = (
@@ -121,11 +121,11 @@ class CacheSettings(Section):
     dtype: Annotated[Literal["fp32", "fp16", "bf16"], ALLOW] = "fp32"
     """The type of stored numbers. fp16 halves the files; latents and embeddings are rounded once."""
 
-    crops: Annotated[PositiveInt, ALLOW] = 1
+    crops: Annotated[int, Field(gt=0, le=10**4), ALLOW] = 1
     """With random crops or flips, how many placements of each picture are drawn and kept; every visit takes one of
     them."""
 
-    shuffles: Annotated[PositiveInt, ALLOW] = 1
+    shuffles: Annotated[int, Field(gt=0, le=10**4), ALLOW] = 1
     """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
     variants of each caption are drawn and kept; every visit takes one of them."""
 
@@ -220,7 +220,7 @@ class DataSettings(Section):
     hub_config: Annotated[str | None, ALLOW] = None
     """With a data set of the hub: which of its configurations is read. None takes the only one."""
 
-    hub_cache: Annotated[Path | None, Located("as written"), FREE] = None
+    hub_cache: Annotated[PublishedPath | None, FREE] = None
     """With a data set of the hub: the folder where the library `datasets` keeps what it has fetched. None takes that
     library's own (`HF_DATASETS_CACHE`)."""
 
@@ -228,7 +228,7 @@ class DataSettings(Section):
     """How often an epoch visits each picture: one number for all, or one for each folder of `data.path`. With 2.5
     every picture is seen twice and half of them, drawn anew each epoch, a third time."""
 
-    batch_size: Annotated[PositiveInt, ALLOW] = 4
+    batch_size: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 4
     """Samples of one batch, over all devices together, all of one bucket. Their number is divided among devices; noise
     and timesteps do not depend on how."""
 
@@ -318,8 +318,9 @@ class DataSettings(Section):
     of them end the run. Held-out pictures, clips and stills beside them always end it."""
 
     decode_timeout: Annotated[PositiveFloat | None, FREE] = 120.0
-    """Seconds that decoding a picture may take; null waits for ever. One that takes longer is left out at the start,
-    by name, and ends a run that has begun (E1233): a file that hangs once is no file that always does."""
+    """Seconds that decoding a picture or a mask may take, and that a clip may come no further; null waits for ever.
+    What takes longer is left out at the start, by name, and ends a run that has begun (E1233): a file that hangs once
+    is no file that always does."""
 
     captions: CaptionSettings = CaptionSettings()
     """Captions: source, choice, dropout."""
@@ -341,7 +342,7 @@ class DataSettings(Section):
     """Processes that decode pictures ahead of the training; 0 decodes in the training process. The draws do not depend
     on it."""
 
-    prefetch: Annotated[PositiveInt, FREE] = 4
+    prefetch: Annotated[int, Field(gt=0, le=1024), FREE] = 4
     """Batches that each worker keeps ready."""
 
     epoch_seed: Annotated[Literal["address", "add"], ALLOW] = "address"

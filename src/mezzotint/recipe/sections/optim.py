@@ -238,7 +238,7 @@ class OptimSettings(Section):
     """Another schedule for a part, such as `{text_encoder: {kind: cosine}}`. Parts not named take
     `optim.schedule`."""
 
-    accumulation: Annotated[PositiveInt, ALLOW] = 1
+    accumulation: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 1
     """Batches of one optimizer step. The loss is the mean over all their samples, whatever their sizes."""
 
     in_backward: Annotated[bool, ALLOW] = False

@@ -11,13 +11,16 @@ from mezzotint import registry
 from mezzotint.recipe.base import (
     ALLOW,
     FREE,
+    MOST_EPOCHS,
+    MOST_STEPS,
     NEVER,
     RECORDED,
+    AwaitedPath,
     InputPath,
     Interval,
     Located,
     OutputPath,
-    PlainPath,
+    PublishedPath,
     Section,
     Share,
     as_list,
@@ -55,7 +58,7 @@ class ValidationSettings(Section):
     """How often the held-out loss is measured; needs `data.holdout.share` above 0, `data.holdout.path` or
     `run.validation.training_share`."""
 
-    timesteps: Annotated[PositiveInt, FREE] = 4
+    timesteps: Annotated[int, Field(gt=0, le=1000), FREE] = 4
     """At how many timesteps, evenly spread over the schedule, each picture is measured."""
 
     training_share: Annotated[Share, FREE] = 0.0
@@ -146,7 +149,7 @@ class ProfileSettings(Section):
     """How many steps are looked at, after two that warm up; the run goes on as it would have. 0 looks at none. Steps
     take longer while they are watched; their results are the same."""
 
-    folder: Annotated[PlainPath | None, FREE] = None
+    folder: Annotated[PublishedPath | None, FREE] = None
     """Where the traces lie, one of each process, for chrome://tracing or Perfetto. None is `logs/profile` in the run
     folder."""
 
@@ -154,7 +157,7 @@ class ProfileSettings(Section):
 class StartSettings(Section):
     """A run that goes on from foreign weights, which `model.path` names: the first step is not step 0."""
 
-    step: Annotated[NonNegativeInt, NEVER] = 0
+    step: Annotated[int, Field(ge=0, le=MOST_STEPS), NEVER] = 0
     """How many optimizer steps lie behind these weights. Rates, data and draws are those of the step after it, and the
     run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
 
@@ -175,7 +178,7 @@ class LiveFileSettings(Section):
     `run.export.from_epoch`, `run.export.dtype` and `run.export.single_file_dtype`. What changes is said and recorded,
     so that going on repeats it; the rest is refused by name, and a broken file changes nothing."""
 
-    path: Annotated[PlainPath | None, FREE] = None
+    path: Annotated[AwaitedPath | None, FREE] = None
     """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
 
     dialect: Annotated[str | None, FREE] = None
@@ -188,6 +191,7 @@ class LiveFileSettings(Section):
     """With `dialect`: the words of the command line that the run was started with, which count before the file."""
 
 
+MOST_LONGER = {"steps": MOST_STEPS, "epochs": MOST_EPOCHS}
 FrozenType = Literal["fp32", "same", "bf16", "fp16"]
 LowBit = Literal["int8", "nf4"]
 
@@ -234,10 +238,10 @@ class RunSettings(Section):
     """The seed of every draw: order, crops, captions, noise, timesteps, random weights. -1 draws one when a run first
     starts, prints and records it; going on keeps it."""
 
-    steps: Annotated[PositiveInt | None, ALLOW] = None
+    steps: Annotated[Annotated[int, Field(gt=0, le=MOST_STEPS)] | None, ALLOW] = None
     """The run's length in optimizer steps. Either this or `run.epochs`; without both a run has 1000 steps."""
 
-    epochs: Annotated[PositiveFloat | None, ALLOW] = None
+    epochs: Annotated[Annotated[float, Field(gt=0.0, le=MOST_EPOCHS)] | None, ALLOW] = None
     """The run's length in epochs; 2.5 is possible. Resolved into steps from the data set at the first start, printed
     and recorded."""
 
@@ -291,7 +295,7 @@ class RunSettings(Section):
     O1). `most`: everything but norms and SiLU, which compute in float32 and hand on the smaller type (O2). `all`: norms
     as well (O3). Weights, losses and updates are float32 in any case."""
 
-    micro_batch: Annotated[PositiveInt | None, RECORDED] = None
+    micro_batch: Annotated[Annotated[int, Field(gt=0, le=10**6)] | None, RECORDED] = None
     """The most samples a device holds at once; larger shares of a batch are computed in several passes with the same
     result up to rounding. None holds the whole share."""
 
@@ -316,7 +320,7 @@ class RunSettings(Section):
     kernels: KernelSettings = KernelSettings()
     """Kernels and memory of a GPU."""
 
-    threads: Annotated[PositiveInt | None, RECORDED] = None
+    threads: Annotated[Annotated[int, Field(gt=0, le=4096)] | None, RECORDED] = None
     """Threads of CPU arithmetic; None takes the machine's. Another number rounds differently."""
 
     scaler: ScalerSettings = ScalerSettings()
@@ -339,7 +343,7 @@ class RunSettings(Section):
     makes each when it is needed. None is 2 on a GPU and where latents are cached, whose rows are read ahead by it,
     and 0 elsewhere, where workers decode ahead. Draws and results do not depend on it."""
 
-    timeout_seconds: Annotated[PositiveInt, FREE] = 600
+    timeout_seconds: Annotated[int, Field(gt=0, le=10**7), FREE] = 600
     """How long a process waits for its peers before it ends with status 6."""
 
     start: StartSettings = StartSettings()
@@ -376,7 +380,7 @@ class RunSettings(Section):
 
     schedule_file: Annotated[bool, FREE] = False
     """Write at the start of each epoch which pictures make which batch, in `logs/ep{N}_batch_schedule.txt`: a line a
-    picture, so large for large data sets."""
+    picture."""
 
     schedule_place: Annotated[Literal["logs", "run"], FREE] = "logs"
     """Where those files lie: in the run folder's `logs`, or in the `run` folder itself, which EveryDream2 calls the log
@@ -390,8 +394,7 @@ class RunSettings(Section):
     3}}`. They happen between steps, and come with another package or a file in `training/callbacks/`."""
 
     log_samples: Annotated[bool, FREE] = False
-    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`: to follow a run sample
-    by sample."""
+    """Write which samples, timesteps and losses made each step into `logs/samples.rankN.jsonl`."""
 
     tensorboard: Annotated[bool, FREE] = True
     """Write TensorBoard events into `logs/` of the run folder."""
@@ -439,3 +442,5 @@ class RunSettings(Section):
             )
         if self.longer is not None and self.longer.unit == "minutes":
             yield f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'"
+        elif self.longer is not None and self.longer.count > (most := MOST_LONGER[self.longer.unit]):
+            yield f"run.longer is '{self.longer}', more than a run can have; write at most {most:,} {self.longer.unit}"

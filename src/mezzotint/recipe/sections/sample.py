@@ -12,7 +12,6 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     WithJsonSchema,
     field_validator,
     model_validator,
@@ -120,7 +119,8 @@ _SIZE_SCHEMA = WithJsonSchema(
         ]
     }
 )
-Pair = Annotated[tuple[PositiveInt, PositiveInt], BeforeValidator(size_named), _SIZE_SCHEMA]
+_Side = Annotated[int, Field(gt=0, le=10**5)]
+Pair = Annotated[tuple[_Side, _Side], BeforeValidator(size_named), _SIZE_SCHEMA]
 """Width and height, or a name for them."""
 
 
@@ -131,7 +131,7 @@ class ClipSampleSettings(Section):
     """Clips of models that draw them (families `latte`, `wan`, `ltx`). Each is an .mp4, and a strip of its frames on
     the contact sheet."""
 
-    frames: Annotated[PositiveInt | None, FREE] = None
+    frames: Annotated[Annotated[int, Field(gt=0, le=10**5)] | None, FREE] = None
     """How many frames are drawn; 4k + 1 wastes none (17, 65, 221). 1 draws pictures. None is as many as are trained
     (`data.clips.frames`), and of a model alone as many as its configuration was made for."""
 
@@ -290,7 +290,7 @@ class SampleSettings(Section):
     refiner: RefinerSettings = RefinerSettings()
     """A second model for the end."""
 
-    batch_size: Annotated[PositiveInt, FREE] = 4
+    batch_size: Annotated[int, Field(gt=0, le=10**6), FREE] = 4
     """How many pictures of one size are drawn together at most. The pictures are the same, up to rounding."""
 
     @model_validator(mode="before")

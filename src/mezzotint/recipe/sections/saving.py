@@ -13,7 +13,6 @@ from mezzotint.recipe.base import (
     FREE,
     RECORDED,
     Intervals,
-    PlainPath,
     PublishedPath,
     Section,
 )
@@ -115,7 +114,7 @@ class ExportSettings(Section):
     single_file_dtype: Annotated[Literal["fp32", "fp16", "bf16"] | None, FREE] = None
     """The type of the weights in single files; None takes `run.export.dtype`."""
 
-    single_file_folder: Annotated[PlainPath | None, FREE] = None
+    single_file_folder: Annotated[PublishedPath | None, FREE] = None
     """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
 
     mindspore_optimizer: Annotated[bool, FREE] = False

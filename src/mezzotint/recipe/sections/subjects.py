@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, Share, as_list
 from mezzotint.recipe.formats.base import format_spec
@@ -39,7 +39,7 @@ class PriorSettings(Section):
     """Whether `data.captions.dropout` holds for class pictures, too. Without it they always have their captions, as
     diffusers' scripts for FLUX.2 Klein and Qwen-Image have it."""
 
-    num_class_images: Annotated[NonNegativeInt, ALLOW] = 0
+    num_class_images: Annotated[int, Field(ge=0, le=10**7), ALLOW] = 0
     """Where fewer pictures lie in the folder of class pictures, the model draws what is missing before the run looks
     at its data: by `class_prompt` and the section `sample`, in the size `data.resolution`, as class-00000.png and so
     on, which say how they were drawn. They are kept, an interrupted start goes on, and no file is replaced. 100 to 300

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from mezzotint.recipe.base import NEVER, InputPath, Section
 
@@ -22,7 +22,7 @@ class TokenSettings(Section):
     """New words, and the words that each begins as: `{"<toy>": toy}`. A new word is written in captions and prompts as
     it stands here; it must not be a token already, so that angle brackets are usual."""
 
-    vectors: Annotated[PositiveInt, NEVER] = 1
+    vectors: Annotated[int, Field(gt=0, le=1000), NEVER] = 1
     """How many tokens a new word of `words` stands for. Each begins as one token of the words it begins as, in turn.
     More can hold more, and leave less room for the rest of a caption."""
 

@@ -85,9 +85,11 @@ def _fill(recipe: Recipe, runtime: Runtime, *, believing: bool = True) -> None:
     class_pictures.draw(recipe, runtime, say)
     dataset, is_believed = open_dataset(recipe, runtime, believing=believing)
     caches = assemble.open_caches(recipe, files)
-    if recipe.run.seed == -1 and caches.latents is not None and any(caches.latents.seeds):
+    draws = caches.latents is not None and any(caches.latents.seeds)
+    if recipe.run.seed == -1 and (draws or recipe.data.max_samples is not None):
         raise RecipeError(
-            "run.seed is -1, drawn when a run starts, and what is cached depends on it (crops, flips or kept draws); "
+            "run.seed is -1, drawn when a run starts, and what is cached depends on it (crops, flips, kept draws, or "
+            "which samples data.max_samples takes); "
             "write run.seed=NUMBER, or let mezzotint train fill the cache",
             code="E1307",
         )

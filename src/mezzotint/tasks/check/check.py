@@ -20,14 +20,12 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
-from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
 from mezzotint.tasks.check import estimates, fitting, page, room, sums
@@ -38,7 +36,7 @@ from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
 from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_pictures
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
-from mezzotint.tasks.reading import optimizers
+from mezzotint.tasks.reading import optimizers, seeds
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
 from mezzotint.tasks.train.train import folder_of
@@ -84,6 +82,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     recorded = _take_as_begun(checked)
+    checked.recipe = seeds.settle(checked.recipe, recorded, checked.notes.append)
     _look_at_settings(checked)
     settled = optimizers.settle(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
     checked.recipe = settled.recipe
@@ -114,13 +113,12 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
 def _take_as_begun(checked: Checked) -> dict[str, Any] | None:
     """What a run that would go on here keeps from its beginning; problems of its checkpoint come later. Returns the
     checkpoint's recipe, None for a new run."""
-    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
-        folder, how = RunFolder(folder_of(checked.reading, checked.recipe)), checked.recipe.run.resume
-        if how != "never":
-            newest = resume.Start(state.listed(folder.checkpoints)[0]) if how in ("auto", "latest") else None
-            recorded = (newest or resume.choose(how, folder, "")).recipe
+    with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
+        folder = RunFolder(folder_of(checked.reading, checked.recipe))
+        recorded = resume.recorded(checked.recipe.run.resume, folder)
+        if recorded is not None:
             checked.recipe = as_begun(checked.recipe, recorded)
-            return recorded
+        return recorded
     return None
 
 
@@ -150,7 +148,9 @@ def _look_at_model(checked: Checked) -> Outline | None:
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         assemble.refuse_unfit(recipe, outline.family.grid)
         checked.notes += checked.model_files().absences()
-        _require_drawing(recipe, outline)
+        if recipe.run.preview.every is not None:
+            objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)
+            previews.require_drawable(recipe, objective)
         fits = True
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(recipe.model, parts, checked.model_files)
@@ -160,14 +160,6 @@ def _look_at_model(checked: Checked) -> Outline | None:
     if start is not None and outline is not None:
         _look_at_ema_start(checked, outline, start)
     return outline if fits else None
-
-
-def _require_drawing(recipe: Recipe, outline: Outline) -> None:
-    """Raises RecipeError E1070 for previews that this model cannot be drawn in."""
-    if recipe.run.preview.every is None:
-        return
-    objective, drawn = objective_of(recipe.objective, outline.family.schedule, outline.prediction), recipe.sample
-    require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
 
 
 def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -139,11 +141,11 @@ def times_due(intervals: Sequence[Every], length: Length | None) -> int | None:
     known. What two intervals want of one step counts once."""
     if length is None or any(every.unit == "minutes" for every in intervals):
         return None
-    due: set[int] = set()
-    for every in intervals:
-        gap = int(every.count) * (1 if every.unit == "steps" else max(1, length.steps_an_epoch))
-        due.update(range(gap, length.steps, gap))
-    return len(due)
+    an_epoch = max(1, length.steps_an_epoch)
+    gaps = {int(every.count) * (1 if every.unit == "steps" else an_epoch) for every in intervals}
+    several = (some for count in range(1, len(gaps) + 1) for some in combinations(gaps, count))
+    last = max(0, length.steps - 1)
+    return sum((last // math.lcm(*some)) * (1 if len(some) % 2 else -1) for some in several)  # each due step once
 
 
 def cache_needs(

@@ -14,11 +14,14 @@ from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
 from mezzotint.tasks.doctor._findings import Finding, Report
 from mezzotint.tasks.doctor._looking import ExaminedData
-from mezzotint.tasks.reading import continuing, hub, words
+from mezzotint.tasks.reading import continuing, hub, seeds, words
 from mezzotint.tasks.reading.verbs import REPLACE
+from mezzotint.tasks.train import resume
+from mezzotint.tasks.train.train import folder_of
 
 _RECIPES = (".yaml", ".yml", ".json", "")
 
@@ -37,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
         durable.refuse_taken(where, replaces=replaces)  # before the work, not behind it
     looked: ExaminedData | None = None
     if line.plain:
-        report, looked = examined(located(read(line.plain)), () if processes is None else (processes,))
+        report, looked = examined(*_settled(read(line.plain)), () if processes is None else (processes,))
     else:
         report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
     if where is not None:
@@ -77,8 +80,18 @@ def _format_of(folder: Path) -> list[str]:
     return ["data.format=webdataset"] if folder.is_dir() and any(folder.glob("*.tar")) else []
 
 
-def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
-    """Everything that is found about the data of a located recipe. Raises as `_looking.opened`."""
+def _settled(reading: Reading) -> tuple[Recipe, list[str]]:
+    """The recipe with the seeds that its run has, or new ones, and what there is to say of them."""
+    recipe, sentences = located(reading), list[str]()
+    if -1 not in (recipe.run.seed, recipe.sample.seed):
+        return recipe, sentences
+    recorded = resume.recorded(recipe.run.resume, RunFolder(folder_of(reading, recipe)))
+    return seeds.settle(recipe, recorded, sentences.append), sentences
+
+
+def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:
+    """Everything that is found about the data of a located recipe. notes: sentences on it, for the reader. Raises as
+    `_looking.opened`."""
     looked, refused = _looking.opened(recipe)
     without = _looking.look(looked)
     findings = [*refused, *([without] if without else []), *_all(looked, processes)]
@@ -87,6 +100,7 @@ def examined(recipe: Recipe, processes: Sequence[int] = ()) -> tuple[Report, Exa
     about = (
         ("data", ", ".join(map(str, data.path))), ("samples", f"{len(dataset.rows):,} trained, {held:,} held out"),
         ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
+        *((("note", "; ".join(notes)),) if notes else ()),
     )  # fmt: skip
     return Report(about, _findings.in_order(findings)), looked
 

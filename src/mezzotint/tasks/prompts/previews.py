@@ -18,6 +18,7 @@ from torch import Tensor
 from mezzotint import draws
 from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.captions import Changes, unchanged
+from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CacheError, RecipeError
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
@@ -48,6 +49,12 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     texts += [line.negative for line in lines if line.negative is not None]
     negative = file.settings.get("negative_prompt", recipe.sample.negative_prompt)
     return (*texts, cleaning.cleaned(negative, recipe.data.captions))
+
+
+def require_drawable(recipe: Recipe, objective: Objective) -> None:
+    """Raises RecipeError E1070 for previews that a model of such an objective cannot be drawn in."""
+    drawn = recipe.sample
+    require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
 
 
 class PreviewPrompts:

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -27,6 +28,7 @@ from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared import launch
+from mezzotint.tasks.reading import seeds
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train.train import folder_of, train
 from mezzotint.training.checkpoints import state
@@ -48,9 +50,12 @@ def run(arguments: Sequence[str]) -> int:
             code="E1518",
         )
     began = time.monotonic()
+    one_seed = seeds.settle(reading.recipe, None, lambda sentence: print(visible(sentence), flush=True))
+    reading = replace(reading, recipe=one_seed)  # both runs have it
     place = folder_of(reading, reading.recipe)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with durable.scratch_beside(place) as scratch:
+    with ExitStack() as stack:
+        stack.callback(durable.drop_empty, durable.make_folders(place.parent))
+        scratch = stack.enter_context(durable.scratch_beside(place))
         runs = {name: _as_proof(reading, scratch / name) for name in ("whole", "parted")}
         _done("in one go", _forked(lambda: _trained(runs["whole"]), processes))
         errors = scratch / "killed.txt"

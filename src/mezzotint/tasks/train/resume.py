@@ -3,24 +3,22 @@ what the recipe leaves open."""
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from mezzotint import durable, outside
-from mezzotint.errors import CheckpointError, Problem, RecipeError
-from mezzotint.recipe.base import with_values
+from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
 from mezzotint.recipe.reading.paths import sections
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks.reading import optimizers
+from mezzotint.tasks.reading import optimizers, seeds
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
 
@@ -88,6 +86,17 @@ def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, 
             return _newest(folder.checkpoints, damaged, insist=True)
         case _:
             return _at(Path(resume).expanduser(), folder, damaged)
+
+
+def recorded(resume: str, folder: RunFolder) -> dict[str, Any] | None:
+    """The recipe of the checkpoint that `train` would go on from, for verbs that look at a run; None for a new run, and
+    where none can be read, which is said where it is needed."""
+    with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
+        if resume != "never":
+            newest = Start(state.listed(folder.checkpoints)[0]) if resume in ("auto", "latest") else None
+            recipe = (newest or choose(resume, folder, "")).recipe
+            return recipe if isinstance(recipe["run"]["seed"], int) else None
+    return None
 
 
 def _newest(checkpoints: Path, damaged: Mapping[Path, str], *, insist: bool) -> Start:
@@ -219,31 +228,10 @@ def settled(
     have changed since the run began. start: what it goes on from. origin: where settings were written. say: gets a
     sentence for each."""
     recorded = start.recipe if start.checkpoint else None
-    recipe = with_values(recipe, _seeds(recipe, recorded, runtime, say))
+    recipe = seeds.settle(recipe, recorded, say, share=runtime.share, is_run=True)
     if recorded is not None:
         recipe = as_begun(recipe, recorded)
     chosen = optimizers.settle(recipe, runtime.device.type, recorded=recorded, origin=origin)
     for sentence in chosen.sentences:
         say(sentence)
     return chosen
-
-
-def _seeds(
-    recipe: Recipe, recorded: Mapping[str, Any] | None, runtime: Runtime, say: Callable[[str], None]
-) -> dict[str, int]:
-    """Seeds of -1, by path: those that the checkpoint was trained with, or new ones. Where both are new, they are one:
-    one line of another trainer's sets both, and means one seed."""
-    how = "kept" if recorded else "drawn just now"
-    seeds: dict[str, int] = {}
-    if recipe.run.seed == -1:
-        seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
-        seeds["run.seed"] = int(runtime.share(str(seed)))
-        say(f"run.seed is -1: this run's seed is {seeds['run.seed']}, {how}")
-    if recipe.sample.seed == -1:
-        seed = seeds.get("run.seed", secrets.randbelow(2**31))
-        if recorded:
-            seed = recorded.get("sample", {}).get("seed", 0)
-            seed = recorded["run"]["seed"] if seed == -1 else seed
-        seeds["sample.seed"] = int(runtime.share(str(seed)))
-        say(f"sample.seed is -1: this run's previews have seed {seeds['sample.seed']}, {how}")
-    return seeds

@@ -15,6 +15,7 @@ import yaml
 
 import mezzotint
 from mezzotint import durable, outside, startup
+from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
@@ -52,8 +53,10 @@ def write(
     """Writes environment.json, recipe.yaml, data_report.jsonl and the lists that the data call for. lost: captions that
     the text encoder cuts. Raises StorageError."""
     durable.write_json(folder.path / "environment.json", environment(runtime, launch))
-    # whatever this start was told, the next one goes on from the newest checkpoint
-    again = with_values(recipe, {"run.resume": "auto"})
+    # whatever this start was told, the next one goes on from the newest checkpoint, with the same cache from anywhere
+    place = recipe.data.cache.path
+    place = place if is_remote(place) else place.expanduser().absolute()
+    again = with_values(recipe, {"run.resume": "auto", "data.cache.path": place})
     text = yaml.safe_dump(effective(again), sort_keys=False, allow_unicode=True, width=100)
     durable.write_file(folder.recipe, FIRST_LINE + text)
     data_report.write(dataset.catalogue, folder.path, recipe.data, lost.tokens if lost is not None else {})

@@ -30,6 +30,7 @@ from mezzotint.tasks.cache import cache, class_pictures, text_files
 from mezzotint.tasks.check import fitting, room, sums
 from mezzotint.tasks.check.estimates import bucket_rows
 from mezzotint.tasks.holding import at_hand
+from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
 from mezzotint.tasks.reading import stamps
@@ -334,6 +335,8 @@ def _refuse_unfit(
     family = model.family
     room.refuse_too_small(recipe, dataset, family.denoisers[0], family.grid.pixels, runtime.device.type)
     _foreign_start.check(recipe, model, steps)
+    if recipe.run.preview.every is not None:
+        previews.require_drawable(recipe, model.objective)
 
 
 def _told_before(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:

@@ -113,6 +113,13 @@ def blocks(file: BinaryIO, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
 def bytes_at(file: BinaryIO, spans: Sequence[tuple[int, int]]) -> Tensor:
     """The same in one allocation, uint8. Raises EOFError where the file ends before."""
     raw = torch.empty(sum(count for _, count in spans), dtype=torch.uint8)
+    read_into(raw, file, spans)
+    return raw
+
+
+def read_into(raw: Tensor, file: BinaryIO, spans: Sequence[tuple[int, int]]) -> None:
+    """The same into a tensor of bytes that is there. Raises EOFError where the file ends before, as one that somebody
+    cuts short meanwhile does."""
     left = memoryview(raw.numpy().data)
     for start, count in spans:
         file.seek(start)
@@ -121,7 +128,6 @@ def bytes_at(file: BinaryIO, spans: Sequence[tuple[int, int]]) -> Tensor:
             if not read_count:
                 raise EOFError("it ends before its header says")
             left, count = left[read_count:], count - read_count
-    return raw
 
 
 def write(path: Path, tensors: Mapping[str, Tensor] | Iterable[tuple[str, Tensor]]) -> None:

@@ -69,11 +69,12 @@ class Stored(Protocol):
 
 @runtime_checkable
 class InTurn(Protocol):
-    """Stored tensors that can be had one after the other, without memory for their values."""
+    """Stored tensors that can be had one after the other, with memory for one of them."""
 
-    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """Those named, in the order in which they lie, in the types they have there. A tensor is to be copied and let
-        go before the next is taken: it may lie in the file, and be spoilt. Raises WeightsError E1402."""
+        go before the next is taken, which takes its place in memory; its values may be spoilt. parts: see `in_turn`.
+        Raises WeightsError E1402."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +91,15 @@ class InFile:
         """See Stored."""
         return read(self.place, names)
 
-    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
-        return mapped(self.place, names)
+        return in_turn(self.place, names, parts=parts)
 
 
-def each(stored: Stored, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+def each(stored: Stored, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Stored tensors one after the other, see InTurn; of what cannot give them so, `AT_ONCE` bytes are read at once."""
     if isinstance(stored, InTurn):
-        yield from stored.each(names)
+        yield from stored.each(names, parts=parts)
         return
     header, portion, room = stored.header(), list[str](), AT_ONCE
     for name in [*names, None]:
@@ -183,39 +184,63 @@ def read(
     return tensors
 
 
-def mapped(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+def in_turn(path: Path, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
     """Tensors of a file or a sharded set, one after the other in the order in which they lie, in the types they have
-    there. They lie in the file itself, by a memory map, and take no memory of the process; whoever keeps one, or some
-    of its rows, copies that, and looks at its values: nobody has done so. Raises as `read`, but for E1403.
+    there. Each is read to where the one before lay, in memory for the largest; whoever keeps one, or some of its rows,
+    copies that, and looks at its values: nobody has done so.
+
+    parts: only some rows or numbers of each are looked at. They lie in the file itself then, by a memory map, and what
+    nobody looks at is not read. A file that is cut short by somebody else in that moment ends the process by a signal;
+    its length is looked at just before each. Raises as `read`, but for E1403.
     """
     missing = set(names)
     for shard in shards(path):
         present = tensors_of(shard)
         mine = sorted((name for name in present if name in missing), key=lambda name: present[name].spans)
-        yield from _mapped(shard, present, mine)
+        if not mine or mindspore.is_mindspore(shard):
+            yield from mindspore.read(shard, mine) if mine else ()
+        else:
+            yield from (_mapped if parts else _into_one_place)(shard, present, mine)
         missing.difference_update(mine)
     if missing:
         raise WeightsError(f"{path}: lacks {listed(sorted(missing))}", code="E1405")
 
 
+def _into_one_place(path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+    sizes = {n: sum(count for _, count in present[n].spans) for n in names if present[n].torch_dtype is not None}
+    place = torch.empty(max(sizes.values(), default=0), dtype=torch.uint8)
+    with path.open("rb", buffering=0) as file:
+        for name in names:
+            dtype = present[name].torch_dtype
+            if dtype is None:
+                yield from _tensors(path, [name])
+                continue
+            raw = place[: sizes[name]]
+            try:
+                mindspore.read_into(raw, file, present[name].spans)
+            except (OSError, EOFError) as error:
+                raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
+            yield name, raw.view(dtype).reshape(present[name].shape)
+
+
 def _mapped(path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-    if not names or mindspore.is_mindspore(path):
-        yield from mindspore.read(path, names) if names else ()
-        return
-    try:
-        with path.open("rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that nobody may write there, as nobody does
-            whole = torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=torch.uint8)
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
-    for name in names:
-        ((start, count),), dtype = present[name].spans, present[name].torch_dtype
-        if dtype is None:
-            yield from _tensors(path, [name])
-            continue
-        raw = whole[start : start + count]
-        raw = raw if start % dtype.itemsize == 0 else raw.clone()
-        yield name, raw.view(dtype).reshape(present[name].shape)
+    with path.open("rb") as file:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that nobody may write there, as nobody does
+                whole = torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), dtype=torch.uint8)
+        except (OSError, ValueError) as error:
+            raise WeightsError(f"{path}: cannot be read ({error})", code="E1402") from error
+        for name in names:
+            ((start, count),), dtype = present[name].spans, present[name].torch_dtype
+            if dtype is None:
+                yield from _tensors(path, [name])
+                continue
+            if os.fstat(file.fileno()).st_size < start + count:
+                raise WeightsError(f"{path}: cannot be read (it ends before its header says)", code="E1402")
+            raw = whole[start : start + count]
+            raw = raw if start % dtype.itemsize == 0 else raw.clone()
+            yield name, raw.view(dtype).reshape(present[name].shape)
 
 
 def read_hashed(path: Path) -> tuple[dict[str, Tensor], str]:

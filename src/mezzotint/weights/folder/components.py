@@ -106,10 +106,10 @@ class StoredAs:
         tensors = self.stored.read([self.names[name] for name in names])
         return {name: tensors[self.names[name]] for name in names}
 
-    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
         ours = {self.names[name]: name for name in names}
-        return ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours))
+        return ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours, parts=parts))
 
 
 def stored_as(network: Network, stored: Stored) -> Stored:

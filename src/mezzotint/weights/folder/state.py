@@ -99,7 +99,7 @@ class Filling:
         """Some rows of tensors of these names, as they are held, one after the other; of what lies in a file as it is
         called there, no others are read. Raises WeightsError E1402, E1403."""
         ours = {self._taken[name]: name for name in places}
-        for source, tensor in each(self._stored, ours):
+        for source, tensor in each(self._stored, ours, parts=True):
             part = tensor[places[ours[source]]]
             require_finite(self._stored.place, {source: part})
             yield ours[source], self._form.held(part, self._module, ours[source])
@@ -107,9 +107,8 @@ class Filling:
     def sample(self) -> str:
         """A name for what is stored: of files with other tensors, or with other first numbers of any, it is another."""
         header = self._stored.header()
-        first = {
-            name: tensor.reshape(-1)[:64].float().tolist() for name, tensor in each(self._stored, self._taken.values())
-        }
+        in_turn = each(self._stored, self._taken.values(), parts=True)
+        first = {name: tensor.reshape(-1)[:64].float().tolist() for name, tensor in in_turn}
         facts = [(name, header[name].shape, first[name]) for name in sorted(first)]
         return hashlib.sha256(repr(facts).encode()).hexdigest()
 

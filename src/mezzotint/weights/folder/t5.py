@@ -56,12 +56,13 @@ class EncoderOnly:
             read |= {name: tensors[there] for name, there in here.items()}
         return read
 
-    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
         places = self._tensors()
         for shard in self.shards:
             ours = {places[name][1]: name for name in names if places[name][0] == shard}
-            yield from ((ours[there], tensor) for there, tensor in tensor_files.mapped(shard, ours))
+            in_turn = tensor_files.in_turn(shard, ours, parts=parts)
+            yield from ((ours[there], tensor) for there, tensor in in_turn)
 
     def digest(self) -> str:
         """A name for the weights."""

@@ -95,11 +95,11 @@ class Renamed:
         read_tensors = {name: tensors[source] for name, source in stored_names.items()}
         return read_tensors | {name: torch.full(*self.lent[name]) for name in names if name not in read_tensors}
 
-    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
         sources = self._sources(self.stored.header())
         ours = {sources[name]: name for name in names if name in sources}
-        yield from ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours))
+        yield from ((ours[there], tensor) for there, tensor in tensor_files.each(self.stored, ours, parts=parts))
         yield from ((name, torch.full(*self.lent[name])) for name in names if name not in sources)
 
     def dropped(self) -> str | None:

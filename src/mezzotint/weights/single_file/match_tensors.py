@@ -63,11 +63,11 @@ class ComponentInFile:
             tensors |= {ours: t for ours, t in entry.to_ours(stored.pop(name)).items() if ours in names}
         return tensors
 
-    def each(self, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    def each(self, names: Collection[str], *, parts: bool = False) -> Iterator[tuple[str, Tensor]]:
         """See InTurn."""
         names = set(names)
         chosen = {name: entry for name, entry in self.places.items() if names.intersection(entry.ours)}
-        for name, tensor in tensor_files.mapped(self.file, chosen):
+        for name, tensor in tensor_files.in_turn(self.file, chosen, parts=parts):
             yield from ((ours, own) for ours, own in chosen[name].to_ours(tensor).items() if ours in names)
 
     def require_known(self) -> None:
