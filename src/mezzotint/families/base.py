@@ -176,10 +176,11 @@ class ModelFamily(ABC):
         `lost_tokens` goes by; ((), 0) where no tokenizer is there."""
         return (), 0
 
-    @abstractmethod
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """What the denoiser is told. batch: of training, whose sizes it is told where it knows sizes; None while
-        sampling, of pictures that `framing` describes: None is whole ones of the model's own size."""
+        """What the denoiser is told: the text, with its mask where it has one, unless a family knows more. batch: of
+        training, whose sizes it is told where it knows sizes; None while sampling, of pictures that `framing`
+        describes: None is whole ones of the model's own size."""
+        return Condition(text)
 
     @abstractmethod
     def predict(self, noised: Noised, condition: Condition) -> Tensor:

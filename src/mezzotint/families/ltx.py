@@ -18,7 +18,7 @@ from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
 
@@ -109,10 +109,6 @@ class Family(ClipFamily):
             empty = self._empty(_T5, length, width)
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
         return TextEmbedding(self._t5(_T5, captions), self._tokens(_T5, captions)[1])
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and its mask."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is 1000 σ in float32, and how far apart tokens lie in seconds and pixels."""
