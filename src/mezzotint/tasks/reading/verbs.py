@@ -149,6 +149,9 @@ _INSTEAD_OF_SAMPLE = {
     "--vae": "model.vae={}",
 }  # fmt: skip
 
+_INSTEAD_OF_LAST = dict.fromkeys(("--out", "--output", "--to", "-o"), "{} as the last name, without a switch")
+"""Of verbs that end with where they write."""
+
 _OF_DIFFUSERS = "--pretrained_model_name_or_path=sd-v1-5 --train_data_dir=photos"
 
 VERBS: tuple[Verb, ...] = (
@@ -303,6 +306,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint convert fox.safetensors ui.safetensors --base=sdxl --layout=kohya", "an adapter's names"),
         ),
         switches=_CONVERT,
+        instead=_INSTEAD_OF_LAST,
         has_tools=True,
         names=(2, 2),
         floor="tasks.weights",
@@ -317,6 +321,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint merge a/ b/ half.safetensors --weights=0.5,0.5 --dtype=fp16", "a weighted sum of models"),
         ),
         switches=_MERGE,
+        instead=_INSTEAD_OF_LAST,
         has_tools=True,
         names=(2, MANY),
         floor="tasks.weights",
@@ -331,6 +336,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint extract sd15/ tuned/ a.safetensors --rank=8 --layout=diffusers --dtype=fp16", "for diffusers"),
         ),
         switches=_RANK,
+        instead=_INSTEAD_OF_LAST,
         names=(3, 3),
         floor="tasks.weights",
     ),
@@ -344,6 +350,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint resize lokr.safetensors lora.safetensors --base=sd1 --rank=16", "a LoKr as a LoRA"),
         ),
         switches=(_BASE, *_RANK),
+        instead=_INSTEAD_OF_LAST,
         names=(2, 2),
         floor="tasks.weights",
     ),
