@@ -122,7 +122,9 @@ def of_data(path: Path) -> tuple[str, list[str]]:
     from mezzotint.data.catalogue import thumbnails
 
     place = json.dumps(str(path.resolve()))
-    data = data_sets.open_data(located(read_text(f"schema: 1\ndata: {{path: {place}}}\n", "data")), None)
+    data = data_sets.open_data(
+        located(read_text(f"schema: 1\ndata: {{path: {place}, captions: {{missing: empty}}}}\n", "data")), None
+    )
     total, room = len(data.catalogue), _PICTURES
     thumbs: dict[int, str] = {}
     for row in _spread(total, _SAMPLES):

@@ -50,6 +50,8 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["report", "runs/none"], "there is no folder runs/none; name a run or a data set"),
         (["report", "runs"], "runs has runs below it and is none itself; name one of them, such as runs/first"),
         (["sample", "mezzotint-mni", "--prompt=a"], "among what ships); did you mean mezzotint-mini?"),
+        (["sample", "a red star"], "a prompt is written mezzotint sample MODEL --prompt='a red star'\n"),
+        (["doctor", "nope"], "there is no folder nope, and there is no recipe nope; `mezzotint ls` lists"),
         (["sample", "runs/frist", "--prompt=a"], "among what ships); did you mean runs/first?"),
         (["sample", "mezzotint-mini", "--prompt=a", "--out=a/red.png"], "got a/red.png; write --out=a/red\n"),
         (

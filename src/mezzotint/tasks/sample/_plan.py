@@ -4,6 +4,7 @@ sheet, seeds, names of files. What is wrong with them is said at once: nothing h
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -84,6 +85,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
         if error.code != "E1011":
             raise
         hint = did_you_mean(word, _known(), "`mezzotint ls` lists what ships")
+        hint = f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(word)}" if " " in word else hint
         raise RecipeError(
             f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships); "
             f"{hint}",
