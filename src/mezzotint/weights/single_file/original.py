@@ -186,7 +186,7 @@ def _refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
     if scale is not None:
         raise WeightsError(
             f"{path}: keeps its numbers in few bits with scales beside them ({scale}), which is for drawing; take the "
-            "file in bf16, and write model.quantize to hold it in few bits",
+            "file in bf16, and hold it in few bits by run.frozen_dtype=int8",
             code="E1478",
         )
 
