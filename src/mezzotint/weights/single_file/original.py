@@ -170,6 +170,8 @@ def opened(
             continue
         try:
             tensors = places_of(network, config, shapes, where, own.keys())
+            if not places and not own.keys() & tensors.keys():
+                raise ValueError(f"{len(header)} tensors, none of them its own")
         except (ValueError, KeyError, IndexError, AttributeError, TypeError, AssertionError) as error:
             raise WeightsError(
                 f"{path}: holds no {part} of {what} as its makers name it ({error}); check model.family and "
