@@ -29,7 +29,7 @@ from mezzotint.weights.folder.model_folder import (
 )
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction, configured
 from mezzotint.weights.single_file import original as originals
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Original, Renames, Written
 
@@ -102,8 +102,13 @@ class FlowFiles(ModelFiles):
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
         cls._require_family(folder, config)
         configs = configs_in(folder, cls.spec, cls.absent(folder))
-        cls._require_equal(root, cls.constraints(configs))
-        return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+        files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+        with configured(root):
+            cls._require_equal(root, cls.constraints(configs))
+            least = min(*map(files.length, files.text_parts), files.scaling[0])
+            if not least > 0:
+                raise ValueError(f"{least} where a number above 0 belongs")
+        return files
 
     @classmethod
     def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
