@@ -42,7 +42,7 @@ def listening(host: str, port: int) -> socket.socket:
         own.bind((host, port))
     except (OSError, OverflowError, UnicodeError) as error:  # taken; a port above 65535; no name of a machine
         own.close()
-        reason = error.strerror if isinstance(error, OSError) else error
+        reason = "ports are 0 to 65535" if isinstance(error, OverflowError) else getattr(error, "strerror", error)
         raise RecipeError(
             f"mezzotint board: {host}:{port} cannot be listened at ({reason}); choose another --port or --host",
             code="E1944",
