@@ -174,6 +174,11 @@ def test_settings_codes_and_files_that_are_named_are_there(name: str) -> None:
             assert (ROOT / word).is_dir(), word
 
 
+def test_every_extra_stands_in_the_table_of_the_page_on_installing() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", TEXTS["docs/start/installing.md"], re.MULTILINE)) == set(extras)
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_no_page_names_a_machine(name: str) -> None:
     assert not re.search(r"(?<![\w.])/(?:work|root|tmp)/", TEXTS[name])

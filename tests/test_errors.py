@@ -11,6 +11,7 @@ import pytest
 
 from mezzotint import errors
 from mezzotint.errors import CODES, MezzotintError, Problem, RecipeError, Stopped, explain_code
+from mezzotint.recipe.reading.paths import owner, sections
 
 SOURCE = Path(errors.__file__).parent
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MezzotintError)]
@@ -37,6 +38,21 @@ def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used(
     used = codes_used()
     assert used - set(CODES) == set(), "add a paragraph to errors.CODES"
     assert set(CODES) - used == set(), "explained and nowhere used"
+
+
+def test_every_setting_that_a_sentence_names_is_there() -> None:
+    setting = re.compile(r"(?<![\w/.-])(?:model|data|optim|run|sample|objective)(?:\.[a-z_0-9]+)+(?![\w/(])")
+    files = (".safetensors", ".html", ".log")
+    # names of tensors, of a fault's place, of another trainer's YAML, of a module
+    others = ("model.diffusion_model", "data.fetch", "data.per_batch_size", "data.cache.entries.")
+    named = {
+        name: path.name
+        for path in sorted(SOURCE.rglob("*.py"))
+        for text in re.findall(r'"[^"\n]*"', path.read_text("utf-8"))
+        for name in setting.findall(re.sub(r"\{[^{}\"]*\}", "", text))
+        if not name.endswith(files) and not name.startswith(others)
+    }
+    assert {n: place for n, place in named.items() if n not in sections() and owner(n) is None} == {}
 
 
 def test_codes_stand_in_order_and_are_paragraphs() -> None:

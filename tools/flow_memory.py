@@ -64,7 +64,7 @@ def cell(recipe: Recipe, size: Size, kind: str) -> str:
 
 
 def _settings(way: fitting.Way) -> str:
-    words = [f"{path.removeprefix('run.')}={_plain(value)}" for path, value in way.settings.items()]
+    words = [f"{path}={_plain(value)}" for path, value in way.settings.items()]
     return f"`{' '.join(words)}`: " if words else ""
 
 

@@ -80,6 +80,8 @@ def test_what_is_wrong_is_said_with_a_code(tmp_path: Path, capsys: pytest.Captur
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert main(["board", str(tmp_path), f"--port={taken.getsockname()[1]}"]) == 2
     assert "error[E1944]" in capsys.readouterr().err
+    assert main(["board", str(tmp_path), "--port=99999"]) == 2
+    assert "error[E1944]: mezzotint board: 127.0.0.1:99999 cannot be listened at (" in capsys.readouterr().err
 
 
 def test_a_missing_package_is_told_with_the_line_that_brings_it(

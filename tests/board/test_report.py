@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from board_runs import SCRIPT, write_pictures, write_run
 from films import probe
+from PIL import Image
 
 from mezzotint.board import report
 from mezzotint.cli import main
@@ -112,8 +113,10 @@ def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:
 def test_a_data_set_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     folder = write_pictures(tmp_path / "pictures", 40)
+    Image.new("RGB", (64, 48)).save(folder / "mute.jpg")  # small, and without a caption
     assert main(["report", str(folder), f"--out={tmp_path / 'data.html'}"]) == 0
     text = (tmp_path / "data.html").read_text("utf-8")
-    assert text.count('<figure class="sample">') == 40
+    assert text.count('<figure class="sample">') == 41
+    assert "mute.jpg" in text
     assert "broken.png" in text
     assert SCRIPT not in text

@@ -156,7 +156,8 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     beside, named = {"mask__source": "files"}, {"mask__source": "files", "mask__path": str(tmp_path / "masks")}
     assert refused(mask__source="alpha")[0] == "E1475"
     assert "no picture NAME has a mask (NAME-masklabel.png beside it)" in refused(**beside)[1]
-    assert refused(**named)[1].startswith("data.mask.path: ")
+    said = refused(**named)[1]
+    assert said == f"data.mask.path: {tmp_path / 'masks'}: does not exist; it names the folder of masks"
     grey(tmp_path / "masks" / "fox.png", (32, 32), 0)
     assert "no file there has the name of a picture" in refused(**named)[1]
     grey(folder / "000-masklabel.png", (32, 40), 0)

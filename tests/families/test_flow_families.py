@@ -159,6 +159,28 @@ def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: s
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "key", "value", "words"),
+    [
+        ("flux", "vae/config.json", "block_out_channels", None, "lacks block_out_channels"),
+        ("wan", "vae/config.json", "latents_mean", None, "lacks latents_mean"),
+        ("sd3", "text_encoder/config.json", "projection_dim", "abc", "says what cannot be used"),
+        ("z-image", "vae/config.json", "scaling_factor", "abc", "says what cannot be used"),
+        ("flux", "vae/config.json", "scaling_factor", -1, "says what cannot be used (-1.0 where a number"),
+    ],
+)
+def test_a_configuration_that_lacks_or_misstates_something_is_named(
+    name: str, file: str, key: str, value: Any, words: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(settings_of(name).path, folder)
+    config = json.loads((folder / file).read_text("utf-8")) | {key: value}
+    (folder / file).write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+    kind: type[ModelFamily] = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family
+    said = refusal(lambda: kind.load(files_of(name).of(settings_of(name, folder)), ()), "E1409")
+    assert f"{folder}: a configuration in it {words}" in said
+
+
 def test_a_variant_of_the_pipeline_is_refused_by_name(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
     edit(folder / "transformer" / "config.json", _class_name="ChromaTransformer2DModel")

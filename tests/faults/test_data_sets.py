@@ -140,4 +140,7 @@ def test_a_bucket_with_fewer_pictures_than_a_batch_is_counted_and_told(
     assert (epoch.num_batches, epoch.filled, epoch.left_out) == (batches, *numbers[1:])
     finding = next(of_batches(recipe, dataset))
     assert finding.status == status
-    assert f"1 with fewer pictures than data.batch_size=3; 1 visit of the first epoch over, {words}" in finding.sentence
+    assert (
+        f"1 with fewer pictures than data.batch_size=3; 1 visit of the first epoch left over, {words}"
+        in finding.sentence
+    )

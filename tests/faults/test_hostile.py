@@ -203,7 +203,7 @@ def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_p
         state.write(folder.checkpoints, step=step, tensors={"w/a": torch.ones(1)}, values=values, recipe_digest="")
     start = resume.choose("auto", folder, "mezzotint train x")
     assert start.checkpoint == folder.checkpoints / "step-00000001"
-    assert "passed over step-00000002: state.json is" in start.said[0]
+    assert "passed over step-00000002: state.json is" in start.sentences[0]
     with pytest.raises(state.DamagedCheckpoint, match=r"state\.json"):
         resume.choose("step-00000002", folder, "mezzotint train x")
 

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli import main
+from mezzotint.recipe.reading.read import shipped_recipes
+from mezzotint.tasks.ls import title
 
 
 def test_ls_names_what_a_recipe_may_name(
@@ -29,3 +31,8 @@ def test_ls_names_what_a_recipe_may_name(
     assert re.search(r"\n  sdxl +SDXL's base model and its refiner, from", text), "without the paper's number"
     assert "  metadata       captions in a table\n" in text
     assert all(len(line.split(maxsplit=1)) == 2 for line in text.splitlines() if line.startswith("  "))
+
+
+def test_the_title_of_every_shipped_recipe_is_a_whole_sentence() -> None:
+    cut = [name for name, path in shipped_recipes().items() if not title(path).endswith(".")]
+    assert cut == []

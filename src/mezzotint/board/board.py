@@ -62,7 +62,7 @@ def _folders(line: Words) -> list[Path]:
     named = [Path(word).expanduser() for word in line.plain]
     for path in named:
         if not path.is_dir():
-            raise RecipeError(f"mezzotint board: {path} is no folder that is there; name one with runs", code="E1943")
+            raise RecipeError(f"mezzotint board: there is no folder {path}; name one with runs", code="E1943")
     return named or [Path.cwd()]
 
 

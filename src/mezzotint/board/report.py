@@ -40,14 +40,13 @@ _INSTALL = "mezzotint report needs Jinja and Starlette; `pip install 'mezzotint[
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint report RUN|DATA [--out=FILE.html] [--replace]`. Returns 0.
 
-    Raises RecipeError: E1940 without its packages, E1943 for what is neither a run nor a folder, E1014 for a file that
-    lies there; DatasetError for a folder that is no data set; StorageError.
+    Raises RecipeError: E1940 without its packages, E1943 for no folder, and for one that has runs below it, E1014 for
+    a file that lies there; DatasetError for a folder that is no data set; StorageError.
     """
     line = words.parse(arguments, "report")
     path = Path(line.plain[0]).expanduser()
     if not path.is_dir():
-        what = f"mezzotint report: {path} is no folder that is there; name a run or a data set"
-        raise RecipeError(what, code="E1943")
+        raise RecipeError(f"mezzotint report: there is no folder {path}; name a run or a data set", code="E1943")
     out = line.path("--out") or Path(f"{path.resolve().name}.html")
     replaces = REPLACE.name in line
     durable.refuse_taken(out, replaces=replaces, remedy="give another name with --out=FILE.html")
@@ -55,8 +54,12 @@ def run(arguments: Sequence[str]) -> int:
         from mezzotint.board.reading import places
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
-    is_run = bool(places.Places.of([path]).runs() == ["0"])
-    text, left_out = of_run(path) if is_run else of_data(path)
+    runs = places.Places.of([path]).runs()
+    if runs and runs != ["0"]:
+        first = path / runs[0].partition("/")[2]
+        what = f"mezzotint report: {path} has runs below it and is none itself; name one of them, such as {first}"
+        raise RecipeError(what, code="E1943")
+    text, left_out = of_run(path) if runs else of_data(path)
     durable.write_new(out, text, replaces=replaces, remedy="give another name with --out=FILE.html")
     print(f"{out}: {len(text.encode()) / 1e6:.1f} MB; {'; '.join(left_out) if left_out else 'nothing was left out'}")
     return 0
@@ -119,7 +122,9 @@ def of_data(path: Path) -> tuple[str, list[str]]:
     from mezzotint.data.catalogue import thumbnails
 
     place = json.dumps(str(path.resolve()))
-    data = data_sets.open_data(located(read_text(f"schema: 1\ndata: {{path: {place}}}\n", "data")), None)
+    data = data_sets.open_data(
+        located(read_text(f"schema: 1\ndata: {{path: {place}, captions: {{missing: empty}}}}\n", "data")), None
+    )
     total, room = len(data.catalogue), _PICTURES
     thumbs: dict[int, str] = {}
     for row in _spread(total, _SAMPLES):

@@ -40,10 +40,11 @@ def listening(host: str, port: int) -> socket.socket:
     own.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         own.bind((host, port))
-    except OSError as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # taken; a port above 65535; no name of a machine
         own.close()
+        reason = "ports are 0 to 65535" if isinstance(error, OverflowError) else getattr(error, "strerror", error)
         raise RecipeError(
-            f"mezzotint board: {host}:{port} cannot be listened at ({error.strerror}); choose another --port",
+            f"mezzotint board: {host}:{port} cannot be listened at ({reason}); choose another --port or --host",
             code="E1944",
         ) from error
     own.listen(1024)

@@ -144,7 +144,8 @@ CODES: dict[str, str] = {
     "E1942": "The page answers to names of this machine alone, and to requests of its own pages: a name that leads "
     "here from elsewhere, or another site's page, could otherwise act in your name. Behind a name of your own say "
     "`--allow-host=NAME`.",
-    "E1943": "A folder that the page should look into is not there. Without one it looks into the current folder.",
+    "E1943": "A folder that the page should look into is not there; without one it looks into the current folder. Or "
+    "`mezzotint report` was given a folder that has runs below it and is none itself: name one of them.",
     "E1944": "The page cannot listen there: the port is taken, or the address is not this machine's. Without `--port` "
     "a free port is taken.",
     "E1945": "The page was opened with `--read-only`, so that nothing is started, stopped or written from it. The "

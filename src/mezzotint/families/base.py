@@ -23,7 +23,7 @@ from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.layers_in_turn import LayersInTurn
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.model_files import ModelFiles, Prediction
+from mezzotint.weights.model_files import ModelFiles, Prediction, configured
 
 Encodes = Literal["media", "text"]
 """What is asked of a family that is loaded to encode."""
@@ -110,7 +110,9 @@ class ModelFamily(ABC):
         passed over. Raises WeightsError naming the file, what is in it, and what to do."""
         assert only is None or set(only) <= set(cls.spec.parts), only
         parts = [part for part in files.parts if only is None or part in only]
-        return cls(files, {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts})
+        networks = {part: files.network(part, (forms or {}).get(part, FLOAT32)) for part in parts}
+        with configured(files.settings.described_by):
+            return cls(files, networks)
 
     @classmethod
     def of(cls, settings: ModelSettings, only: Collection[str] | None = None, *, seed: int = 0) -> Self:
@@ -176,10 +178,11 @@ class ModelFamily(ABC):
         `lost_tokens` goes by; ((), 0) where no tokenizer is there."""
         return (), 0
 
-    @abstractmethod
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """What the denoiser is told. batch: of training, whose sizes it is told where it knows sizes; None while
-        sampling, of pictures that `framing` describes: None is whole ones of the model's own size."""
+        """What the denoiser is told: the text, with its mask where it has one, unless a family knows more. batch: of
+        training, whose sizes it is told where it knows sizes; None while sampling, of pictures that `framing`
+        describes: None is whole ones of the model's own size."""
+        return Condition(text)
 
     @abstractmethod
     def predict(self, noised: Noised, condition: Condition) -> Tensor:

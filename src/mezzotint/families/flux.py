@@ -16,6 +16,7 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.flux import SPEC, FluxSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
@@ -31,12 +32,7 @@ _ORIGINAL: Renames = (
     (r"^time_text_embed\.timestep_embedder\.", "time_in."),
     (r"^time_text_embed\.text_embedder\.", "vector_in."),
     (r"^time_text_embed\.guidance_embedder\.", "guidance_in."),
-    (r"\.linear_1\.", ".in_layer."),
-    (r"\.linear_2\.", ".out_layer."),
-    (r"^context_embedder\.", "txt_in."),
-    (r"^x_embedder\.", "img_in."),
-    (r"^proj_out\.", "final_layer.linear."),
-    (r"^norm_out\.linear\.", "final_layer.adaLN_modulation.1."),
+    *AROUND,
     (r"^single_transformer_blocks\.(\d+)\.norm\.linear\.", r"single_blocks.\1.modulation.lin."),
     (r"^single_transformer_blocks\.(\d+)\.(attn\.to_[qkv]|proj_mlp)\.", r"single_blocks.\1.linear1."),
     (r"^single_transformer_blocks\.(\d+)\.proj_out\.", r"single_blocks.\1.linear2."),
@@ -46,14 +42,7 @@ _ORIGINAL: Renames = (
     (r"\.norm1_context\.linear\.", ".txt_mod.lin."),
     (r"\.ff\.net\.(\d)(\.proj)?\.", r".img_mlp.\1."),
     (r"\.ff_context\.net\.(\d)(\.proj)?\.", r".txt_mlp.\1."),
-    (r"\.attn\.to_[qkv]\.", ".img_attn.qkv."),
-    (r"\.attn\.add_[qkv]_proj\.", ".txt_attn.qkv."),
-    (r"\.attn\.to_out\.0\.", ".img_attn.proj."),
-    (r"\.attn\.to_add_out\.", ".txt_attn.proj."),
-    (r"\.attn\.norm_added_", ".txt_attn.norm_"),
-    (r"^(double.+)\.attn\.norm_", r"\1.img_attn.norm_"),
-    (r"\.norm_q\.weight$", ".norm.query_norm.scale"),
-    (r"\.norm_k\.weight$", ".norm.key_norm.scale"),
+    *ATTENTION,
 )
 """The denoiser's names in the files of Black Forest Labs."""
 

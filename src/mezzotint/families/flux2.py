@@ -18,9 +18,10 @@ from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.flux_names import AROUND, ATTENTION
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.flux2 import SPEC, Flux2Settings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import Renames
 
@@ -32,13 +33,8 @@ _EPS = 1e-4
 _ORIGINAL: Renames = (
     (r"^time_guidance_embed\.timestep_embedder\.", "time_in."),
     (r"^time_guidance_embed\.guidance_embedder\.", "guidance_in."),
-    (r"\.linear_1\.", ".in_layer."),
-    (r"\.linear_2\.", ".out_layer."),
-    (r"^context_embedder\.", "txt_in."),
-    (r"^x_embedder\.", "img_in."),
+    *AROUND,
     (r"_modulation(_\w+)?\.linear\.", r"_modulation\1.lin."),
-    (r"^proj_out\.", "final_layer.linear."),
-    (r"^norm_out\.linear\.", "final_layer.adaLN_modulation.1."),
     (r"^single_transformer_blocks\.(\d+)\.attn\.to_qkv_mlp_proj\.", r"single_blocks.\1.linear1."),
     (r"^single_transformer_blocks\.(\d+)\.attn\.to_out\.", r"single_blocks.\1.linear2."),
     (r"^single_transformer_blocks\.(\d+)\.attn\.", r"single_blocks.\1."),
@@ -47,14 +43,7 @@ _ORIGINAL: Renames = (
     (r"\.ff\.linear_out\.", ".img_mlp.2."),
     (r"\.ff_context\.linear_in\.", ".txt_mlp.0."),
     (r"\.ff_context\.linear_out\.", ".txt_mlp.2."),
-    (r"\.attn\.to_[qkv]\.", ".img_attn.qkv."),
-    (r"\.attn\.add_[qkv]_proj\.", ".txt_attn.qkv."),
-    (r"\.attn\.to_out\.0\.", ".img_attn.proj."),
-    (r"\.attn\.to_add_out\.", ".txt_attn.proj."),
-    (r"\.attn\.norm_added_", ".txt_attn.norm_"),
-    (r"^(double.+)\.attn\.norm_", r"\1.img_attn.norm_"),
-    (r"\.norm_q\.weight$", ".norm.query_norm.scale"),
-    (r"\.norm_k\.weight$", ".norm.key_norm.scale"),
+    *ATTENTION,
 )
 """The denoiser's names in the files of Black Forest Labs."""
 
@@ -172,10 +161,6 @@ class Family(Standardized, FlowFamily):
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return self._chats(part, captions, thinking=False)
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and nothing else."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is σ in float32, which the network brings to the type of its input."""

@@ -20,7 +20,7 @@ from mezzotint.families._latte_files import FRAMES, PIXELS, Files
 from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent
 from mezzotint.nets.causal_vae import CausalVAE, Tiling, posterior
 from mezzotint.recipe.families.latte import SPEC, LatteSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.model_files import ModelFiles
@@ -100,10 +100,6 @@ class Family(ModelFamily):
         if self._open_tokenizer is None:
             return (), 0
         return tuple(map(len, self._words()(list(captions), verbose=False).input_ids)), self._length
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and its mask."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily: noise, and behind it in the channels how its variance lies between two bounds, (B, 8, …).

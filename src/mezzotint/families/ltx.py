@@ -23,7 +23,7 @@ from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.folder import t5
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
@@ -139,10 +139,6 @@ class Family(ClipFamily):
             return TextEmbedding(self._t5(_T5, captions), mask)
         with as_it_is(encoder := self._part(_T5)):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and its mask."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is 1000 σ in float32, and where tokens lie in seconds and pixels."""

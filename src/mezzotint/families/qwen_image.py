@@ -17,7 +17,7 @@ from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, l
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 
 _QWEN = "text_encoder"
@@ -95,10 +95,6 @@ class Family(Standardized, FlowFamily):
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return [_SENTENCE.format(caption) for caption in captions]
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and its mask."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is σ; no text is longer than the longest of the batch."""

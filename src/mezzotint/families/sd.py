@@ -11,7 +11,7 @@ from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.stable import StableFamily
 from mezzotint.families.shared.stable_files import Configs, StableFiles
 from mezzotint.recipe.families.sd import SPEC
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.layouts import sd
 from mezzotint.weights.model_files import ConfigConstraint
 
@@ -65,10 +65,6 @@ class Family(StableFamily):
         states = encoder(ids, output_hidden_states=True).hidden_states[-(self._clip_skip + 1)]
         inner = getattr(encoder, "text_model", encoder)  # the level that transformers 5 dropped
         return TextEmbedding(inner.final_layer_norm(states))
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: these models are told the text and nothing else."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""

@@ -21,7 +21,7 @@ from mezzotint.families.shared.flow import FlowFamily
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.sd3 import SPEC, SD3Settings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
@@ -144,10 +144,6 @@ class Family(FlowFamily):
             below = states.new_zeros((len(states), self._text_length - states.shape[1], self._text_width))
         pooled = torch.cat([output.text_embeds for output in outputs], dim=-1)
         return TextEmbedding(torch.cat([states, below], dim=1), pooled=pooled)
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and nothing else."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Raises WeightsError E1222 for pictures that are larger than its table of positions."""

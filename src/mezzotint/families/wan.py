@@ -28,7 +28,7 @@ from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.families.wan import SPEC, WanSettings
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
@@ -219,10 +219,6 @@ class Family(Standardized, ClipFamily):
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return [mended(caption) for caption in captions]
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and nothing else."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is 1000 σ in float32; of the 5B model each token's. Of two denoisers each says its

@@ -17,7 +17,7 @@ from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.stable_files import Configs
 from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
-from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
+from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint
 from mezzotint.weights.single_file.original import Renames
 
@@ -92,10 +92,6 @@ class Family(FlowFamily):
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return self._chats(part, captions, thinking=True)
-
-    def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:
-        """See ModelFamily: the text and its mask."""
-        return Condition(text)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mezzotint.errors import CODES, RecipeError, did_you_mean, explain_code
+from mezzotint.errors import RecipeError, explain_code
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import one_line
 from mezzotint.tasks.reading import words
@@ -17,12 +17,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def explained(word: str) -> str:
-    """The text for one word. Raises RecipeError E1013 with the nearest known one."""
-    looks_like_code = len(word) > 1 and word[0] in "Ee" and word[1:].isdigit()
-    if not looks_like_code:
+    """The text for one word; of a code the digits are enough. Raises RecipeError E1013, with the nearest setting."""
+    digits = word.lstrip("Ee")
+    if not (digits.isdecimal() and len(word) - len(digits) < 2):
         return reference.explain(word)
-    text = explain_code(word)
+    code = f"E{digits}"
+    text = explain_code(code)
     if text is None:
-        hint = did_you_mean(word.upper(), CODES, "codes are written like E1007")
-        raise RecipeError(f"there is no error code {word}; {hint}", code="E1013")
-    return f"{word.upper()}\n{reference.wrapped(one_line(text))}"
+        raise RecipeError(f"there is no error code {code}; codes are written like E1007", code="E1013")
+    return f"{code}\n{reference.wrapped(one_line(text))}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, cast
@@ -38,6 +39,16 @@ class EncodedSpec:
     length: int
     width: int
     pooled: int
+
+
+@contextmanager
+def configured(root: Path) -> Iterator[None]:
+    """Within, what the configurations of a folder lack or misstate becomes a WeightsError E1409."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"lacks {error.args[0]}" if isinstance(error, KeyError) else f"says what cannot be used ({error})"
+        raise WeightsError(f"{root}: a configuration in it {what}; take another copy", code="E1409") from error
 
 
 class ModelFiles(ABC):

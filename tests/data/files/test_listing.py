@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,18 @@ def test_links_between_folders_end(tmp_path: Path) -> None:
     (tmp_path / "b" / "to_a").symlink_to(tmp_path / "a")
     assert walk(tmp_path, FORMAT.suffixes).names == ["a/1.png", "a/to_b/2.png", "b/2.png", "b/to_a/1.png"]
     assert len(walk(tmp_path, FORMAT.suffixes).refused) == 2
+
+
+def test_a_folder_that_is_nearly_named_is_proposed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photo.txt").write_text("")
+    with refused("E1201", re.escape(f"did you mean {tmp_path / 'photos'}?")):
+        walk(tmp_path / "photo", {".png"})
+    monkeypatch.chdir(tmp_path)
+    with refused("E1201", r"; did you mean photos\?$"):
+        walk(Path("fotos"), {".png"})
+    with refused("E1201", r"; data\.path names the folder of pictures$"):
+        walk(Path("zzz"), {".png"})
 
 
 @pytest.mark.parametrize("kind", ["missing", "file", "loop"])

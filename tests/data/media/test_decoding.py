@@ -338,3 +338,10 @@ def test_a_small_copy_is_turned_and_no_larger_than_asked(tmp_path: Path, ending:
     assert np.abs(np.array(at_corners, int) - [[255, 0, 0], [0, 255, 0], [0, 0, 255], [255, 255, 0]]).max() < 12
     with refused("E1206", "more than data.max_pixels"):
         decoding.small(path, 64, background="#ffffff", max_pixels=1000)
+
+
+def test_a_jpeg_smaller_than_its_copy_outlives_its_file(tmp_path: Path) -> None:
+    Image.linear_gradient("L").convert("RGB").save(tmp_path / "a.jpg")
+    image = decoding.small(tmp_path / "a.jpg", 320, background="white", max_pixels=1 << 20)
+    assert image.size == (256, 256)
+    assert image.getpixel((0, 255)) != image.getpixel((0, 0))

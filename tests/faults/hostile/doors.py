@@ -192,7 +192,7 @@ def checkpoint(folder: Path, _work: Path) -> Outcome:
     start = resume.choose("auto", RunFolder(folder), "mezzotint train x")
     assert start.checkpoint is not None, "it began anew without a word"
     damaged: dict[Path, str] = {}
-    said = list(start.said)
+    said = list(start.sentences)
     while True:
         try:
             state.read(start.checkpoint)
@@ -201,7 +201,7 @@ def checkpoint(folder: Path, _work: Path) -> Outcome:
             damaged[start.checkpoint] = error.reason
             start = resume.choose("auto", RunFolder(folder), "mezzotint train x", damaged)
             assert start.checkpoint is not None
-            said = list(start.said)
+            said = list(start.sentences)
     return Outcome(tuple(tuple(one.removeprefix("passed over ").split(": ", 1)) for one in said), "\n".join(said))
 
 

@@ -59,6 +59,19 @@ def test_what_is_left_out_is_told_by_layer_the_worst_first(tuned: Path, tmp_path
     assert ranks <= {1, 2, 3}
 
 
+def test_whoever_reads_one_line_alone_has_the_whole_file(
+    tuned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def until_head_ends(text: str) -> None:
+        if "→" not in text:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(extract, "print", until_head_ends, raising=False)
+    with pytest.raises(BrokenPipeError):
+        extract.run([str(SD), str(tuned), str(tmp_path / "a.safetensors"), "--rank=1"])
+    assert load_file(tmp_path / "a.safetensors")
+
+
 def test_parts_that_are_the_same_are_left_alone_and_a_copy_in_halves_is_the_same(
     tuned: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -4,6 +4,7 @@ form in and out, and what is refused by name."""
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -323,6 +324,17 @@ def test_adapters_and_files_are_laid_from_left_to_right(tmp_path: Path, capsys: 
     assert origin["sources"] == [str(SD), str(text), str(part), str(two)]
     assert origin["tensors"]["unet"][key] == f"{part}: {key} + -1.2 · {two}"
     assert f"{text}: 1 of it in 31 layers of unet, 12 layers of text_encoder" in capsys.readouterr().out
+
+
+def test_new_words_beside_an_adapter_are_not_left_out_in_silence(tmp_path: Path, capsys: Any) -> None:
+    folder = tmp_path / "export"
+    folder.mkdir()
+    shutil.copy(FILES / "sd_lora_r4_a8.kohya.safetensors", folder / "pytorch_lora_weights.safetensors")
+    merged(SD, folder, tmp_path / "one")
+    assert "new words" not in capsys.readouterr().out
+    save_file({"<wug>": torch.zeros(1, 8)}, folder / "learned_embeds.safetensors")
+    merged(SD, folder, tmp_path / "two")
+    assert f"{folder}: its new words are not in the result; draw with --embedding=" in capsys.readouterr().out
 
 
 def test_sums_are_rounded_once_to_the_type_that_is_asked_for(tmp_path: Path) -> None:

@@ -286,3 +286,12 @@ def test_flux_of_its_own_width_is_read_by_diffusers(tmp_path: Path) -> None:
         dtype=torch.bfloat16,
     )  # fmt: skip
     assert equal(dict(back.state_dict()), tensors)
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+@pytest.mark.parametrize("tensors", [{}, {"foo.bar": torch.zeros(2, 3)}], ids=["empty", "of-something-else"])
+def test_a_file_without_a_denoiser_is_not_passed_over(name: str, tensors: dict[str, Tensor], tmp_path: Path) -> None:
+    save_file(tensors, tmp_path / "a.safetensors")
+    with pytest.raises(WeightsError, match=r"a\.safetensors: holds no denoiser of .* as its makers name it") as caught:
+        opened(name, tmp_path / "a.safetensors")
+    assert caught.value.code == "E1478"

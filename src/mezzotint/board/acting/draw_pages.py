@@ -41,7 +41,7 @@ class DrawJob:
     step: int = 0
     of: int = 0
     picture: str = ""
-    said: list[str] = field(default_factory=list)
+    sentences: list[str] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
     done: bool = False
     error: str = ""
@@ -50,7 +50,7 @@ class DrawJob:
         """For the page."""
         return {
             "command": shlex.join(["mezzotint", "sample", *self.words]), "step": self.step, "of": self.of,
-            "picture": self.picture, "said": [shown(text) for text in self.said[-4:]], "files": self.files,
+            "picture": self.picture, "said": [shown(text) for text in self.sentences[-4:]], "files": self.files,
             "done": self.done, "error": shown(self.error),
         }  # fmt: skip
 
@@ -180,7 +180,7 @@ class DrawPages:
                 continue
             job.step, job.of = answer.get("step", job.step), answer.get("of", job.of)
             job.picture = answer.get("picture") or job.picture
-            job.said += [answer["said"]] if "said" in answer else []
+            job.sentences += [answer["said"]] if "said" in answer else []
             if answer.get("done"):
                 job.error = answer.get("error", "")
                 job.files = [] if job.error else self._files_of(job)
@@ -192,7 +192,7 @@ class DrawPages:
 
     def _files_of(self, job: DrawJob) -> list[str]:
         """The pictures that a line has written, by the sentence at its end."""
-        place = re.search(r" in (.+); contact sheet: ", job.said[-1]) if job.said else None
+        place = re.search(r" in (.+); contact sheet: ", job.sentences[-1]) if job.sentences else None
         folder = self.pages.places.folders[0] / place[1] if place is not None else None
         files = sorted(folder.iterdir()) if folder is not None and folder.is_dir() else []
         names = [self.pages.places.name_of(path) for path in files if not path.name.startswith("contact")]

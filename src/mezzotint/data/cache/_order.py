@@ -95,9 +95,9 @@ def write(
             name = secrets.token_hex(8)
             with (place / f"{name}.entries").open("wb") as file:
                 for start in range(0, len(numbers), _AT_ONCE):
-                    some = entries_of(numbers[start : start + _AT_ONCE])
-                    some["check"] = checks(some)
-                    file.write(some.tobytes())
+                    records = entries_of(numbers[start : start + _AT_ONCE])
+                    records["check"] = checks(records)
+                    file.write(records.tobytes())
                 file.flush()
                 os.fsync(file.fileno())
             listed = [[one.name, one.index_bytes, one.rows] for one in shards]

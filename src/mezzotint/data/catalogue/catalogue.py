@@ -214,8 +214,8 @@ class Catalogue:
         chosen = np.asarray(rows)
         of_rows = np.empty(len(chosen), np.int16)
         for start in range(0, len(chosen), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            of_rows[some] = self._buckets_of(chosen[some].astype(np.int64), settings)
+            portion = slice(start, start + _AT_ONCE)
+            of_rows[portion] = self._buckets_of(chosen[portion].astype(np.int64), settings)
         return of_rows
 
     def _buckets_of(self, chosen: NDArray[np.int64], settings: DataSettings) -> NDArray[np.int16]:

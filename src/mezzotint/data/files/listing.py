@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.errors import DatasetError
+from mezzotint.errors import DatasetError, most_alike
 
 _MANY = 100_000
 """So many files are looked at by one process; what comes then is divided among as many as there are processors, since
@@ -85,7 +85,8 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     except (OSError, RuntimeError) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", str(error))
         looked = "" if root.is_absolute() else f" (looked beside the recipe and in {Path.cwd()})"
-        remedy = "data.path names the folder of pictures"
+        near = most_alike(root.name, _folders_beside(root))
+        remedy = f"did you mean {root.parent / near}?" if near else "data.path names the folder of pictures"
         if "," in root.name:
             remedy = f"several folders are data.path=[{root}]"
         raise DatasetError(f"{root}: {reason}{looked}; {remedy}", code="E1201") from error
@@ -97,6 +98,13 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     stats = np.frombuffer(walker.stats, dtype=np.int64).reshape(-1, 3)[order]
     names = [walker.names[i] for i in order]
     return Listing(real, names, stats, tuple(sorted(walker.refused)), dict(walker.unknown))
+
+
+def _folders_beside(root: Path) -> list[str]:
+    try:
+        return [entry.name for entry in os.scandir(root.expanduser().parent) if entry.is_dir()]
+    except (OSError, RuntimeError):
+        return []
 
 
 @dataclass(slots=True)

@@ -82,7 +82,8 @@ def _named(folder: Path, suffixes: Collection[str]) -> Listing:
     try:
         return walk(folder, suffixes)
     except DatasetError as error:
-        raise DatasetError(f"data.mask.path: {error.message}", code=error.code) from error
+        what = error.message.rpartition("; ")[0]
+        raise DatasetError(f"data.mask.path: {what}; it names the folder of masks", code=error.code) from error
 
 
 def is_named_mask(name: str) -> bool:

@@ -205,6 +205,7 @@ def small(path: Path, side: int, *, background: str, max_pixels: int) -> Image.I
         opened = _opened(file)
         if isinstance(opened, JpegImagePlugin.JpegImageFile) and opened.width * opened.height <= max_pixels:
             opened.draft(None, (2 * side, 2 * side))
+            opened.load()  # one that has the size and the colours already is read by nothing below
             orientation = _orientation(opened)
             image = colour.to_srgb(opened, background)[0]
             image = image.transpose(_TURNS[orientation]) if orientation in _TURNS else image

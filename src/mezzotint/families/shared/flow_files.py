@@ -13,7 +13,7 @@ from torch import nn
 
 from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.stable_files import Configs, clip_tokenizer
+from mezzotint.families.shared.stable_files import Configs, clip_tokenizer, configs_in
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
@@ -29,7 +29,7 @@ from mezzotint.weights.folder.model_folder import (
 )
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction
+from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction, configured
 from mezzotint.weights.single_file import alone
 from mezzotint.weights.single_file import original as originals
 from mezzotint.weights.single_file.alone import Described, PartAlone
@@ -105,17 +105,13 @@ class FlowFiles(ModelFiles):
         transformer = cls.spec.folders["denoiser"]
         config = folder.config(transformer) if (root / transformer / "config.json").is_file() else {}
         cls._require_family(folder, config)
-        lost = cls.absent(folder)
-        parts = [part for part in cls.spec.parts if part not in lost]
-        tokenizers = [name for part, name in cls.spec.tokenizers.items() if part not in lost]
-        needed = (*(cls.spec.folders[part] for part in parts), *tokenizers, "scheduler")
-        lacking = [name for name in needed if not folder.has(name)]
-        if lacking:
-            names = ", ".join(f"{name}/" for name in lacking)
-            raise WeightsError(f"{root}: lacks {names}; fetch the whole model", code="E1409")
-        configs = {part: folder.config(cls.spec.folders[part]) for part in parts}
-        cls._require_equal(root, cls.constraints(configs))
+        configs = configs_in(folder, cls.spec, cls.absent(folder))
         files = cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
+        with configured(root):
+            cls._require_equal(root, cls.constraints(configs))
+            least = min(*map(files.length, files.text_parts), files.scaling[0])
+            if not least > 0:
+                raise ValueError(f"{least} where a number above 0 belongs")
         return files._with_parts_alone()
 
     def _with_parts_alone(self) -> Self:

@@ -17,6 +17,7 @@ from mezzotint import outside
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint
@@ -302,17 +303,7 @@ class StableFiles(ModelFiles):
             raise WeightsError(
                 f"{root}: looks like {other}; family {spec.name} trains {spec.trains}{remedy}", code="E1406"
             )
-        absent = cls.absent(folder)
-        parts = [part for part in spec.parts if part not in absent]
-        tokenizers = [name for part, name in spec.tokenizers.items() if part not in absent]
-        lacking = [
-            name for name in (*(spec.folders[part] for part in parts), *tokenizers, "scheduler") if not folder.has(name)
-        ]
-        if lacking:
-            raise WeightsError(
-                f"{root}: lacks {', '.join(n + '/' for n in lacking)}; fetch the whole model", code="E1409"
-            )
-        configs = {part: folder.config(spec.folders[part]) for part in parts}
+        configs = configs_in(folder, spec, cls.absent(folder))
         cls._require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
 
@@ -359,6 +350,18 @@ class StableFiles(ModelFiles):
         """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where
         they lack. Raises WeightsError E1409."""
         return clip_tokenizer(self.root / self.spec.tokenizers[part], int(self.configs[part]["vocab_size"]))
+
+
+def configs_in(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The configurations of a model's parts, but for those of a family that it may lack. Raises WeightsError E1409 for
+    a folder without one of the others, a tokenizer or the scheduler."""
+    parts = [part for part in spec.parts if part not in absent]
+    tokenizers = [name for part, name in spec.tokenizers.items() if part not in absent]
+    needed = (*(spec.folders[part] for part in parts), *tokenizers, "scheduler")
+    lacking = [f"{name}/" for name in needed if not folder.has(name)]
+    if lacking:
+        raise WeightsError(f"{folder.root}: lacks {', '.join(lacking)}; fetch the whole model", code="E1409")
+    return {part: folder.config(spec.folders[part]) for part in parts}
 
 
 def clip_tokenizer(root: Path, vocabulary: int) -> Any:

@@ -8,6 +8,7 @@ is taken as typed.
 from __future__ import annotations
 
 import copy
+import os.path
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,6 +57,8 @@ def apply(tree: dict[str, Any], overrides: Sequence[str]) -> Applied:
 def _apply_one(tree: dict[str, Any], text: str) -> list[str]:
     parts = re.fullmatch(r"\s*([^\s=+]+?)\s*(\+?)=(.*)", text, re.DOTALL)
     if not parts:
+        if os.path.isdir(text):
+            raise _Refused(text[:60], "is a folder, and settings are written key=value", f"write data.path={text[:60]}")
         known = text if text in by_path() else "optim.lr"
         raise _Refused(text[:60], "is not written key=value", f"write it like {known}=VALUE, without spaces")
     path, append, raw = parts[1], bool(parts[2]), parts[3]

@@ -311,7 +311,8 @@ def _find(source: str | Path) -> Path:
     if path.is_file():
         return path.absolute()
     if path.is_dir():
-        raise RecipeError(f"{source} is a folder and no run; give a recipe file, or a run's folder", code="E1011")
+        hint = f"give a recipe file, or a run's folder; a folder of pictures is told as data.path={source}"
+        raise RecipeError(f"{source} is a folder and no run; {hint}", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     if len(path.parts) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 from mezzotint.recipe.reading.paths import Setting, first_sentence
 
@@ -41,7 +41,7 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         words, name = _RANGE[kind]
         return "E1007", f"must be {words} {number(context[name])}, {got}"
     if kind in _TYPE:
-        expected, _, hint = _TYPE[kind].partition("; ")
+        expected, _, hint = (_list_of(setting, value) or _TYPE[kind]).partition("; ")
         return "E1002", f"must be {expected}, {got}" + (f"; {hint}" if hint else "")
     if kind == "literal_error":
         choices = setting.shape.choices if setting else ()
@@ -53,7 +53,7 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         return "E1002", f"must have {most} {bound} entries, got {context['actual_length']}"
     if kind == "string_pattern_mismatch":
         form = first_sentence(setting.help) if setting else f"the form {context['pattern']}"
-        return "E1007", f"{got}, which is not of the form that is needed: {form}"
+        return "E1007", f"{got}, which does not fit; {form[:1].lower()}{form[1:]}"
     if kind in ("model_type", "model_attributes_type"):
         if value is None:
             return "E1002", "nothing stands below this key; remove the line or give it settings"
@@ -62,6 +62,16 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
         listed = str(context["expected_tags"]).replace("'", "")
         return "E1007", f"must be one of {listed}, got {shown(context['tag'])}"
     return "E1002", f"cannot be used here, {got}"
+
+
+def _list_of(setting: Setting | None, value: Any) -> str:
+    """What a list of so many entries is called, with an example of the one value that stands in its place; "" for
+    anything else."""
+    entries = get_args(setting.shape.base) if setting is not None and setting.shape.is_list else ()
+    if not entries or Ellipsis in entries or isinstance(value, (dict, list, tuple)):
+        return ""
+    example = f"; write it like [{', '.join([shown(value)] * len(entries))}]" if isinstance(value, (int, float)) else ""
+    return f"a list of {len(entries)}{example}"
 
 
 def shown(value: Any) -> str:

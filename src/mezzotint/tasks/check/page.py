@@ -76,10 +76,10 @@ def _verdict(checked: Checked) -> list[str]:
     peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
     if checked.fits:
         return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
-    said = _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
+    lines = _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
     if checked.ways:
-        said += _wrapped("", f"it fits with {'; or with '.join(map(str, checked.ways))}")
-    return said
+        lines += _wrapped("", f"it fits with {'; or with '.join(map(str, checked.ways))}")
+    return lines
 
 
 def _wrapped(margin: str, line: str) -> list[str]:

@@ -31,6 +31,10 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     words = (
         f"{len(poor)} with fewer pictures than data.batch_size={settings.batch_size}" if poor else "each fills a batch"
     )
+    rest_of_epoch = f"{rest[settings.remainder]} (data.remainder={settings.remainder})"
+    left_over = "no visit is left over"
+    if over:
+        left_over = f"{counted(over, 'visit')} of the first epoch left over, {rest_of_epoch}"
     status: Status = "look" if poor and len(rows) > 1 else "know"
     if any(row.left_out and not row.batches for row in rows):
         status = "mend"
@@ -42,8 +46,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     }[status]
     yield Finding(
         "buckets", status, len(rows),
-        f"{counted(len(rows), 'bucket')}, {words}; {counted(over, 'visit')} of the first epoch over, "
-        f"{rest[settings.remainder]} (data.remainder={settings.remainder})",
+        f"{counted(len(rows), 'bucket')}, {words}; {left_over}",
         advice, (), (("bucket", "pictures", "visits", "batches", "over", "repeated", "left out"), *table),
     )  # fmt: skip
     yield _of_processes(recipe, dataset, processes)

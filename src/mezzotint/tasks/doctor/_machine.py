@@ -162,8 +162,8 @@ def _about(machine: Machine) -> Iterator[tuple[str, str]]:
     if machine.gpus:
         yield "cudnn", str(torch.backends.cudnn.version())
     quota = "" if machine.quota is None else f", limited to {machine.quota:g}"
-    waits = startup.waiting(machine.environment)
-    yield "processors", f"{machine.processors} of {os.cpu_count()}{quota}; {machine.threads} threads wait {waits}"
+    threads = f"threads of torch: {machine.threads}, which wait {startup.waiting(machine.environment)}"
+    yield "processors", f"{machine.processors} of {os.cpu_count()}{quota}; {threads}"
     yield "memory", f"{page.size(machine.memory)} free" if machine.memory is not None else "unknown"
     yield "disk", "; ".join(f"{name} {page.size(free)} free ({kind})" for name, (free, kind) in machine.disks.items())
     yield "shared", "none" if machine.shared is None else f"{page.size(machine.shared)} of shared memory"

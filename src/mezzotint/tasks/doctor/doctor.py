@@ -11,7 +11,7 @@ from pathlib import Path
 
 from mezzotint import durable
 from mezzotint.data.files.listing import is_remote
-from mezzotint.errors import visible
+from mezzotint.errors import RecipeError, visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
@@ -58,7 +58,13 @@ def read(plain: Sequence[str]) -> Reading:
     settings = [word for word in plain if words.is_setting(word)]
     if not sources or not all(map(is_data, sources)):
         name, *others = plain
-        return hub.with_folders(continuing.with_run(continuing.read_source(name, others)), insist=False)
+        try:
+            reading = continuing.read_source(name, others)
+        except RecipeError as error:
+            if error.code != "E1011" or Path(name).suffix:
+                raise
+            raise RecipeError(f"there is no folder {name}, and {error.message}", code="E1011") from None
+        return hub.with_folders(continuing.with_run(reading), insist=False)
     if not any(word.startswith("data.format=") for word in settings):
         settings += _format_of(Path(sources[0]).expanduser())
     paths = [source if is_remote(source) else str(Path(source).expanduser().absolute()) for source in sources]

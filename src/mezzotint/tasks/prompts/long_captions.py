@@ -55,8 +55,8 @@ def token_lengths(
     try:
         for chunk in np.array_split(rows, max(1, -(-len(rows) // _MANY))):
             texts = [(*catalogue.captions(row), "")[0] for row in chunk.tolist()]
-            some, limit = family.token_counts([unchanged(text, changes) for text in texts])
-            counts += some
+            lengths, limit = family.token_counts([unchanged(text, changes) for text in texts])
+            counts += lengths
     except WeightsError:
         return None
     return (tuple(counts), limit) if limit else None

@@ -102,4 +102,5 @@ def _of_data(data: dict[str, Any]) -> str:
     if data["captions"]:
         return "captions, repeats or weights differ; pictures are the same"
     more = ", …" if data["samples"] > _SAMPLES else ""
-    return f"{data['samples']} samples differ: {', '.join(data['first'])}{more}"
+    count = "1 sample differs" if data["samples"] == 1 else f"{data['samples']:,} samples differ"
+    return f"{count}: {', '.join(data['first'])}{more}"

@@ -57,6 +57,8 @@ def read(folder: Path) -> dict[str, Any]:
             return dict(values)
         reason = f"it has format {values['schema']}, this version reads {SCHEMA}"
     except FileNotFoundError:
+        if not folder.is_dir():
+            raise CheckpointError(f"there is no folder {folder}; name the folder of a run", code="E1515") from None
         reason = "there is none; it is written when a run starts"
     except (OSError, ValueError, KeyError, TypeError) as error:
         reason = f"it cannot be read ({error})"

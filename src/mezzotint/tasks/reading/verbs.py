@@ -154,6 +154,9 @@ _INSTEAD_OF_SAMPLE = {
     "--vae": "model.vae={}",
 }  # fmt: skip
 
+_INSTEAD_OF_LAST = dict.fromkeys(("--out", "--output", "--to", "-o"), "{} as the last name, without a switch")
+"""Of verbs that end with where they write."""
+
 _OF_DIFFUSERS = "--pretrained_model_name_or_path=sd-v1-5 --train_data_dir=photos"
 
 VERBS: tuple[Verb, ...] = (
@@ -309,6 +312,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint convert fox.safetensors ui.safetensors --base=sdxl --layout=kohya", "an adapter's names"),
         ),
         switches=_CONVERT,
+        instead=_INSTEAD_OF_LAST,
         has_tools=True,
         names=(2, 2),
         floor="tasks.weights",
@@ -323,6 +327,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint merge a/ b/ half.safetensors --weights=0.5,0.5 --dtype=fp16", "a weighted sum of models"),
         ),
         switches=_MERGE,
+        instead=_INSTEAD_OF_LAST,
         has_tools=True,
         names=(2, MANY),
         floor="tasks.weights",
@@ -337,6 +342,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint extract sd15/ tuned/ a.safetensors --rank=8 --layout=diffusers --dtype=fp16", "for diffusers"),
         ),
         switches=_RANK,
+        instead=_INSTEAD_OF_LAST,
         names=(3, 3),
         floor="tasks.weights",
     ),
@@ -350,6 +356,7 @@ VERBS: tuple[Verb, ...] = (
             ("mezzotint resize lokr.safetensors lora.safetensors --base=sd1 --rank=16", "a LoKr as a LoRA"),
         ),
         switches=(_BASE, *_RANK),
+        instead=_INSTEAD_OF_LAST,
         names=(2, 2),
         floor="tasks.weights",
     ),

@@ -119,8 +119,9 @@ def parse(arguments: Sequence[str], verb: str) -> Words:
         raise words.wrong(f"{what}; write mezzotint {verb} --as NAME -- THE LINE AS IT IS")
     least, most = entry.names
     if not least <= len(plain) <= most and not (words.dialect is not None and entry.has_tools):
-        names = f"{len(plain)} name{'s' if len(plain) != 1 else ''}"
-        raise words.wrong(f"write {f'mezzotint {verb} {entry.form}'.rstrip()}; got {names}")
+        line = f"write {f'mezzotint {verb} {entry.form}'.rstrip()}"
+        count = f"got {len(plain)} name{'s' if len(plain) != 1 else ''}"
+        raise words.wrong(f"{line}; {count}" if plain else f"nothing is named; {line}")
     return words
 
 

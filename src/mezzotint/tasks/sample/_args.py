@@ -22,6 +22,8 @@ from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 
 _MOST_SEEDS = 1000
+_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".mp4")
+"""What a folder for pictures is hardly called on purpose."""
 
 Weights = Literal["raw", "ema"]
 
@@ -82,7 +84,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         seeds=tuple(seed for value in line.all("--seed") for text in value.split(",") for seed in _seeds(line, text)),
         index=_whole(line, "--index", line.get("--index") or "0"),
         weights=_weights(line),
-        out=line.path("--out"),
+        out=_folder(line),
         notes=(
             *(note for file in files for note in file.notes),
             *(["--weights=shadow is now called --weights=ema"] if line.get("--weights") == "shadow" else []),
@@ -103,6 +105,15 @@ def read_file(path: Path) -> PromptFile:
             f"{path}: random_caption draws from a data set, during training alone; add a prompt beside it", code="E1073"
         )
     return file
+
+
+def _folder(line: Words) -> Path | None:
+    out = line.path("--out")
+    if out is not None and out.suffix.lower() in _ENDINGS and not out.is_dir():
+        raise line.wrong(
+            f"--out is the folder for pictures and contact sheet, got {out}; write --out={out.with_suffix('')}"
+        )
+    return out
 
 
 def _as_word(value: object) -> str:

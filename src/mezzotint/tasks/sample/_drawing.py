@@ -65,7 +65,7 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Ope
     """Draws everything and yields the lines that say where it lies. say: gets sentences on the way. What Ctrl-C ends
     has a contact sheet of what was drawn."""
     source = find(place)
-    for sentence in (*args.notes, *source.said):
+    for sentence in (*args.notes, *source.sentences):
         say(sentence)
     lines, recipe = _cleaned(*lines_of(args, source.recipe))
     for sentence in cleaning.sign_notes(text for line in lines for text in (line.prompt, line.negative or "")):

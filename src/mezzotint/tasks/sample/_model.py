@@ -48,13 +48,13 @@ from mezzotint.weights.single_file.single_file import family_at
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """What is drawn from, by its files. recipe: located. name: for folders and headings. checkpoint: whose weights
-    take the place of the model's; None draws from the model as it is. said: sentences for the reader."""
+    take the place of the model's; None draws from the model as it is. sentences: for the reader."""
 
     recipe: Recipe
     name: str
     checkpoint: Path | None = None
     is_model: bool = False
-    said: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ def find(place: Place) -> ModelSource:
                 return _of_run(recipe, folder, reading.name)
             name = reading.path.stem if reading.path else reading.name
             note = "nothing is trained yet: these are pictures of the model it begins with"
-            return ModelSource(recipe, name, said=(note,))
+            return ModelSource(recipe, name, sentences=(note,))
         case _:
             raise AssertionError(place.kind)
 
@@ -112,7 +112,7 @@ def _of_model(recipe: Recipe, place: Place) -> ModelSource:
         recipe = with_values(recipe, usual)
     of_family = (f"{place.reading.name} is of family {family}",) if family else ()
     sentences = (*of_family, *notes.knowledge(place.path))
-    return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, said=sentences)
+    return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, sentences=sentences)
 
 
 def second(recipe: Recipe) -> ModelSource:
@@ -126,7 +126,9 @@ def second(recipe: Recipe) -> ModelSource:
 def _of_run(recipe: Recipe, folder: RunFolder, name: str) -> ModelSource:
     start = resume.choose("latest", folder, f"mezzotint train {name}")
     assert start.checkpoint is not None
-    return ModelSource(recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, said=start.said)
+    return ModelSource(
+        recipe, f"{folder.path.name}-{start.checkpoint.name}", start.checkpoint, sentences=start.sentences
+    )
 
 
 def open_model(

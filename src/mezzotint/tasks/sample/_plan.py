@@ -4,6 +4,7 @@ sheet, seeds, names of files. What is wrong with them is said at once: nothing h
 from __future__ import annotations
 
 import secrets
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,9 +13,9 @@ from typing import Literal
 
 from mezzotint import durable
 from mezzotint.assets import MODELS
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text
+from mezzotint.recipe.reading.read import Reading, locate, located, read, read_text, shipped_recipes
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line
@@ -83,11 +84,19 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     except RecipeError as error:
         if error.code != "E1011":
             raise
+        hint = did_you_mean(word, _known(), "`mezzotint ls` lists what ships")
+        hint = f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(word)}" if " " in word else hint
         raise RecipeError(
-            f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships; "
-            "`mezzotint ls` lists that)",
+            f"{word} is neither a model, nor a run folder, nor a recipe (looked in {Path.cwd()} and among what ships); "
+            f"{hint}",
             code="E1074",
         ) from None
+
+
+def _known() -> list[str]:
+    """Names that can be drawn from here: what ships, and the runs of this folder."""
+    shipped = [*(folder.name for folder in MODELS.iterdir()), *shipped_recipes()]
+    return [*shipped, *(str(path.parent) for path in Path("runs").glob("*/checkpoints"))]
 
 
 def _recipe_of(run: Path, word: str, overrides: Sequence[str]) -> Reading:

@@ -27,10 +27,10 @@ Line = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """checkpoint: what the run goes on from, or None for a new one. said: sentences for the reader."""
+    """checkpoint: what the run goes on from, or None for a new one. sentences: for the reader."""
 
     checkpoint: Path | None
-    said: tuple[str, ...] = ()
+    sentences: tuple[str, ...] = ()
 
     @property
     def recipe(self) -> dict[str, Any]:

@@ -391,8 +391,8 @@ def _with_blocks(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, sa
     if runtime.is_first:
         batches = {row.bucket: row.largest for row in bucket_rows(dataset, recipe) if row.batches}
         free, kind = at_hand(runtime.device, recipe.run.device_memory), runtime.device.type
-        recipe, said = fitting.settled(recipe, batches, kind, processes=runtime.world_size, free=free)
-        say(said)
+        recipe, sentence = fitting.settled(recipe, batches, kind, processes=runtime.world_size, free=free)
+        say(sentence)
     count = runtime.share(str(recipe.run.offload.blocks))
     return with_values(recipe, {fitting.OFFLOAD: None if count == "None" else int(count)})
 
@@ -405,7 +405,7 @@ def _start(
     start = resume.Start(None)
     if runtime.is_first:
         start = resume.choose(recipe.run.resume, folder, command, {**_roll_back.behind(folder), **damaged})
-        for sentence in start.said:
+        for sentence in start.sentences:
             say(f"warning: {sentence}")
     path = runtime.share(str(start.checkpoint or ""))
     return replace(start, checkpoint=Path(path) if path else None)

@@ -49,13 +49,10 @@ def run(arguments: Sequence[str]) -> int:
                 code="E1444",
             )
         fingerprints = {part: base.family.files.of(base.settings).fingerprint(part) for part in _parts(base, adapter)}
-        for text in adapter_files.remainders(rows):
-            print(visible(f"  {text}"))
-        for text in _besides(base, before, after):
-            print(visible(f"  {text}"))
-    for text in adapter_files.write(
-        target, adapter, base, layout, dtype=dtype(line) or "fp32", fingerprints=fingerprints
-    ):  # fmt: skip
+        lines = [*adapter_files.remainders(rows), *_besides(base, before, after)]
+    # written before anything is printed: who pipes the lines into `head` has the file as well
+    lines += adapter_files.write(target, adapter, base, layout, dtype=dtype(line) or "fp32", fingerprints=fingerprints)
+    for text in lines:
         print(visible(f"  {text}"))
     return 0
 

@@ -33,6 +33,7 @@ from mezzotint.tasks.reading.words import Words
 from mezzotint.tasks.weights import adapter_files, convert
 from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
 from mezzotint.weights.files import mindspore, pickled, tensor_files
+from mezzotint.weights.files.new_words import DIFFUSERS_NAMES
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.merge import KINDS, Merge, file_plan, open_base, open_other, read_in_order
 from mezzotint.weights.single_file import known_layouts, writing
@@ -114,6 +115,7 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
         if is_adapter:
             adapter = files.read(pickled.readable(files.file_at(path), store), names)
             laid.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
+            yield from (f"  {note}" for note in _words_beside(path))
         else:
             others.append(open_other(path, base, averaged=args.averaged, store=store))
     merged = AdaptedMerge(base, others, args.shares, args.dtype, tuple(laid))
@@ -125,6 +127,15 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
         origins = {"sources": [str(p) for p in args.sources], "tensors": merged.keys()}
         durable.write_new(args.report, durable.json_text(origins), replaces=args.replaces)
         yield f"  where each tensor came from: {args.report}"
+
+
+def _words_beside(path: Path) -> Iterator[str]:
+    """What to do about the new words in the folder of an adapter, which are no weights of a model."""
+    if any((path / name).is_file() for name in DIFFUSERS_NAMES):
+        yield (
+            f"{path}: its new words are not in the result; draw with --embedding=WORD=FILE, the files in "
+            f"{path / 'embeddings'}"
+        )
 
 
 def _into_one(args: MergeArgs, store: Path) -> Iterator[str]:

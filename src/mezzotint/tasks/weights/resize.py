@@ -47,15 +47,18 @@ def run(arguments: Sequence[str]) -> int:
             resized, remainders = extraction.resized(part, rule, known, base.names.weights)
             modules |= resized.modules
             rows += remainders
-    for text in adapter_files.remainders(rows):
-        print(visible(f"  {text}"))
+    lines = list(adapter_files.remainders(rows))
     if lengthened:
-        print(f"  {len(lengthened)} layers were DoRA; what it makes of this base is now a LoRA, for this base alone")
+        lines.append(
+            f"{len(lengthened)} layers were DoRA; what it makes of this base is now a LoRA, for this base alone"
+        )
     kept = {key: value for key, value in adapter.metadata.items() if not key.startswith("ss_network_")}
-    for text in adapter_files.write(
+    # written before anything is printed: who pipes the lines into `head` has the file as well
+    lines += adapter_files.write(
         target, Adapter(modules), base, adapter_files.layout(line, adapter.layout), before=kept,
         dtype=dtype(line) or _type(adapter),
-    ):  # fmt: skip
+    )  # fmt: skip
+    for text in lines:
         print(visible(f"  {text}"))
     return 0
 

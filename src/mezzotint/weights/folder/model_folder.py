@@ -71,10 +71,9 @@ def _not_there(root: Path) -> str:
     """Where a path of a recipe was looked for in vain, and what to write instead."""
     if root.is_absolute():
         return f"{root} is not there; write the path of a model's folder or file"
-    names = ", ".join(shipped_names())
-    looked = f"looked beside the recipe, in {Path.cwd()}, and among the models that ship: {names}"
-    hub = "; models of the hub are not fetched: `hf download OWNER/NAME` does it and prints the folder"
-    return f"{root} is not there ({looked}); write the path of a model's folder or file" + hub * (len(root.parts) == 2)
+    looked = f"looked beside the recipe, in {Path.cwd()}, and among what `mezzotint ls models` lists"
+    hub = "models of the hub are not fetched: `hf download OWNER/NAME` does it and prints the folder"
+    return f"{root} is not there ({looked}); write the path of a model's folder or file; {hub}"
 
 
 def shipped_names() -> tuple[str, ...]:

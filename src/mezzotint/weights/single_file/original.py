@@ -179,6 +179,8 @@ def opened(
             continue
         try:
             tensors = places_of(network, config, shapes, where, own.keys())
+            if not places and not own.keys() & tensors.keys():
+                raise ValueError(f"{len(header)} tensors, none of them its own")
         except NOT_CONVERTED as error:
             raise WeightsError(
                 f"{path}: holds no {part} of {what} as its makers name it ({error}); check model.family and "
@@ -196,7 +198,7 @@ def refuse_scaled(path: Path, header: Mapping[str, TensorInfo]) -> None:
     if scale is not None:
         raise WeightsError(
             f"{path}: keeps its numbers in few bits with scales beside them ({scale}), which is for drawing; take the "
-            "file in bf16, and write model.quantize to hold it in few bits",
+            "file in bf16, and hold it in few bits by run.frozen_dtype=int8",
             code="E1478",
         )
 

@@ -62,6 +62,9 @@ TEXT = (
     row("train_text_encoder", False, "model.train data.cache.text", "CLIP's text encoders are trained, too"),
     *_dreambooth.OF_TEXT,
 )
+PRECONDITIONED = row(
+    "precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents"
+)
 GUIDANCE = row("guidance_scale", 3.5, "model.flux.guidance", "the scale that dev is told while it is trained", least=0)
 RUN = tuple(one for one in _dreambooth.PLAIN_RUN if one.flag != "enable_xformers_memory_efficient_attention")
 NO_GUIDANCE = idle("guidance_scale", 3.5, "this model is told no scale of guidance, there as here")
@@ -185,6 +188,12 @@ def compute(draft: Draft, script: Script) -> None:
     if script.remainder and draft.values["with_prior_preservation"]:
         what = "all class pictures are trained, and an epoch has as many pairs as the larger folder has pictures"
         draft.note("with_prior_preservation", f"{what}; there, as many as the subject has, and no more of the class")
+
+
+def stable_three(draft: Draft) -> None:
+    """What both scripts of SD3 decide besides."""
+    draft.set("objective.flow.preconditioned", bool(draft.values["precondition_outputs"]), "precondition_outputs")
+    draft.set("run.vae_dtype", "fp32", "mixed_precision")
 
 
 def adapter(draft: Draft, script: Script, layers: Sequence[str], outer: Collection[str]) -> None:

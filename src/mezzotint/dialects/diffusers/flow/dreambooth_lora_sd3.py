@@ -22,8 +22,7 @@ _OUTER = ("pos_embed", "time_text_embed", "context_embedder", "transformer_block
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
     _common.compute(draft, _SCRIPT)
-    draft.set("objective.flow.preconditioned", bool(draft.values["precondition_outputs"]), "precondition_outputs")
-    draft.set("run.vae_dtype", "fp32", "mixed_precision")
+    _common.stable_three(draft)
     _common.adapter(draft, _SCRIPT, _layers(draft), _OUTER)
     if draft.says("lora_blocks"):
         draft.origin["model.adapter.targets"] = draft.called("lora_blocks")
@@ -53,7 +52,7 @@ DIALECT = Dialect(
         _common.length(77, "model.sd3.t5_tokens"),
         *_common.UPDATE,
         *_common.density("logit_normal"),
-        row("precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents"),
+        _common.PRECONDITIONED,
         *_common.TEXT,
         *(one for one in _common.ADAPTER if one.flag != "lora_alpha"),
         row("lora_blocks", str, "model.adapter.targets", "numbers of the blocks whose layers get one, with commas"),

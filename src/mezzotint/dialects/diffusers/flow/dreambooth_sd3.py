@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from mezzotint.dialects.base import Dialect, Draft, row
+from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.diffusers import _common as scripts
 from mezzotint.dialects.diffusers import _dreambooth
 from mezzotint.dialects.diffusers._common import with_default
@@ -17,8 +17,7 @@ _NAME = "train_dreambooth_sd3.py"
 def compute(draft: Draft) -> None:
     """What needs more than one flag, or more than copying; and the notes that belong to it."""
     _common.compute(draft, _SCRIPT)
-    draft.set("objective.flow.preconditioned", bool(draft.values["precondition_outputs"]), "precondition_outputs")
-    draft.set("run.vae_dtype", "fp32", "mixed_precision")
+    _common.stable_three(draft)
     if draft.values["train_text_encoder"]:
         what = "both of CLIP; T5 stays as it is, since dropout inside it has no addresses; there, it is trained, too"
         draft.note("train_text_encoder", what)
@@ -33,7 +32,7 @@ DIALECT = Dialect(
         _common.length(77, "model.sd3.t5_tokens"),
         *_common.UPDATE,
         *_common.density("logit_normal"),
-        row("precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents"),
+        _common.PRECONDITIONED,
         *_common.TEXT,
         with_default("output_dir", "sd3-dreambooth"),
         *_common.RUN,
