@@ -29,6 +29,15 @@ def test_a_model_that_is_a_run_is_gone_on_with(tmp_path: Path, monkeypatch: pyte
     assert continuing.with_run(plain) is plain
 
 
+def test_a_run_is_gone_on_with_the_files_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = run_at(tmp_path / "runs", "20260101-000000")
+    (run / "recipe.yaml").write_text("schema: 1\nmodel: {path: base, vae: ae.safetensors, over: [t5.safetensors]}\n")
+    for words, vae in (([], "ae.safetensors"), (["model.vae=other"], "other")):
+        model = continuing.with_run(read_text("schema: 1", overrides=[f"model.path='{run}'", *words])).recipe.model
+        assert (model.vae, model.over) == (Path(vae), (Path("t5.safetensors"),))
+
+
 def test_the_newest_average_is_the_furthest_export_of_the_newest_run_that_has_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

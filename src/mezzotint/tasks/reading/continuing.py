@@ -91,6 +91,7 @@ def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     began = recipe.model
     again = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
     values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": began.over}
+    values["model.vae"] = reading.recipe.model.vae or began.vae
     again = replace(again, recipe=with_values(again.recipe, values))
     return _without_live(_with_schedules(again, recipe), recipe)
 
