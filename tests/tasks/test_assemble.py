@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from refusals import refused
+from torch._inductor.exc import InductorError
 
 from mezzotint.errors import DatasetError
 from mezzotint.recipe.reading.read import read_text
@@ -21,3 +23,11 @@ def test_a_folder_of_caches_without_pictures_is_named_as_such(tmp_path: Path) ->
     with pytest.raises(DatasetError, match=r"is a cache of Mezzotint's own.*data\.cache\.path=") as caught:
         assemble.refuse_cache(recipe, none)
     assert caught.value.code == "E1110"
+
+
+def test_what_torch_cannot_compile_is_named_and_other_failures_stay() -> None:
+    failure = InductorError(ImportError("/tmp/x.so: file too short"), None)
+    with refused("E1094", r"file too short.*run\.compile=false"), assemble.named_shortage("no room", "lower it"):
+        raise failure
+    with pytest.raises(RuntimeError, match="shapes differ"), assemble.named_shortage("no room", "lower it"):
+        raise RuntimeError("shapes differ")

@@ -117,6 +117,11 @@ CODES: dict[str, str] = {
     "SDXL; `run.export.parts: trained` for families whose models are passed around as single files.",
     "E1093": "`model.flux2.text_layers` names a layer that the folder's text encoder does not have. Leave it out: the "
     "model's own pipeline reads layers 9, 18 and 27.",
+    "E1094": "`run.compile` has torch make code for each block, and its compiler has failed; the message has its first "
+    "words. There may be no C++ compiler, the code may not fit this processor (fp16 on a CPU is tried least), or what "
+    "an interrupted run left in the compiler's folder (TORCHINDUCTOR_CACHE_DIR, otherwise torchinductor_NAME in the "
+    "folder of temporary files) may be damaged: empty that folder. Without run.compile results are the same up to "
+    "rounding.",
     "E1110": "data.path names a folder into which Mezzotint has cached, and in which there are no pictures. The cache "
     "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
     "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "

@@ -296,6 +296,17 @@ def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSetting
     return len(modules)
 
 
+def refuse_uncompiled(error: RuntimeError) -> None:
+    """Raises RecipeError E1094 for what torch's compiler has failed with, in its words; lets other errors be."""
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        words = next(filter(None, map(str.strip, str(error).splitlines())), type(error).__name__)
+        raise RecipeError(
+            f"run.compile: torch could not compile a block here ({words[:300]}); write run.compile=false, or "
+            "run.precision=bf16 where this is fp16 on a CPU",
+            code="E1094",
+        ) from error
+
+
 def graphs_compiled() -> int:
     """How many graphs this process has compiled so far."""
     return int(torch._dynamo.utils.counters["stats"]["unique_graphs"]) if "torch._dynamo" in sys.modules else 0

@@ -42,7 +42,7 @@ from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
-from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks
+from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks, refuse_uncompiled
 from mezzotint.tasks import holding
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
@@ -61,12 +61,15 @@ from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 @contextmanager
 def named_shortage(what: str, remedy: str) -> Iterator[None]:
-    """Gives a device's shortage of memory within its name. Raises OutOfMemory E1751: what, torch's words, and what to
-    do."""
+    """Gives a device's shortage of memory within its name, and failures of torch's compiler theirs. Raises OutOfMemory
+    E1751: what, torch's words, and what to do; RecipeError E1094."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemory(f"{what} ({str(error).splitlines()[0]}); {remedy}", code="E1751") from error
+    except RuntimeError as error:
+        refuse_uncompiled(error)
+        raise
 
 
 def from_the_folder(files: ModelFiles) -> tuple[str, ...]:
