@@ -133,6 +133,7 @@ def test_an_export_or_preview_that_was_due_is_made_when_the_run_goes_on(
     assert [e["step"] for e in RunFolder(run).events() if e["event"] == "exported"] == [2, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_an_export_that_is_whole_is_not_made_again(shared_world: Any, with_exports: dict[str, bytes]) -> None:
     child = shared_world.fork("whole", fault="step.backward@3:kill", **DUE)

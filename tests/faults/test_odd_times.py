@@ -49,6 +49,7 @@ def test_killed_before_the_first_checkpoint_it_says_that_it_begins_anew(shared_w
     assert world.end("first") == undisturbed
 
 
+@pytest.mark.slow
 def test_a_clock_that_jumps_changes_nothing(
     shared_world: Any, undisturbed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,7 @@ def journey(world: Any, name: str, base: dict[str, Any], tmp_path: Path, capsys:
         ran("convert", tmp_path / "merged", tmp_path / "merged.safetensors")
 
 
+@pytest.mark.slow
 def test_clips(shared_world: Any, clips: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
     journey(shared_world, "clips", clips, tmp_path, capsys, is_killed=False)
 

@@ -275,6 +275,7 @@ def live(here: Path, monkeypatch: pytest.MonkeyPatch, *epochs: dict[str, Any]) -
     return begin
 
 
+@pytest.mark.slow
 def test_minus_one_in_a_train_json_that_changes_is_zero_terminal_snr_from_there_on_and_goes_again(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

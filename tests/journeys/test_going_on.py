@@ -202,6 +202,7 @@ def test_an_export_that_is_made_again_replaces_the_old_one_when_it_is_whole(worl
     assert {p.name for p in there.parent.iterdir()} == {"step-00000002", "step-00000002-ema"}
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
 def test_every_process_names_its_samples_of_a_bad_step(shared_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,7 @@ def run(verb: str, *words: str, over: tuple[str, ...] = ()) -> int:
     return main([verb, "--as", "mindone-sdxl", *OURS, *over, "--", *words])
 
 
+@pytest.mark.slow
 def test_the_document_from_its_cache_to_its_model(
     here: Path, loaded: list[set[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:

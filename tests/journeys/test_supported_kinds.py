@@ -101,6 +101,7 @@ LATTE: dict[str, Any] = PLAIN | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["videofolder", "clip-list"])
 def test_clips_are_checked_cached_and_trained(
     form: str, world: Any, films: Path, capsys: pytest.CaptureFixture[str]

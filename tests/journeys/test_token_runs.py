@@ -167,6 +167,7 @@ def test_sdxl_has_a_file_for_each_text_encoder(shared_world: Any, tmp_path: Path
     assert float((theirs[2].detach() - ours.pooled).abs().max()) < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("runtime", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_processes_end_as_one_does(shared_world: Any, base: Path, whole: Path, runtime: str) -> None:

@@ -108,7 +108,7 @@ def test_every_solver_has_its_stock_counterpart_and_every_class_a_short_name() -
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("scale", [1.0, 5.0])
+@pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 5.0])
 def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: SolverName, scale: float) -> None:
     mine = ours(_requests(), scale, solver)
     assert mine.shape == (2, 4, 6, 8)

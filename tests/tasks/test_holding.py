@@ -128,10 +128,9 @@ def read_alone(network: str, config: dict[str, Any], file: Path, name: str, room
         os._exit(status)
 
 
+@pytest.mark.slow
 @has_torchao
-@pytest.mark.parametrize(
-    "form", [pytest.param("fp32", marks=pytest.mark.slow), pytest.param("bf16", marks=pytest.mark.slow), "int8"]
-)
+@pytest.mark.parametrize("form", ["fp32", "bf16", "int8"])
 def test_a_sharded_network_is_read_within_what_stays_and_its_largest_tensor(form: str, tmp_path: Path) -> None:
     config = {"num_layers": 2, "num_attention_heads": 8, "attention_head_dim": 128, "joint_attention_dim": 2048}
     file = sharded(tmp_path, QWEN, config)

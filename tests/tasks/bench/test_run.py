@@ -15,6 +15,7 @@ CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_measured_run_trains_as_a_run_does(shared_world: Any, tmp_path: Path) -> None:
     assert shared_world.train("trained", run__steps=5) == 0

@@ -78,6 +78,7 @@ def test_a_whole_models_ways_are_the_host_and_the_backward_pass() -> None:
     assert away.on_host == 4 * (1 + 1 + 2) * numbers, "weights that are masters, gradients, two moments"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [(), ADAPTER], ids=["whole", "adapter"])
 def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     if words:

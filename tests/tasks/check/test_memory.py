@@ -148,6 +148,7 @@ def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(
     assert real < really_kept(recipe(tiny), WIDE, 4)
 
 
+@pytest.mark.slow
 def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
     plain = Outline(recipe(tiny)).activations(SQUARE, 4)
     kept = [
@@ -211,6 +212,7 @@ def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -
     assert memory.peak == memory.steady + memory.update
 
 
+@pytest.mark.slow
 def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
     same, wide = (

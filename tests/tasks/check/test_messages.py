@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 Captured = pytest.CaptureFixture[str]
 
 
+@pytest.mark.slow
 def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     line: list[str], capsys: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,7 @@ def test_what_is_put_on_a_network_is_no_fault_of_its_file(quick: Path, words: li
     assert codes(checked(*words).problems) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", ["fp32", "int8"])
 def test_so_it_is_of_a_model_on_a_straight_path(quick: Path, kept: str) -> None:
     pytest.importorskip("peft")

@@ -119,6 +119,7 @@ def test_configurations_that_have_no_effect_are_said(tmp_path: Path) -> None:
     assert said(*words, "model.weights=random") == ""
 
 
+@pytest.mark.slow
 def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     folder = str(world.pictures)
     fox = world.root / "set" / "2_fox"

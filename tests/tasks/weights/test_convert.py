@@ -143,6 +143,7 @@ def test_ema_use_makes_the_average_the_denoiser(model: tuple[Path, Path], tmp_pa
     assert torch.equal(unet["conv_out.bias"], average)
 
 
+@pytest.mark.slow
 @FIRST_OF_TWO
 @pytest.mark.parametrize(
     ("word", "dtype"), [("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.float32)]

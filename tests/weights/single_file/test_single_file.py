@@ -78,11 +78,13 @@ def _buffers(tensors: dict[str, Tensor]) -> None:
     tensors["cond_stage_model.transformer.text_model.embeddings.position_ids"] = torch.arange(77)[None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [_old_attention, _no_level, _buffers])
 def test_spellings_that_are_met_are_read(edited: Callable[..., Path], change: Edit) -> None:
     assert same(load(edited(change)), Family.of(ModelSettings(path=FOLDER)))
 
 
+@pytest.mark.slow
 def test_half_precision_is_widened(edited: Callable[..., Path]) -> None:
     def halve(tensors: dict[str, Tensor]) -> None:
         tensors.update({name: tensor.half() for name, tensor in tensors.items()})

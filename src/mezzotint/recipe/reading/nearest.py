@@ -28,7 +28,7 @@ _SAME = {
 """Words of other trainers for ours."""
 
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
-_ENOUGH = 0.87
+_ENOUGH = 0.86
 _LONGEST = 200  # letters of a path that is looked for
 
 
