@@ -237,8 +237,8 @@ def test_other_forms_of_a_makers_file_through_the_verbs(
         expected = {key: t.to(torch.float8_e4m3fn).float() if t.ndim > 1 else t for key, t in plain.items()}
     save_file(tensors, file)
     own = settings | {"model__path": file, "model__config": lean}
-    assert main(["check", *world.words(f"{name}-{form}", **own)]) == 0
-    assert world.train(f"{name}-{form}", **own) == 0
+    assert main(["check", *world.words(f"file-{name}-{form}", **own)]) == 0
+    assert world.train(f"file-{name}-{form}", **own) == 0
     size = "x".join(map(str, settings["sample__size"]))
     words = ["--prompt", "a ball", "--steps", "2", "--size", size, "--out", str(tmp_path / "drawn")]
     words += [f"sample.clip.frames={CLIPS[name]}"] if name in CLIPS else []
