@@ -57,6 +57,9 @@ def test_a_folder_that_is_nearly_named_is_proposed(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     with refused("E1201", r"; did you mean photos\?$"):
         walk(Path("fotos"), {".png"})
+    (tmp_path / "samples").mkdir()
+    with refused("E1201", r"; did you mean shapes\?$"):  # which ships
+        walk(Path("shapez"), {".png"})
     with refused("E1201", r"; data\.path names the folder of pictures$"):
         walk(Path("zzz"), {".png"})
 

@@ -197,6 +197,9 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     assert "is not the autoencoder of FLUX.1" in refusal("flux", "E1478", vae=encoder)
     said = refusal("flux", "E1478", over=[file])
     assert "is none of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is an autoencoder" in said
+    again = Path(shutil.copy(encoder, tmp_path / "again.safetensors"))
+    said = refusal("flux", "E1478", over=[encoder, again])
+    assert said == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; give one of them"
     lean = load_file(encoder)
     lean.pop("encoder.final_layer_norm.weight")
     save_file(lean, tmp_path / "lean.safetensors")

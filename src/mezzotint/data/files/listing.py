@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mezzotint.assets import DATA
 from mezzotint.errors import DatasetError, most_alike
 
 _MANY = 100_000
@@ -85,7 +86,8 @@ def walk(root: Path, suffixes: Collection[str]) -> Listing:
     except (OSError, RuntimeError) as error:
         reason = "does not exist" if isinstance(error, FileNotFoundError) else getattr(error, "strerror", str(error))
         looked = "" if root.is_absolute() else f" (looked beside the recipe and in {Path.cwd()})"
-        near = most_alike(root.name, _folders_beside(root))
+        shipped = os.listdir(DATA) if len(root.parts) == 1 else []
+        near = most_alike(root.name, [*shipped, *_folders_beside(root)])
         remedy = f"did you mean {root.parent / near}?" if near else "data.path names the folder of pictures"
         if "," in root.name:
             remedy = f"several folders are data.path=[{root}]"

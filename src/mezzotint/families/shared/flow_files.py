@@ -125,7 +125,12 @@ class FlowFiles(ModelFiles):
         encoders = {part: self._described(part) for part in self.text_parts if self.settings.over}
         for path in self.settings.over:
             part, file = alone.open_encoder(path, encoders, what=what)
-            parts.setdefault(part, file)
+            if part in parts:
+                raise WeightsError(
+                    f"model.over: {path} and {parts[part].place} are both the {part} of {what}; give one of them",
+                    code="E1478",
+                )
+            parts[part] = file
         configs = dict(self.configs) | {part: dict(file.config) for part, file in parts.items()}
         self._require_equal(self.root, self.constraints(configs))
         return replace(self, configs=configs, alone=parts)
