@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from mezzotint.data.catalogue import kept
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
@@ -79,3 +80,19 @@ def test_every_file_has_one_line(catalogue: Catalogue, tmp_path: Path) -> None:
     assert lines["bad\x1b[2J\n.png"]["reason"] == "not a picture of a known format"
     assert lines["mute.png"] == {"id": "mute.png", "class": "skipped", "reason": "no caption"}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_the_lines_of_many_samples_are_copied_by_another_start(
+    catalogue: Catalogue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of(tmp_path / "pictures")
+    plain = data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes()
+    monkeypatch.setattr(kept, "MANY", 1)
+    assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
+    with monkeypatch.context() as context:
+        context.setattr(data_report, "_lines", None)  # would be called for lines that are not kept
+        assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
+    cut = data_report.write(catalogue, tmp_path, settings, {1: 6}).read_bytes()
+    assert cut == plain.replace(b'"lost_tokens": 5', b'"lost_tokens": 6')
+    larger = settings.model_copy(update={"resolution": 128})
+    assert b'"enlarged": true' in data_report.write(catalogue, tmp_path, larger, {1: 6}).read_bytes()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue import findings
+from mezzotint.data.catalogue import findings, kept
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.catalogue.indexing import LONG_CAPTION_WORDS
@@ -26,6 +26,7 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 FILE = "data_report.jsonl"
+_VERSION = 1  # of the lines: what is kept of another is written anew
 
 
 def summary(catalogue: Catalogue) -> str:
@@ -57,14 +58,32 @@ def write(
     """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped,
     noted), the reason and what was converted; of a sample also size, bucket and SHA-256, and what is odd about it
     (`_oddities`); then those of pictures beside clips, in the set `stills`. lost_tokens: of captions that are cut, by
-    row. Raises StorageError."""
+    row. The lines of a large data set are kept in its index: another start copies them. Raises StorageError."""
     path = folder / FILE
-    with durable.replacing(path) as aside, open(aside, "w", encoding="ascii") as file:
-        file.writelines(f"{{{line}\n" for line in _lines(catalogue, settings, lost_tokens or {}))
+    with durable.replacing(path) as aside:
+        if len(catalogue) < kept.MANY:
+            _write_lines(aside, catalogue, settings, lost_tokens or {})
+            return path
+        beside = catalogue.stills.fingerprint if catalogue.stills is not None else ""
+        depends_on = (_VERSION, catalogue.fingerprint, beside, catalogue.report, settings.model_dump_json())
+        before = kept.place(catalogue.folder, "report", (*depends_on, lost_tokens))
+        with open(aside, "wb") as file:
+            is_kept = kept.copy_out(before, file)
+        if not is_kept:
+            _write_lines(aside, catalogue, settings, lost_tokens or {})
+            with open(aside, "rb") as content:
+                kept.keep(content, before)
+    return path
+
+
+def _write_lines(
+    path: Path, catalogue: Catalogue, settings: DataSettings, lost_tokens: Mapping[int, int]
+) -> None:  # fmt: skip
+    with open(path, "w", encoding="ascii") as file:
+        file.writelines(f"{{{line}\n" for line in _lines(catalogue, settings, lost_tokens))
         if catalogue.stills is not None:
             stills = _lines(catalogue.stills, None, {})
             file.writelines(f'{{"set": "stills", {line}\n' for line in stills)
-    return path
 
 
 def _oddities(

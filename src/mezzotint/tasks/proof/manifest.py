@@ -10,12 +10,15 @@ determinism    the settings that decide whether the same run gives the same bits
 from __future__ import annotations
 
 import hashlib
+import io
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mezzotint import durable, outside
+from mezzotint.data.catalogue import kept
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import CheckpointError
 from mezzotint.recipe.recipe import Recipe
@@ -41,7 +44,7 @@ def write(
     values = {
         "schema": SCHEMA,
         "recipe": durable.sha256(folder.recipe),
-        "data": {"fingerprint": catalogue.fingerprint, "samples": len(catalogue), "shards": shards(catalogue)},
+        "data": {"fingerprint": catalogue.fingerprint, "samples": len(catalogue), "shards": shards_at_start(catalogue)},
         "weights": weights(recipe, files),
         "environment": environment,
         "determinism": determinism,
@@ -89,6 +92,19 @@ def shards(catalogue: Catalogue) -> dict[str, str]:
         f"{int(which[order[start]]):03x}": hashlib.sha256(flat[order[start:end]].tobytes()).hexdigest()[:16]
         for start, end in zip(starts.tolist(), ends, strict=True)
     }
+
+
+def shards_at_start(catalogue: Catalogue) -> dict[str, str]:
+    """`shards`, those of a large data set from its index where another start has left them there."""
+    if len(catalogue) < kept.MANY:
+        return shards(catalogue)
+    before = kept.place(catalogue.folder, "shards", (SCHEMA, catalogue.fingerprint))
+    content = io.BytesIO()
+    if kept.copy_out(before, content):
+        return dict(json.loads(content.getvalue()))
+    of_now = shards(catalogue)
+    kept.keep(io.BytesIO(json.dumps(of_now).encode("ascii")), before)
+    return of_now
 
 
 def shard_count(num: int) -> int:

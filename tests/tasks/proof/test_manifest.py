@@ -1,0 +1,52 @@
+"""What a manifest says of a data set's samples by shard of their keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from mezzotint.data.catalogue import kept
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.tasks.proof import manifest
+
+
+def catalogue_of(root: Path, index: Path) -> Catalogue:
+    settings = DataSettings.model_validate(
+        {"path": [root], "resolution": 64, "buckets": {"step": 8}, "captions": {"missing": "skip"}}
+    )
+    return build(settings, index)
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Catalogue:
+    root = tmp_path / "pictures"
+    root.mkdir()
+    for number in range(6):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(root / f"{number}.png")
+        (root / f"{number}.txt").write_text(f"picture {number}")
+    return catalogue_of(root, tmp_path / "index")
+
+
+def test_one_caption_is_one_shard(catalogue: Catalogue, tmp_path: Path) -> None:
+    before = manifest.shards(catalogue)
+    (tmp_path / "pictures" / "3.txt").write_text("another")
+    after = manifest.shards(catalogue_of(tmp_path / "pictures", tmp_path / "index"))
+    assert before.keys() == after.keys()
+    assert sum(before[shard] != after[shard] for shard in before) == 1
+
+
+def test_another_start_does_not_hash_the_shards_of_many_samples_again(
+    catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = manifest.shards(catalogue)
+    monkeypatch.setattr(kept, "MANY", 1)
+    assert manifest.shards_at_start(catalogue) == shards
+    with monkeypatch.context() as context:
+        context.setattr(manifest, "shards", None)  # would be called for shards that are not kept
+        assert manifest.shards_at_start(catalogue) == shards
+    (place,) = catalogue.folder.glob("shards-*")
+    place.write_bytes(place.read_bytes().replace(b'": "', b'": "0', 1))
+    assert manifest.shards_at_start(catalogue) == shards
