@@ -95,3 +95,16 @@ def test_damaged_and_absent_files_are_refused(tmp_path: Path) -> None:
         for name in ("text_emb", "mask"):
             archive.writestr(f"{name}.npy", b"cos\nsystem\n(S'true'\ntR.")
     assert refused(tmp_path / "pickle.npz").startswith("damaged, or no embeddings")
+
+
+def test_arrays_that_claim_terabytes_are_refused_before_they_have_room(tmp_path: Path) -> None:
+    header = io.BytesIO()
+    claim = {"descr": "<f4", "fortran_order": False, "shape": (1 << 20, 1 << 20)}
+    np.lib.format.write_array_header_1_0(header, claim)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        for name in ("text_emb", "mask"):
+            archive.writestr(f"{name}.npy", header.getvalue() + bytes(16))
+    for length, width in ((4, 3), (None, None)):
+        with pytest.raises(CacheError) as caught:
+            read(tmp_path / "a.npz", length=length, width=width)
+        assert caught.value.code == "E1310"

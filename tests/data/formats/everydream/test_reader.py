@@ -158,6 +158,8 @@ def test_pictures_that_are_not_there_are_skipped(tmp_path: Path) -> None:
         ('[{"image": "a.png"}, {"file": "b.png"}]', "entry 2 is to be an object with `image`"),
         ('[{"image": "a.png", "multiply": -1}]', r"list\.json: entry 1: multiply: must not be below 0"),
         ('[{"image": "a.png", "capton": "x"}]', r"list\.json: entry 1: capton: unknown key; did you mean caption\?"),
+        (f'[{{"image": "a.png", "multiply": {"9" * 5000}}}]', r"list\.json.*digits"),
+        ("[" * 5000 + "]" * 5000, r"list\.json.*nested"),
     ],
 )
 def test_a_malformed_manifest_is_named_with_its_entry(tmp_path: Path, text: str, sentence: str) -> None:
