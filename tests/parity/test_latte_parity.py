@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from rounding import within
+from rounding import RoundedOnce, within
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -19,9 +19,11 @@ from mezzotint.nets.latte import Latte, LatteConfig
 DATA = Path(__file__).parent / "data" / "open-sora-plan"
 RECORDS = ("latte_base", "latte_rope", "latte_compress_kv")
 CASES = [(r, case) for r in RECORDS for case in json.loads((DATA / f"{r}.json").read_text())["cases"]]
-# a record's own sums are 9 roundings (of outputs) and 21 (of gradients) from the truth, as float64 shows anywhere;
-# float32 adds up in an order that the processor chooses, which may cost several times as much
-ROUNDINGS = {torch.float64: (32, 64), torch.float32: (128, 256)}
+ROUNDINGS = {torch.float64: (64, 192), torch.float32: (128, 384)}
+"""Of outputs and of gradients. The angles of a timestep come to 1000: where each of its frequencies is one rounding
+off, outputs are up to 162 roundings off and gradients up to 359. With frequencies that are rounded once, our float64 is
+28 and 91 roundings from the records on every processor: that is the records' own. Allowed is twice as much, and in
+float32, which adds up in an order that the processor chooses, twice that."""
 TRAINED = [(r, case) for r, case in CASES if "train" in case and case != "joint_train_plain"]
 
 
@@ -64,7 +66,7 @@ def run(latte: Latte, name: str, case: str) -> Tensor:
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), [c for c in CASES if c[1] != "joint_train_plain"])
 def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None:
-    with torch.no_grad():
+    with torch.no_grad(), RoundedOnce():
         output = run(network(name, dtype), name, case)
     within(output, record(name)[f"{case}.out.sample"], roundings=ROUNDINGS[dtype][0])
 
@@ -73,8 +75,9 @@ def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None
 @pytest.mark.parametrize(("name", "case"), TRAINED)
 def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> None:
     latte = network(name, dtype).train()
-    loss = run(latte, name, case).square().mean()
-    loss.backward()
+    with RoundedOnce():
+        loss = run(latte, name, case).square().mean()
+        loss.backward()
     within(loss.detach()[None], record(name)[f"{case}.out.loss_mean_square"], roundings=32, name="loss")
     parameters, expected = dict(latte.named_parameters()), under(name, f"{case}.grad.")
     assert len(expected) == 6
@@ -88,7 +91,7 @@ def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch
     """Open-Sora-Plan leaves the table out there. Ours adds it always; without it the record comes out."""
     latte, case = network("latte_base"), "joint_train_plain"
     expected = record("latte_base")[f"{case}.out.sample"]
-    with torch.no_grad():
+    with torch.no_grad(), RoundedOnce():
         assert (run(latte, "latte_base", case) - expected).abs().max() > 1
         monkeypatch.setattr(latte, "_time_table", lambda x, frames: torch.zeros(()))
         output = run(latte, "latte_base", case)

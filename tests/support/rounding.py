@@ -7,10 +7,12 @@ that happened to be enough on one machine.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 
 def unit(dtype: torch.dtype) -> float:
@@ -41,3 +43,26 @@ def within(
     worst = apart(ours, expected, of=of)
     print(f"\n{name or 'result'}: {worst:.1f} roundings apart, {roundings:g} allowed")  # shown by pytest -s
     assert worst <= roundings, f"{name or 'result'}: {worst:.1f} roundings apart, at most {roundings:g} are allowed"
+
+
+class RoundedOnce(TorchFunctionMode):
+    """While it is on, exponentials, powers, sines and cosines of float32 numbers are worked out in float64 and rounded
+    once, which comes out alike on every processor. The libraries' own are a rounding or two away, each its own way."""
+
+    _functions = frozenset(
+        {torch.exp, torch.sin, torch.cos, torch.pow, Tensor.exp, Tensor.sin, Tensor.cos, Tensor.pow}
+        | {Tensor.__pow__, Tensor.__rpow__}
+    )
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        tensors = [arg for arg in args if isinstance(arg, Tensor)]
+        if func not in self._functions or any(tensor.dtype != torch.float32 for tensor in tensors):
+            return func(*args, **(kwargs or {}))
+        wide = (arg.double() if isinstance(arg, Tensor) else arg for arg in args)
+        return func(*wide, **(kwargs or {})).float()
