@@ -176,23 +176,6 @@ def test_what_does_not_fit_is_refused(a14b: Path, tmp_path: Path) -> None:
     assert (code, "two denoisers" in said) == ("E1409", True)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"latents_mean": None}, "latents_mean must be a list of numbers, got None"),
-        ({"latents_std": [1.0, None]}, "latents_std must be a list of numbers"),
-        ({"latents_std": ["x"] * 16}, "latents_std must be a number, got 'x'"),
-        ({"latents_mean": [0.0] * 3}, "a number for each of the"),
-        ({"latents_std": [0.0] * 16}, "a number for each of the"),
-    ],
-)
-def test_statistics_of_channels_that_are_none_are_refused(change: dict[str, Any], words: str, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(RECORDS, tmp_path / "model"))
-    edit(folder / "vae" / "config.json", **change)
-    code, said = refusal(lambda: files_of(folder).channel_statistics)
-    assert (code, words in said) == ("E1409", True), said
-
-
 def types(network: nn.Module) -> dict[str, torch.dtype]:
     named = [*network.named_parameters(), *network.named_buffers()]
     return {name: tensor.dtype for name, tensor in named if tensor.is_floating_point()}

@@ -61,8 +61,8 @@ class Family(Standardized, FlowFamily):
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
-        assert isinstance(files, FlowFiles)
-        self._mean, self._std = (of_channels.view(1, -1, 1, 1) for of_channels in files.channel_statistics)
+        vae = self._configs["vae"]
+        self._mean, self._std = (torch.tensor(vae[name]).view(1, -1, 1, 1) for name in ("latents_mean", "latents_std"))
 
     def grid_of(self, files: FlowFiles) -> Grid:
         """See FlowFamily."""

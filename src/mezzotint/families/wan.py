@@ -186,7 +186,9 @@ class Family(Standardized, ClipFamily):
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
         assert isinstance(files, Files)
-        self._mean, self._std = (of_channels.view(1, -1, 1, 1, 1) for of_channels in files.channel_statistics)
+        vae = files.configs["vae"]
+        shape = (1, -1, 1, 1, 1)
+        self._mean, self._std = (torch.tensor(vae[name]).view(shape) for name in ("latents_mean", "latents_std"))
         self.takes_first_frame = files.by_token
         self.begun_share = files.settings.own(WanSettings).first_frame
         self._boundary = files.boundary

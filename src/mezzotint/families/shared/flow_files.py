@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
@@ -311,26 +310,9 @@ class FlowFiles(ModelFiles):
 
     @property
     def scaling(self) -> tuple[float, float]:
-        """Factor and shift between the latents of an AutoencoderKL and the model's. Raises WeightsError E1409."""
-        vae, where = self.configs["vae"], self.where("vae")
-        scale = components.number_of(vae, "scaling_factor", self.spec.latent_scale, where=where)
-        if scale <= 0:
-            raise WeightsError(f"{where}: scaling_factor must be above 0, got {scale}; take another copy", code="E1409")
-        return scale, components.number_of(vae, "shift_factor", 0.0, where=where)
-
-    @property
-    def channel_statistics(self) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of each channel of the latents by the autoencoder's configuration, (C,) float32. Raises
-        WeightsError E1409."""
-        vae, where = self.configs["vae"], self.where("vae")
-        mean, std = (components.numbers_of(vae, name, where=where) for name in ("latents_mean", "latents_std"))
-        if not len(mean) == len(std) == int(vae.get("z_dim", len(mean))) or min(std, default=0) <= 0:
-            raise WeightsError(
-                f"{where}: latents_mean and latents_std must have a number for each of the {vae.get('z_dim')} "
-                f"channels, those of latents_std above 0; take another copy",
-                code="E1409",
-            )
-        return torch.tensor(mean), torch.tensor(std)
+        """Factor and shift between the latents of an AutoencoderKL and the model's."""
+        vae = self.configs["vae"]
+        return float(vae.get("scaling_factor") or self.spec.latent_scale), float(vae.get("shift_factor") or 0.0)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
         """What was met in the files of these parts that the reader should know."""

@@ -265,14 +265,6 @@ def number_of(config: Mapping[str, Any], key: str, usual: float, *, where: Path)
     return float(value)
 
 
-def numbers_of(config: Mapping[str, Any], key: str, *, where: Path) -> list[float]:
-    """A list of numbers of a configuration. Raises WeightsError E1409 for anything else."""
-    values = config.get(key)
-    if not isinstance(values, (list, tuple)) or None in values:
-        raise WeightsError(f"{where}: {key} must be a list of numbers, got {values!r}; take another copy", code="E1409")
-    return [number_of({key: value}, key, math.nan, where=where) for value in values]
-
-
 def _described(build: Callable[[], Built], where: Path) -> Built:
     try:
         return build()
