@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.diffusion.parameterization import Parameterization as Form
-from mezzotint.diffusion.parameterization import level_of
+from mezzotint.diffusion.parameterization import sigma_at
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
 from mezzotint.recipe.sections.sample import SampleSettings, ThresholdingSettings
@@ -43,7 +43,7 @@ class Knowing:
     def predict(self, noised: Any, condition: Any) -> Tensor:
         time = noised.model_t[:1]
         self.told.append(float(time[0]))
-        sigma = (4.0 * time).exp() if self.form.tells_sigma else level_of(time, SCHEDULE)
+        sigma = (4.0 * time).exp() if self.form.tells_sigma else sigma_at(time, SCHEDULE)
         at = sigma.view(1, 1, 1, 1)
         x_sigma = noised.model_input / (self.form.factors(sigma).c_in.view(1, 1, 1, 1) if self.form.in_sigma else
                                         1 / (1 + at**2).sqrt())  # fmt: skip

@@ -95,7 +95,7 @@ class Parameterization:
         there. Returns its input and (B,)."""
         if not self.in_sigma and not self.tells_sigma:
             return x_t, t
-        sigma = level_of(t, schedule)
+        sigma = sigma_at(t, schedule)
         model_t = self.model_t(sigma, t)
         if not self.in_sigma:
             return x_t, model_t
@@ -105,7 +105,7 @@ class Parameterization:
         """The network's output, of a network in σ as the velocity √ᾱ_t ε − √(1 − ᾱ_t) x_0 that it means, float32."""
         if not self.in_sigma:
             return output
-        sigma = level_of(t, schedule)
+        sigma = sigma_at(t, schedule)
         root, at = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
         x_sigma = x_t.float() * root
         x_0 = preconditioning.denoised(output, x_sigma, self.factors(sigma))
@@ -113,7 +113,7 @@ class Parameterization:
         return (x_t.float() - root * x_0) / at
 
 
-def level_of(t: Tensor, schedule: Schedule) -> Tensor:
+def sigma_at(t: Tensor, schedule: Schedule) -> Tensor:
     """σ at timesteps, (B,) float32; between two of them in proportion."""
     table = schedule.sigma
     last = table.shape[0] - 1

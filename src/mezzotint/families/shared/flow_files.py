@@ -21,8 +21,8 @@ from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import components, plain_vae, t5
 from mezzotint.weights.folder.model_folder import (
-    FoundWeights,
     ModelFolder,
+    StoredWeights,
     open_folder,
     require_plain,
     tokenizer_files,
@@ -231,7 +231,7 @@ class FlowFiles(ModelFiles):
         """The configuration's file of a part."""
         return self.alone[part].where if part in self.alone else self.root / self.spec.folders[part] / "config.json"
 
-    def weights_of(self, part: str) -> FoundWeights:
+    def weights_of(self, part: str) -> StoredWeights:
         """The weights of a part. Raises WeightsError E1407 when it has none."""
         weights = self.folder.weights(self.spec.folders[part])
         if weights is None:

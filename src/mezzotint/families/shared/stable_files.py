@@ -24,8 +24,8 @@ from mezzotint.weights.files import fingerprint
 from mezzotint.weights.folder import components, plain_vae
 from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import (
-    FoundWeights,
     ModelFolder,
+    StoredWeights,
     open_folder,
     read_json,
     require_plain,
@@ -136,7 +136,7 @@ class StableFiles(ModelFiles):
             return self.vae.where
         return self.root / self.component(part) / "config.json"
 
-    def weights_of(self, part: str) -> FoundWeights:
+    def weights_of(self, part: str) -> StoredWeights:
         """The weights of a part in the folder. Raises WeightsError E1407 when it has none."""
         weights = self.folder.weights(self.component(part))
         if weights is None:

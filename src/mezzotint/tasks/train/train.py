@@ -293,7 +293,7 @@ def prepare(
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         with resume.reading(restored.path) if restored else nullcontext():
             changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
-        _told_before(recipe, files, folder, runtime)
+        _refuse_early(recipe, files, folder, runtime)
         caches = assemble.open_caches(recipe, files)
         of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False, believing=believed)
         resolved = assemble.resolve(recipe, steps)
@@ -339,7 +339,7 @@ def _refuse_unfit(
         previews.require_drawable(recipe, model.objective)
 
 
-def _told_before(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+def _refuse_early(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
     """What `check` would refuse, before the model is loaded: the first process looks, all hear. Raises StorageError
     E1710, OutOfMemory E1751."""
     kinds = {kind.__name__: kind for kind in (StorageError, OutOfMemory)}
