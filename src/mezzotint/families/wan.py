@@ -24,7 +24,7 @@ from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import Standardized, as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.families.wan import SPEC, WanSettings
 from mezzotint.recipe.sections.model import ModelSettings
