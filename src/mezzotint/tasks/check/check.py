@@ -177,7 +177,7 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
     checked.notes += note
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)
-        dataset = carrying.open_dataset(recipe, runtime, _progress)
+        dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         checked.length = estimates.length(dataset.timeline, steps)
         checked.notes += announce.worked_out(recipe, steps)
@@ -335,11 +335,6 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
                 f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "
                 f"free at {folder.path}: lower run.save.keep, export less often, or make room"
             )
-
-
-def _progress(done: int, total: int) -> None:
-    if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
-        print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
 
 
 def _raise(checked: Checked) -> None:
