@@ -713,7 +713,7 @@ def markdown(sides: Mapping[str, Figures]) -> str:
     packages = [name for name in sections if name.startswith("package ")]
     out: list[str] = []
     if packages:
-        columns = list(next(figures[packages[-1]] for figures in sides.values()))
+        columns = list(next(iter(sides.values()))["package all"])
         heads = [f"{column}{f' ({side})' if len(sides) > 1 else ''}" for column in columns for side in sides]
         out += ["| package | " + " | ".join(heads) + " |", "|---" * (len(heads) + 1) + "|"]
         for name in packages:

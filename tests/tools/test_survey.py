@@ -205,3 +205,12 @@ def test_two_trees_stand_side_by_side(
     assert "| package | files (v0) | files (now) |" in printed
     assert survey.main([str(root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rooms"]["data: rooms"] == 4
+
+
+def test_a_package_that_only_one_tree_has_leaves_a_gap() -> None:
+    before = {"package all": {"files": 2}, "package gone": {"files": 1}}
+    now = {"package new": {"files": 3}, "package all": {"files": 4}}
+    table = survey.markdown({"v0": before, "now": now})
+    assert "| gone | 1 | – |" in table
+    assert "| new | – | 3 |" in table
+    assert "| all | 2 | 4 |" in table
