@@ -336,6 +336,7 @@ def test_rooms_and_names_stay_as_they_were_arranged(monkeypatch: pytest.MonkeyPa
         assert len(children) <= most_rooms
         assert len(arrows) <= most_arrows, f"{folder}: {sorted(arrows)}"
     assert survey.several_meanings(house) == {}
+    assert survey.bodies_twice(house) == []
     figures = survey.room_figures(house)
     for name, most in (("that are no choices", 30), ("with one importer", 30)):
         assert figures[f"files under 60 lines {name}"] <= most, f"join short files {name} (`make survey`)"

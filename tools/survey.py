@@ -629,6 +629,17 @@ def name_figures(house: House) -> dict[str, float | str]:
     }
 
 
+def bodies_twice(house: House, least: int = 4) -> list[list[str]]:
+    """Functions whose bodies, docstrings aside, are the same to the letter and have so many lines."""
+    by_body: defaultdict[str, list[str]] = defaultdict(list)
+    for where, function in house.functions:
+        is_documented = isinstance(function.body[0], ast.Expr) and _text(function.body[0].value) is not None
+        body = function.body[is_documented:]
+        if body and (body[-1].end_lineno or 0) - body[0].lineno + 1 >= least:
+            by_body["\n".join(map(ast.unparse, body))].append(where)
+    return [places for places in by_body.values() if len(places) > 1]
+
+
 def repetition_figures(house: House) -> dict[str, float | str]:
     """What should be in one place, and lists of names that should not be kept."""
     near, copies, renames, others = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
@@ -648,6 +659,7 @@ def repetition_figures(house: House) -> dict[str, float | str]:
         "which rename": ", ".join(sorted(+renames)) or "none",
         "model_copy: calls": copies.total(),
         "with_values below the tasks: calls": others.total(),
+        "functions of four lines or more that stand twice": len(bodies_twice(house)),
     }
     for kind, folders in NAMES.items():
         places = [where for where, _ in named_outside(house, names_of(house, folders))]

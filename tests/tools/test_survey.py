@@ -189,6 +189,16 @@ def test_a_function_is_measured_without_what_lies_inside_it() -> None:
     assert survey.result_words(by_name["inner"]) == {"made"}
 
 
+def test_bodies_that_stand_twice_are_counted(tmp_path: Path) -> None:
+    body = "    a = 1\n    b = 2\n    c = 3\n    return a + b + c\n"
+    (tmp_path / "src" / "mezzotint").mkdir(parents=True)
+    (tmp_path / "src" / "mezzotint" / "one.py").write_text(f'def one():\n    """Adds."""\n{body}\ndef other():\n{body}')
+    (tmp_path / "src" / "mezzotint" / "two.py").write_text(f"def short():\n    return 1\n\ndef two():\n{body}    \n")
+    house = survey.read_house(tmp_path)
+    assert survey.bodies_twice(house) == [["one.py:1 one", "one.py:8 other", "two.py:4 two"]]
+    assert survey.bodies_twice(house, least=5) == []
+
+
 def test_circles_are_found_apart() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": ["e"], "e": ["d"], "f": ["a"]}
     assert survey.circles(graph) == [["a", "b", "c"], ["d", "e"]]
