@@ -71,7 +71,7 @@ class Files(FlowFiles):
             return
         if own.guidance is not None:
             raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance",
+                f"{self.root}: is FLUX.1 schnell, which is given no guidance; leave out model.flux.guidance",
                 code="E1220",
             )
         if not own.distilled:

@@ -56,7 +56,7 @@ class Files(StableFiles):
         widths = [int(configs[part].get("hidden_size", 512)) for part in SPEC.text_parts if part in configs]
         numbers = _BASE_NUMBERS if "text_encoder" in configs else _REFINER_NUMBERS
         vector = int(pooled) + numbers * int(unet.get("addition_time_embed_dim") or 0)
-        yield "the denoiser is told more than text by", unet.get("addition_embed_type"), "text_time"
+        yield "the denoiser is given more than text by", unet.get("addition_embed_type"), "text_time"
         yield "the denoiser takes text of width", unet.get("cross_attention_dim"), sum(widths)
         yield "the denoiser takes text and sizes of width", unet.get("projection_class_embeddings_input_dim"), vector
 

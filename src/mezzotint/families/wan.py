@@ -156,7 +156,7 @@ class Files(FlowFiles):
             )
         if self.settings.own(WanSettings).first_frame and not self.by_token:
             raise WeightsError(
-                f"{self.root}: is told one level of noise for a whole clip (expand_timesteps is not in "
+                f"{self.root}: is given one level of noise for a whole clip (expand_timesteps is not in "
                 "model_index.json), so that no first frame can be given; leave out model.wan.first_frame, or take Wan "
                 "2.2 TI2V 5B",
                 code="E1480",
