@@ -36,7 +36,7 @@ def test_others_are_shown_and_understood_as_they_are() -> None:
     assert shown is x
     assert time is T
     assert form.as_velocity(x, x, T, SCHEDULE) is x
-    assert (form.solved, Parameterization("v", told="log-sigma").tells_sigma) == ("epsilon", True)
+    assert (form.solved, Parameterization("v", time_input="log-sigma").tells_sigma) == ("epsilon", True)
 
 
 def test_levels_between_timesteps_are_in_proportion() -> None:
@@ -49,5 +49,5 @@ def test_levels_between_timesteps_are_in_proportion() -> None:
 def test_kinds_that_are_not_known_or_never_told_sigma_are_refused() -> None:
     with pytest.raises(ValueError, match="known: epsilon"):
         Parameterization("warp")
-    with pytest.raises(RecipeError, match="may be told"):
-        Parameterization("epsilon", told="log-sigma")
+    with pytest.raises(RecipeError, match="may be given"):
+        Parameterization("epsilon", time_input="log-sigma")

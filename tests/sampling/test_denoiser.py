@@ -54,7 +54,7 @@ class Knowing:
 
 
 @pytest.mark.parametrize("form", [Form("edm"), Form("edm", 1.0, "timestep"), Form("v-edm"), Form("epsilon-unscaled"),
-                                  Form("v", told="log-sigma"), Form("v")], ids=str)  # fmt: skip
+                                  Form("v", time_input="log-sigma"), Form("v")], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["ddim", "euler", "dpm++", "heun"])
 def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
     family: Any = Knowing(form)
