@@ -48,6 +48,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
 DOCS = ROOT / "docs"
 DOORS = ("start", "guides", "coming-from", "reference")
+OF_THE_HOUSE = ("faults", "gpu-path", "how-to-add", "journey", "structure")
+"""Pages for those who work on it."""
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
 EXAMPLES = {"data/formats/caption_table.py", "recipe/formats/caption_table.py", "tasks/history.py"}
@@ -141,6 +143,7 @@ def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_
         listed |= linked
     assert {f"docs/{door}/README.md" for door in DOORS} <= set(indexes)
     assert {path.name for path in DOCS.iterdir() if path.is_dir()} == {*DOORS, "decisions", "pictures"}
+    assert {page.stem for page in DOCS.glob("*.md")} == {"README", *OF_THE_HOUSE}, "pages for users lie behind a door"
     shown = {picture for name in TEXTS for picture in linked_from(name) if picture.suffix == ".png"}
     figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
     files = {page for page in DOCS.rglob("*") if page.is_file()}

@@ -244,7 +244,51 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
         "training/optimizers/weight_decay.py",
     }
     open_seeds = {name for name, text in texts.items() if "seed == -1" in text and name.startswith("tasks/")}
-    assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/seeds.py"}
+    assert open_seeds == {"tasks/cache/cache.py", "tasks/reading/settling.py"}
+
+
+def test_no_shared_code_keeps_a_list_of_families_formats_or_optimizers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one is named outside of its own files it is a default, a word of other programs that is the same, or what
+    the file itself makes. Dialects say in our names what other trainers mean."""
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    import survey
+
+    house = survey.read_house(ROOT)
+    for kind, reasons in NAMED.items():
+        places = {where for where, _ in survey.named_outside(house, survey.names_of(house, survey.NAMES[kind]))}
+        assert {where for where in places if not where.startswith("dialects/")} == reasons.keys(), kind
+
+
+_LORA_FILES = "kohya and diffusers are the two ways in which files of adapters are written"
+NAMED = {
+    "families": {
+        "recipe/sections/data.py": "the list of sizes in SDXL's paper",
+        "recipe/sections/model.py": "the default",
+        "weights/single_file/extras.py": "the layout of files from before they said so",
+    },
+    "formats": {
+        "adapters/files.py": _LORA_FILES,
+        "recipe/advice.py": "whose documents advise",
+        "recipe/families/sdxl.py": "whose documents advise",
+        "recipe/formats/base.py": "the default for the pictures beside clips",
+        "recipe/reading/foreign_names.py": "a program whose settings are recognised",
+        "recipe/sections/data.py": "the default",
+        "recipe/sections/saving.py": _LORA_FILES,
+        "tasks/bench/_pictures.py": "the data set that it draws itself",
+        "tasks/reading/foreign.py": "a program whose name may be given",
+        "tasks/reading/verbs.py": _LORA_FILES,
+        "tasks/train/exports.py": _LORA_FILES,
+        "tasks/weights/adapter_files.py": _LORA_FILES,
+        "tasks/weights/args.py": _LORA_FILES,
+        "weights/single_file/extras.py": "a key of its own JSON",
+    },
+    "optimizers": {
+        "recipe/reading/foreign_names.py": "what others call ours",
+        "recipe/sections/optim.py": "the default",
+        "tasks/check/fitting.py": "the smallest that ships, proposed where memory is short",
+    },
+}
+"""By kind, the files of shared code that name one, with the reason."""
 
 
 def test_no_random_numbers_outside_their_addresses() -> None:
@@ -292,5 +336,9 @@ def test_rooms_and_names_stay_as_they_were_arranged(monkeypatch: pytest.MonkeyPa
         assert len(children) <= most_rooms
         assert len(arrows) <= most_arrows, f"{folder}: {sorted(arrows)}"
     assert survey.several_meanings(house) == {}
+    assert survey.bodies_twice(house) == []
+    figures = survey.room_figures(house)
+    for name, most in (("that are no choices", 30), ("with one importer", 30)):
+        assert figures[f"files under 60 lines {name}"] <= most, f"join short files {name} (`make survey`)"
     for folder, most in (("src", 2), ("tests", 60), ("tools", 0)):
         assert survey.result_names_below(ROOT / folder) <= most, f"name values in {folder} after what they are"

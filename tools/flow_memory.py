@@ -1,7 +1,7 @@
-"""Writes the table of docs/flow.md: what fits on a card of 24 GB and on one of 80 GB, and with which settings, for the
-seven families on straight paths in a published size, as `mezzotint check` counts it from their configurations.
+"""Writes the table of docs/guides/flow.md: what fits on a card of 24 GB and on one of 80 GB, and with which settings,
+for the seven families on straight paths in a published size, as `mezzotint check` counts it from their configurations.
 
-    python tools/flow_memory.py         # writes docs/flow.md
+    python tools/flow_memory.py         # writes docs/guides/flow.md
     python tools/flow_memory.py flux    # prints one family
 """
 
@@ -22,7 +22,7 @@ from mezzotint.recipe.recipe import Recipe  # noqa: E402
 from mezzotint.shapes import Size  # noqa: E402
 from mezzotint.tasks.check import fitting  # noqa: E402
 
-PAGE = ROOT / "docs" / "flow.md"
+PAGE = ROOT / "docs" / "guides" / "flow.md"
 BEGIN, END = "<!-- begin memory: written by tools/flow_memory.py -->", "<!-- end memory -->"
 MODELS = {
     "sd3": ("SD3.5 medium", "sd35-medium", "sd35-lora-24gb", (1024, 1024)),

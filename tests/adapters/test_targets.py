@@ -44,6 +44,19 @@ def test_patterns_choose_by_name(bases: dict[str, Any]) -> None:
     assert {layer.path.rpartition(".")[2] for layer in layers} == {"to_q", "conv_in"}
 
 
+def test_a_family_adds_what_its_own_layers_are_called() -> None:
+    names = LayerNames({"net": {f"{path}.weight": (4, 4) for path in ("a.to_q", "a.mix", "b.squash", "door.in")}})
+    own = {"attention": r".*\.mix", "mlp": r".*\.squash", "outer": r"door\..*"}
+
+    def paths(preset: targets.Preset, own: dict[str, str]) -> list[str]:
+        return [layer.path for layer in targets.chosen(names, "net", preset, own)]
+
+    assert paths("attention", own) == ["a.to_q", "a.mix"]
+    assert paths("attention+mlp", own) == ["a.to_q", "a.mix", "b.squash"] == paths("all-linear", own)
+    assert paths("attention+mlp", {}) == ["a.to_q"]
+    assert paths("all-linear", {}) == ["a.to_q", "a.mix", "b.squash", "door.in"]
+
+
 def test_a_pattern_that_fits_nothing_is_an_error(bases: dict[str, Any]) -> None:
     path = "down_blocks.0.attentions.0.transformer_blocks.0.attn1.to_w"
     with pytest.raises(WeightsError, match=r"no layer of unet is called .*did you mean .*attn1\.to_") as caught:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mezzotint.diffusion import prediction
-from mezzotint.diffusion.parameterization import IN_SIGMA, Parameterization, level_of
+from mezzotint.diffusion.parameterization import IN_SIGMA, Parameterization, sigma_at
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 
@@ -18,7 +18,7 @@ T = torch.tensor([3, 400, 950])
 def test_a_right_answer_means_the_velocity_of_what_it_was_shown(kind: str) -> None:
     form = Parameterization(kind)
     x_0, eps = (torch.randn(3, 4, 2, 2, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
-    alpha_bar, sigma = SCHEDULE.alpha_bar[T], level_of(T, SCHEDULE)
+    alpha_bar, sigma = SCHEDULE.alpha_bar[T], sigma_at(T, SCHEDULE)
     x_t = prediction.add_noise(x_0, eps, alpha_bar)
     shown, time = form.seen(x_t, T, SCHEDULE)
     torch.testing.assert_close(
@@ -36,12 +36,12 @@ def test_others_are_shown_and_understood_as_they_are() -> None:
     assert shown is x
     assert time is T
     assert form.as_velocity(x, x, T, SCHEDULE) is x
-    assert (form.solved, Parameterization("v", told="log-sigma").tells_sigma) == ("epsilon", True)
+    assert (form.solved, Parameterization("v", time_input="log-sigma").tells_sigma) == ("epsilon", True)
 
 
 def test_levels_between_timesteps_are_in_proportion() -> None:
     table = SCHEDULE.sigma
-    between = level_of(torch.tensor([7.25, 998.5, 5000.0]), SCHEDULE)
+    between = sigma_at(torch.tensor([7.25, 998.5, 5000.0]), SCHEDULE)
     torch.testing.assert_close(between[0], torch.lerp(table[7], table[8], 0.25))
     assert between[2] == table[-1]
 
@@ -49,5 +49,5 @@ def test_levels_between_timesteps_are_in_proportion() -> None:
 def test_kinds_that_are_not_known_or_never_told_sigma_are_refused() -> None:
     with pytest.raises(ValueError, match="known: epsilon"):
         Parameterization("warp")
-    with pytest.raises(RecipeError, match="may be told"):
-        Parameterization("epsilon", told="log-sigma")
+    with pytest.raises(RecipeError, match="may be given"):
+        Parameterization("epsilon", time_input="log-sigma")

@@ -26,8 +26,8 @@ from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.sampling import sample as sampling
-from mezzotint.sampling.levels import levels
-from mezzotint.sampling.pictures import told_by
+from mezzotint.sampling.pictures import recorded_in
+from mezzotint.sampling.sigmas import sigmas_of
 from mezzotint.stages import Framing, TextEmbedding
 from mezzotint.tasks.sample import sample as verb
 
@@ -65,7 +65,7 @@ class Drawn:
         assert verb.run([str(place), *kept, "run.device=cpu", f"--out={out}", *words]) == 0
         [path] = [path for path in out.glob("*.png") if not path.name.startswith("contact")]
         with Image.open(path) as image:
-            self.pixels, self.facts = np.asarray(image), told_by(image)
+            self.pixels, self.facts = np.asarray(image), recorded_in(image)
 
     @property
     def timesteps(self) -> list[float]:
@@ -123,7 +123,7 @@ def test_bounds_and_density_of_levels() -> None:
     def drawn_levels(**options: Any) -> list[float]:
         words = [f"sample.{name}={value}" for name, value in options.items()]
         settings = read_text("schema: 1", "x", ["sample.sigmas=edm", *words]).recipe.sample
-        return [float(f"{float(s):.4g}") for s in levels(settings, TABLE, "epsilon", 3)]
+        return [float(f"{float(s):.4g}") for s in sigmas_of(settings, TABLE, "epsilon", 3)]
 
     assert drawn_levels() == [80.0, 2.515, 0.002, 0.0]
     assert drawn_levels(sigma_min=0.02) == [80.0, 4.046, 0.02, 0.0]
@@ -134,7 +134,7 @@ def test_bounds_and_density_of_levels() -> None:
     with pytest.raises(RecipeError, match=r"must be below sample\.sigma_max"):
         read_text("schema: 1", "x", ["sample.sigmas=edm", "sample.sigma_min=5", "sample.sigma_max=2"])
     with pytest.raises(RecipeError, match="which is no descent") as caught:
-        levels(SampleSettings(sigmas="karras", sigma_min=20.0), TABLE, "epsilon", 3)
+        sigmas_of(SampleSettings(sigmas="karras", sigma_min=20.0), TABLE, "epsilon", 3)
     assert caught.value.code == "E1070"
 
 

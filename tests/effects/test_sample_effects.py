@@ -13,7 +13,7 @@ from PIL import Image
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName
-from mezzotint.sampling.pictures import told_by
+from mezzotint.sampling.pictures import recorded_in
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.progress import Progress
@@ -44,7 +44,7 @@ class Drawn:
         return np.asarray(Image.open(self.folder / f"{index:02d}-raw.png"))
 
     def facts(self, index: int = 0) -> dict[str, str]:
-        return told_by(Image.open(self.folder / f"{index:02d}-raw.png"))
+        return recorded_in(Image.open(self.folder / f"{index:02d}-raw.png"))
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ class FromFile:
         """What the pictures of a step say of themselves."""
         self.previews.on_step(None, Progress(step=step, last_step=99))
         folder = self.ready.job.folder.samples / f"step-{step:08d}"
-        return [told_by(Image.open(path)) for path in sorted(folder.iterdir())]
+        return [recorded_in(Image.open(path)) for path in sorted(folder.iterdir())]
 
     def pixels(self, step: int, index: int = 0) -> Any:
         return np.asarray(Image.open(self.ready.job.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))

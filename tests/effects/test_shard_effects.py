@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 from typing import Any
 
 import pytest
 import torch
+from forked import each_of_two
 from torch import nn
 
 from mezzotint.recipe.sections.run import RunSettings
@@ -21,29 +20,12 @@ KEPT = 3
 
 def in_two_processes(shard: dict[str, Any], folder: Any) -> list[dict[str, Any]]:
     """What each of two processes sees of a linear layer under `run.shard`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    children = []
-    for rank in range(2):
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, RANK=str(rank), WORLD_SIZE="2")
-                os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-                (folder / f"{rank}.json").write_text(json.dumps(_seen(rank, shard)))
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+    each_of_two(lambda rank: (folder / f"{rank}.json").write_text(json.dumps(_seen(rank, shard))))
     return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
 
 def _seen(rank: int, shard: dict[str, Any]) -> dict[str, Any]:
     settings = RunSettings.model_validate({"runtime": "fsdp", "device": "cpu", "threads": 1, "shard": shard})
-    torch.set_num_threads(1)
     runtime = fsdp.Runtime(torch.device("cpu"), Launch(rank, rank, 2, 2, launcher="torchrun"), settings)
     block = nn.Linear(4, 6)
     network = nn.Sequential(block, nn.Tanh())

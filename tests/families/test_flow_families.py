@@ -106,11 +106,12 @@ OF_BLOCKS = {
 def test_presets_take_what_stands_in_attention_blocks(name: str) -> None:
     names = LayerNames(files_of(name).of(settings_of(name)).trainable_shapes())
     layers = [layer.path for layer in names.weights]
-    both = {layer.path for layer in targets.chosen(names, "transformer", "attention+mlp")}
+    own = family_spec(name).layers
+    both = {layer.path for layer in targets.chosen(names, "transformer", "attention+mlp", own)}
     assert both == {path for path in layers if re.fullmatch(OF_BLOCKS[name], path)}
-    attention = {layer.path for layer in targets.chosen(names, "transformer", "attention")}
+    attention = {layer.path for layer in targets.chosen(names, "transformer", "attention", own)}
     assert attention == {path for path in both if re.search(r"\.(to_|add_)", path)}
-    every = {layer.path for layer in targets.chosen(names, "transformer", "all-linear")}
+    every = {layer.path for layer in targets.chosen(names, "transformer", "all-linear", own)}
     assert both <= every
     assert all(re.match(r"\w+\.\d+\.", path) for path in every)
 

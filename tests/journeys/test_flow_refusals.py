@@ -104,7 +104,7 @@ def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_pa
     own = {"model__weights": "random", "model__flux__distilled": True, "model__flux__guidance": 3.5}
     heard = sentence(shared_world, capsys, **settings_of("flux", folder, **own))
     assert "error[E1220]" in heard
-    assert "is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance" in heard
+    assert "is FLUX.1 schnell, which is given no guidance; leave out model.flux.guidance" in heard
     words = ["--prompt=a", "--size=48x48", "--guidance=3.5", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", str(folder), *words]) == 2
     heard = capsys.readouterr().err

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from mezzotint.cli import main
-from mezzotint.sampling.pictures import told_by
+from mezzotint.sampling.pictures import recorded_in
 
 STEPS = 6
 
@@ -91,5 +91,5 @@ def test_what_the_resumed_run_has_trained_is_merged_and_drawn_from(
     assert "is of family sdxl" in capsys.readouterr().out
     assert one.tobytes() == other.tobytes()
     chosen = {"family": "sdxl", "spacing": "stability", "solver": "heun", "unconditional": "zeros"}
-    assert chosen.items() <= told_by(one).items()
+    assert chosen.items() <= recorded_in(one).items()
     assert len(set(one.tobytes())) > 1

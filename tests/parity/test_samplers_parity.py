@@ -1,5 +1,5 @@
 """Samplers, as Stability's generative-models runs them on a toy network, step by step: each of ours walks the same way,
-whether a scheduler of diffusers does the step or one written here (`sampling/descents.py` says which)."""
+whether a scheduler of diffusers does the step or one written here (`sampling/sigma_samplers.py` says which)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import DESCENTS, SigmaSampler
 from mezzotint.sampling.guidance import thresholded
-from mezzotint.sampling.levels import levels
+from mezzotint.sampling.sigma_samplers import SIGMA_SAMPLERS, SigmaSampler
+from mezzotint.sampling.sigmas import sigmas_of
 
 RECORD = load_file(Path(__file__).parent / "data" / "mindone-sdxl" / "samplers.safetensors")
 SCHEDULE = Schedule.scaled_linear()
@@ -48,7 +48,7 @@ def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
     """The states after each step."""
     network, scale = (_both, 5.0) if guided else (_plain, 1.0)
     denoiser = Denoiser(network, SCHEDULE, "epsilon", scale=scale)
-    descent = levels(LEVELS[kind], SCHEDULE, "epsilon", 10)
+    descent = sigmas_of(LEVELS[kind], SCHEDULE, "epsilon", 10)
     x = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
     sampler = SigmaSampler(name, descent)
     states = []
@@ -75,13 +75,13 @@ def test_a_descent_is_the_recorded_one(theirs: str, kind: str, guidance: str) ->
 def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
     assert torch.equal(_walk("ddim", "legacy", False)[-1], _walk("euler", "legacy", False)[-1])
     states = _walk("lcm", "legacy", False)
-    descent = levels(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
+    descent = sigmas_of(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
     denoiser = Denoiser(_plain, SCHEDULE, "epsilon", scale=1.0)
     for number in (1, 5):
         clean = denoiser(states[number - 1], float(descent[number]))
         assert torch.allclose(states[number], clean + descent[number + 1] * RECORD["noises"][number])
     assert torch.equal(states[-1], denoiser(states[-2], float(descent[9]))), "no noise on the last one"
-    assert set(NAMES.values()) | {"ddim", "lcm"} == set(DESCENTS)
+    assert set(NAMES.values()) | {"ddim", "lcm"} == set(SIGMA_SAMPLERS)
 
 
 @pytest.mark.parametrize(("ratio", "most"), [(0.995, 1.0), (0.995, 2.5), (0.9, 1.5)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mezzotint import durable
-from mezzotint.reports.curves import curves_of, read_metrics, smoothed
+from mezzotint.reports.curves import curves_of, read_metrics, running_mean
 from mezzotint.reports.run_report import summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
@@ -26,7 +26,7 @@ def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder
 
 
 def test_smoothing_passes_over_what_is_not_finite() -> None:
-    means = smoothed(np.array([np.nan, 2.0, np.inf, 2.0]))
+    means = running_mean(np.array([np.nan, 2.0, np.inf, 2.0]))
     assert np.isnan(means[0])
     assert means[1:].tolist() == pytest.approx([2.0, 2.0, 2.0])
 
@@ -40,7 +40,7 @@ def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_
     log.close()
     assert shown.value is not None
     assert f"smoothed {shown.value:.4f} at the end, of 21 logged steps" in "\n".join(summary(folder))
-    assert curves_of(read_metrics(folder)).smoothed[-1] == shown.value
+    assert curves_of(read_metrics(folder)).running_mean[-1] == shown.value
 
 
 def test_of_a_log_without_the_smoothed_loss_each_point_stands_for_the_steps_before_it(folder: RunFolder) -> None:
@@ -50,4 +50,4 @@ def test_of_a_log_without_the_smoothed_loss_each_point_stands_for_the_steps_befo
         if step % 10 == 0:
             durable.append_line(folder.metrics, {"step": step, "loss": decaying(step)})
     curves = curves_of(read_metrics(folder))
-    assert curves.smoothed[-1] == pytest.approx(shown.value, rel=1e-9)
+    assert curves.running_mean[-1] == pytest.approx(shown.value, rel=1e-9)

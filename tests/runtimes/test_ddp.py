@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
+from forked import free_port
 from model_export import tiny_model
 from torch import nn
 from trainers import batch_of, latents_at, short_of_memory, step_batches, trainer_over
@@ -22,12 +22,6 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.training.trainer import Trainer
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 class Net(nn.Module):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing as mp
+from forked import free_port
 from model_export import tiny_model
 from torch.distributed.fsdp import FSDPModule
 from trainers import batch_of, latents_at, step_batches, trainer_over
@@ -21,12 +21,6 @@ from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base, fsdp
 from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return int(s.getsockname()[1])
 
 
 @pytest.mark.parametrize(("rows", "held"), [(8, [2, 2, 2, 2]), (5, [2, 2, 1, 0]), (1, [1, 0, 0, 0])])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.diffusion.parameterization import Parameterization as Form
-from mezzotint.diffusion.parameterization import level_of
+from mezzotint.diffusion.parameterization import sigma_at
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
 from mezzotint.recipe.sections.sample import SampleSettings, ThresholdingSettings
@@ -43,7 +43,7 @@ class Knowing:
     def predict(self, noised: Any, condition: Any) -> Tensor:
         time = noised.model_t[:1]
         self.told.append(float(time[0]))
-        sigma = (4.0 * time).exp() if self.form.tells_sigma else level_of(time, SCHEDULE)
+        sigma = (4.0 * time).exp() if self.form.tells_sigma else sigma_at(time, SCHEDULE)
         at = sigma.view(1, 1, 1, 1)
         x_sigma = noised.model_input / (self.form.factors(sigma).c_in.view(1, 1, 1, 1) if self.form.in_sigma else
                                         1 / (1 + at**2).sqrt())  # fmt: skip
@@ -54,7 +54,7 @@ class Knowing:
 
 
 @pytest.mark.parametrize("form", [Form("edm"), Form("edm", 1.0, "timestep"), Form("v-edm"), Form("epsilon-unscaled"),
-                                  Form("v", told="log-sigma"), Form("v")], ids=str)  # fmt: skip
+                                  Form("v", time_input="log-sigma"), Form("v")], ids=str)  # fmt: skip
 @pytest.mark.parametrize("solver", ["ddim", "euler", "dpm++", "heun"])
 def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
     family: Any = Knowing(form)

@@ -14,7 +14,7 @@ from torch import Tensor
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.flow import FlowSolver, levels
+from mezzotint.sampling.flow import FlowSolver, sigmas_of
 from mezzotint.sampling.sample import require_solver
 
 DATA = Path(__file__).parents[1] / "parity" / "data" / "flow"
@@ -36,7 +36,7 @@ def test_fixed_shifts_visit_the_recorded_levels(tables: dict[str, Tensor]) -> No
         match = re.fullmatch(r"sample\.shift_([\d.]+)\.steps_(\d+)(\.given_linspace)?\.sigmas", key)
         if match:
             schedule = FlowSchedule.of({"shift": float(match[1])}, Tokens(evenly=bool(match[3])))
-            torch.testing.assert_close(levels(schedule, (4, 8, 8), int(match[2])), recorded, rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(sigmas_of(schedule, (4, 8, 8), int(match[2])), recorded, rtol=1e-6, atol=1e-7)
             seen += 1
     assert seen == 40
 
@@ -49,7 +49,7 @@ def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor
             config = {"use_dynamic_shifting": True, "time_shift_type": match[2], **LINES[match[1]]}
             schedule = FlowSchedule.of(config, Tokens(cell=1))
             torch.testing.assert_close(
-                levels(schedule, (4, int(match[3]), 1), int(match[4])), recorded, rtol=1e-5, atol=1e-6
+                sigmas_of(schedule, (4, int(match[3]), 1), int(match[4])), recorded, rtol=1e-5, atol=1e-6
             )
             seen += 1
     assert seen == 90
@@ -58,7 +58,7 @@ def test_shifts_by_resolution_visit_the_recorded_levels(tables: dict[str, Tensor
 def test_one_step_goes_from_noise_to_the_picture() -> None:
     for line in LINES.values():
         schedule = FlowSchedule.of({"use_dynamic_shifting": True, **line}, Tokens(cell=1))
-        torch.testing.assert_close(levels(schedule, (4, 64, 1), 1), torch.tensor([1.0, 0.0]))
+        torch.testing.assert_close(sigmas_of(schedule, (4, 64, 1), 1), torch.tensor([1.0, 0.0]))
 
 
 def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:

@@ -68,7 +68,7 @@ def test_without_a_negative_prompt_there_is_no_such_line_and_odd_names_are_quote
 def test_our_own_chunk_holds_everything_as_json(prompt: str) -> None:
     facts = told_of(prompt)
     image = opened(facts)
-    assert json.loads(image.text["mezzotint"]) == facts == pictures.told_by(image)
+    assert json.loads(image.text["mezzotint"]) == facts == pictures.recorded_in(image)
 
 
 def test_pictures_of_earlier_versions_are_read_and_those_of_others_are_not() -> None:
@@ -80,8 +80,8 @@ def test_pictures_of_earlier_versions_are_read_and_those_of_others_are_not() -> 
         return Image.open(file)
 
     old = {"prompt": "a fox", "seed": "3", "mezzotint": "0.1.0"}
-    assert pictures.told_by(png_with(old)) == old
-    assert pictures.told_by(png_with({"prompt": '{"3": {}}', "workflow": "{}"})) == {}
+    assert pictures.recorded_in(png_with(old)) == old
+    assert pictures.recorded_in(png_with({"prompt": '{"3": {}}', "workflow": "{}"})) == {}
 
 
 def test_every_solver_has_a_name_there() -> None:

@@ -21,7 +21,7 @@ def drawn(out: Path) -> dict[str, Any]:
     for path in sorted(out.glob("*.png")):
         if not path.name.startswith("contact"):
             with Image.open(path) as image:
-                pictures_by_name[path.name] = (np.asarray(image), pictures.told_by(image))
+                pictures_by_name[path.name] = (np.asarray(image), pictures.recorded_in(image))
     return pictures_by_name
 
 

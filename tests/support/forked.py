@@ -6,7 +6,8 @@ import importlib
 import os
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -69,6 +70,26 @@ def variables(rank: int, port: int, processes: int = 2) -> dict[str, str]:
     return {name: str(value) for name, value in place.items()} | {
         "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo",
     }  # fmt: skip
+
+
+def each_of_two(work: Callable[[int], None]) -> None:
+    """A function of the rank in two processes that find each other, to their good end."""
+    port, children = free_port(), []
+    for rank in range(2):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                os.environ.update(variables(rank, port))
+                torch.set_num_threads(1)
+                work(rank)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children.append(child)
+    assert [exit_status(child) for child in children] == [0, 0]
 
 
 def run_two(words: Sequence[str], out: Path, **more: str) -> str:

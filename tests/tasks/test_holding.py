@@ -11,14 +11,13 @@ import os
 import resource
 import subprocess
 import sys
-import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from forked import exit_status, free_port, variables
+from forked import each_of_two, exit_status
 from safetensors.torch import save_file
 
 from mezzotint.errors import WeightsError
@@ -188,10 +187,8 @@ def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -
     assert (shared["denoiser"].device.type, shared["vae"].device) == ("cpu", meta)
 
 
-def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Path) -> None:
+def _shares(rank: int, network: str, config: dict[str, Any], file: Path) -> None:
     """In one of two processes: reads its rows of a network within the memory that they take, and computes with it."""
-    os.environ.update(variables(rank, port))
-    torch.set_num_threads(1)
     returns_memory()
     runtime = fsdp.Runtime(
         torch.device("cpu"),
@@ -226,21 +223,8 @@ def _shares(rank: int, port: int, network: str, config: dict[str, Any], file: Pa
 @pytest.mark.distributed
 def test_of_two_processes_each_reads_its_rows_and_none_has_the_whole(tmp_path: Path) -> None:
     config = T5 | {"d_model": 1024, "d_ff": 4096, "num_layers": 4}
-    file, port = sharded(tmp_path, "t5_text", config), free_port()
-    children = []
-    for rank in range(2):
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                _shares(rank, port, "t5_text", config, file)
-                status = 0
-            except BaseException:
-                traceback.print_exc()
-            finally:
-                os._exit(status)
-        children.append(child)
-    assert [exit_status(child) for child in children] == [0, 0]
+    file = sharded(tmp_path, "t5_text", config)
+    each_of_two(lambda rank: _shares(rank, "t5_text", config, file))
 
 
 def test_a_sample_tells_files_apart(tmp_path: Path) -> None:

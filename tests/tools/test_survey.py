@@ -71,6 +71,9 @@ FILES = {
         except Exception:
             raise
         ''',
+    "src/mezzotint/data/formats/image_folder/__init__.py": "",
+    "src/mezzotint/dialects/other.py": "FORMATS = ('kohya',)\n",
+    "src/mezzotint/families/latte.py": "",
     "src/mezzotint/data/formats/_beside.py": """\
         from mezzotint.data.formats.kohya import Source as S
         class Source: ...
@@ -101,7 +104,7 @@ def figures(root: Path) -> survey.Figures:
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("package data", {"files": 6}),
+        ("package data", {"files": 7}),
         ("package (top level)", {"files": 3, "lines": 6}),
         (
             "files, functions, classes",
@@ -118,7 +121,7 @@ def figures(root: Path) -> survey.Figures:
                 "data: arrows between rooms": 2,
                 "tasks: rooms": 0,
                 "folders with over 14 modules": 0,
-                "files under 60 lines": 7,
+                "files under 60 lines": 9,
                 "files under 60 lines that are no choices": 6,
                 "modules with one importer": 3,
                 "files under 60 lines with one importer": 3,
@@ -151,14 +154,16 @@ def figures(root: Path) -> survey.Figures:
                 "renames outside of durable: calls": 1,
                 "which rename": "data/formats/kohya.py",
                 "names of families outside of their own files": 1,
-                "names of formats outside of their own files": 1,
+                "names of formats outside of their own files": 2,
+                "names of formats outside of their own files and of dialects": 1,
+                "which name formats": "data/formats/kohya.py 1",
             },
         ),
         ("typing", {"Any": 1, "type: ignore": 1, "typing.cast": 1, "broad except": 1}),
         (
             "tests and pages",
             {
-                "modules that need a test of their name": 7,
+                "modules that need a test of their name": 8,
                 "modules with a test of their name": 2,
                 "modules with a test of that name in any folder": 3,
                 "test functions": 1,
@@ -184,6 +189,16 @@ def test_a_function_is_measured_without_what_lies_inside_it() -> None:
     assert survey.result_words(by_name["inner"]) == {"made"}
 
 
+def test_bodies_that_stand_twice_are_counted(tmp_path: Path) -> None:
+    body = "    a = 1\n    b = 2\n    c = 3\n    return a + b + c\n"
+    (tmp_path / "src" / "mezzotint").mkdir(parents=True)
+    (tmp_path / "src" / "mezzotint" / "one.py").write_text(f'def one():\n    """Adds."""\n{body}\ndef other():\n{body}')
+    (tmp_path / "src" / "mezzotint" / "two.py").write_text(f"def short():\n    return 1\n\ndef two():\n{body}    \n")
+    house = survey.read_house(tmp_path)
+    assert survey.bodies_twice(house) == [["one.py:1 one", "one.py:8 other", "two.py:4 two"]]
+    assert survey.bodies_twice(house, least=5) == []
+
+
 def test_circles_are_found_apart() -> None:
     graph = {"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": ["e"], "e": ["d"], "f": ["a"]}
     assert survey.circles(graph) == [["a", "b", "c"], ["d", "e"]]
@@ -200,3 +215,12 @@ def test_two_trees_stand_side_by_side(
     assert "| package | files (v0) | files (now) |" in printed
     assert survey.main([str(root), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rooms"]["data: rooms"] == 4
+
+
+def test_a_package_that_only_one_tree_has_leaves_a_gap() -> None:
+    before = {"package all": {"files": 2}, "package gone": {"files": 1}}
+    now = {"package new": {"files": 3}, "package all": {"files": 4}}
+    table = survey.markdown({"v0": before, "now": now})
+    assert "| gone | 1 | – |" in table
+    assert "| new | – | 3 |" in table
+    assert "| all | 2 | 4 |" in table

@@ -2,7 +2,7 @@
 
     python tools/mini/adapters.py                # trains what is missing, examines, draws
     python tools/mini/adapters.py --only rank-4
-    python tools/mini/adapters.py --page         # writes the stored figures into docs/adapters.md
+    python tools/mini/adapters.py --page         # writes the stored figures into docs/guides/adapters.md
 
 The recipe is `mini-lora`, of 300 steps at a rate of 2e-3; a row differs from it in the words beside it. Figures end in
 tools/mini/adapters.json, pictures in docs/pictures/adapters.png. Runs lie in demo/adapters/; what is there is not
@@ -37,7 +37,7 @@ from mini import lesson, measure
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = ROOT / "tools" / "mini" / "adapters.json"
 SHEET = ROOT / "docs" / "pictures" / "adapters.png"
-PAGE = ROOT / "docs" / "adapters.md"
+PAGE = ROOT / "docs" / "guides" / "adapters.md"
 WORD = "<wug>"
 KEPT, REPEATS = 600, (50, 1)
 """Pictures of the old world, and how often an epoch visits each wug and each of those."""

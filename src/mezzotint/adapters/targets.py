@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Literal
 
 from mezzotint.adapters.names import LayerName, LayerNames
@@ -12,29 +13,25 @@ from mezzotint.errors import WeightsError, did_you_mean
 
 Preset = Literal["attention", "attention+mlp", "all-linear", "all"]
 
-_ATTENTION = re.compile(
-    r".*\.(to_q|to_k|to_v|to_out(\.0)?|[qkv]_proj|out_proj|[qkvo]|add_[qkv]_proj|to_add_out|to_qkv_mlp_proj)"
-)
-_MLP = re.compile(
-    r".*\.(ff(n|_context)?\.(net\.\d+(\.proj)?|linear_(in|out))|(img|txt)_mlp\.net\.\d+(\.proj)?|mlp\.fc[12]"
-    r"|attentions\.\d+\.proj_(in|out)|DenseReluDense\.w\w+|feed_forward\.w\d)"
-    r"|single_transformer_blocks\.\d+\.proj_(mlp|out)"
-)
-_OUTER = re.compile(
-    r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*|time_text_embed\..*"
-    r"|(double|single)_stream_modulation\w*\..*|time_guidance_embed\..*|condition_embedder\..*|(all_)?(x|t|cap|context|final)_(embedder|layer)\..*"
-    r"|(x|context)_embedder|(img|txt|proj)_(in|out)|norm_out\..*|pos_embed\..*|patch_embedding)"
-)
-"""Layers at a network's ends, which no preset takes."""
+_ROLES: Mapping[str, str] = {
+    "attention": r".*\.(to_q|to_k|to_v|to_out(\.0)?|[qkv]_proj|out_proj|[qkvo]|add_[qkv]_proj|to_add_out)",
+    "mlp": r".*\.(ff(n|_context)?\.net\.\d+(\.proj)?|mlp\.fc[12]|attentions\.\d+\.proj_(in|out)|DenseReluDense\.w\w+)",
+    "outer": r"(conv_in|conv_out|time_embedding\..*|add_embedding\..*|.*projection.*|time_embed\..*|time_text_embed\..*"
+    r"|(x|context)_embedder|proj_(in|out)|norm_out\..*|pos_embed\..*)",
+}
+"""Patterns of what layers are called in the blocks of libraries, whatever the family; one of its own names adds to them
+in `FamilySpec.layers`. `outer` are layers at a network's ends, which no preset takes."""
 
 
-def chosen(names: LayerNames, component: str, targets: Preset | Sequence[str]) -> list[LayerName]:
+def chosen(
+    names: LayerNames, component: str, targets: Preset | Sequence[str], own: Mapping[str, str] = MappingProxyType({})
+) -> list[LayerName]:
     """The layers of a component that are adapted, in its order.
 
     targets: `attention` is the projections to and from queries, keys and values, as the scripts of diffusers take them;
     `attention+mlp` all that stands in attention blocks, as kohya's networks; `all-linear` every matrix but those at
     the network's ends; `all` convolutions too, as kohya's with `conv_dim`. Or patterns of paths, `*` for any part.
-    Raises WeightsError E1437 for a pattern that fits no layer.
+    own: `FamilySpec.layers`. Raises WeightsError E1437 for a pattern that fits no layer.
     """
     shapes = {layer: shape for layer, shape in names.weights.items() if layer.component == component}
     if not isinstance(targets, str):
@@ -46,13 +43,18 @@ def chosen(names: LayerNames, component: str, targets: Preset | Sequence[str]) -
                     code="E1437",
                 )
         return [layer for layer in shapes if any(fnmatchcase(layer.path, pattern) for pattern in targets)]
-    inner = {layer: shape for layer, shape in shapes.items() if not _OUTER.fullmatch(layer.path)}
+    inner = {layer: shape for layer, shape in shapes.items() if not _has_role(layer, own, "outer")}
     match targets:
         case "attention":
-            return [layer for layer in inner if _ATTENTION.fullmatch(layer.path)]
+            return [layer for layer in inner if _has_role(layer, own, "attention")]
         case "attention+mlp":
-            return [layer for layer in inner if _ATTENTION.fullmatch(layer.path) or _MLP.fullmatch(layer.path)]
+            return [layer for layer in inner if _has_role(layer, own, "attention", "mlp")]
         case "all-linear":
             return [layer for layer, shape in inner.items() if len(shape) == 2]
         case _:
             return list(inner)
+
+
+def _has_role(layer: LayerName, own: Mapping[str, str], *roles: str) -> bool:
+    patterns = [table[role] for role in roles for table in (_ROLES, own) if role in table]
+    return any(re.fullmatch(pattern, layer.path) for pattern in patterns)

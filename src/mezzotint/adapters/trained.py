@@ -58,7 +58,7 @@ class TrainedAdapter:
         if settings.path is not None:
             begun = files.read(settings.path, names)
             return cls(settings, names, folders, _shapes_of(begun, model, folders), begun)
-        layers = _layers(settings.targets, names, folders)
+        layers = _layers(settings.targets, names, folders, model_files.spec.layers)
         return cls(settings, names, folders, {part: _shape(settings, part, layers[part]) for part in folders})
 
     def __str__(self) -> str:
@@ -169,8 +169,10 @@ def _less(module: AdapterModule, begun: AdapterModule) -> AdapterModule:
 # --- which layers, of which rank --------------------------------------------------------------------------------------
 
 
-def _layers(words: Iterable[str], names: LayerNames, folders: Mapping[str, str]) -> dict[str, list[str]]:
-    """Paths of the adapted layers of each part, in the model's order."""
+def _layers(
+    words: Iterable[str], names: LayerNames, folders: Mapping[str, str], own: Mapping[str, str]
+) -> dict[str, list[str]]:
+    """Paths of the adapted layers of each part, in the model's order. own: as of `targets.chosen`."""
     chosen: dict[str, set[str]] = {part: set() for part in folders}
     for word in words:
         parts, rest = _parts_of(word, folders)
@@ -178,7 +180,7 @@ def _layers(words: Iterable[str], names: LayerNames, folders: Mapping[str, str])
         for part in parts:
             which = rest if rest in get_args(targets.Preset) else [rest]
             try:
-                chosen[part] |= {layer.path for layer in targets.chosen(names, folders[part], which)}
+                chosen[part] |= {layer.path for layer in targets.chosen(names, folders[part], which, own)}
             except WeightsError as error:
                 failures.append(error)
         if len(failures) == len(parts):

@@ -62,7 +62,7 @@ def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp
     handlers: dict[Any, Callable[..., Any]] = {
         OutOfPlace: _answer(view, 404, "There is nothing here: the run or file has gone, or was never below a folder "
                                        "of this page."),
-        MezzotintError: _told,
+        MezzotintError: _error_page,
         HTTPException: _of_status(view),
     }  # fmt: skip
     return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
@@ -76,7 +76,7 @@ def _static(request: Request) -> Response:
     return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
 
-async def _told(request: Request, error: Exception) -> Response:
+async def _error_page(request: Request, error: Exception) -> Response:
     assert isinstance(error, MezzotintError)
     return JSONResponse({"error": str(error), "code": error.code}, 409)
 

@@ -39,7 +39,7 @@ CODES: dict[str, str] = {
     "install 'mezzotint[data]'` brings them.",
     "E1215": "A data set of the Hugging Face hub is not in the local cache and could not be fetched: there is no "
     "network, no such name, or it asks for a login. Fetch it where there is a network, or give a folder.",
-    "E1216": "The data set has no part of the name data.split. Parts are told by names of files and folders; the "
+    "E1216": "The data set has no part of the name data.split. Parts are recognised by names of files and folders; the "
     "message lists those that there are.",
     "E1217": "Files beside the pictures that say how they are trained (data.format=everydream: yaml and txt files, "
     "manifests) cannot be read as they are: broken YAML or JSON, an unknown key, a number out of range. The message "
@@ -49,7 +49,7 @@ CODES: dict[str, str] = {
     "or encode captions at each visit with data.cache.text=false.",
     "E1219": "A way of drawing that models on straight paths (sd3, flux and their kin) do not know. They are drawn by "
     "euler, heun or unipc, at the levels of noise that their own pipeline visits; the message says what to leave out.",
-    "E1220": "The model is told no scale of guidance, or was distilled so that it needs none. The message says which "
+    "E1220": "The model is given no scale of guidance, or was distilled so that it needs none. The message says which "
     "scale it is drawn or trained with.",
     "E1221": "The model was distilled to few steps, and training it as others are makes those few steps fall apart. "
     "Take the base model, or say in the recipe that the distilled one is meant; the message names the setting.",

@@ -133,7 +133,7 @@ CODES: dict[str, str] = {
     "are read, would not give its tensors back. FLUX.1 is one of these in any other width than 3072. Or a model "
     "of two denoisers, each of which is a file of its own: `--part` says which is written.",
     "E1480": "A first frame is given to a model that cannot go on from one (`sample.clip.first_frame`, "
-    "`model.wan.first_frame`): of Wan only 2.2 TI2V 5B can, which is told the noise of each token. Or it is given "
+    "`model.wan.first_frame`): of Wan only 2.2 TI2V 5B can, which is given the noise of each token. Or it is given "
     "to a picture, behind which nothing comes.",
     "E1481": "`model.train` names a denoiser that the model has not, or `objective.flow.sigmas` leaves none of the "
     "levels that the trained one is for: of Wan 2.2 A14B `denoiser` is for σ from boundary_ratio on (.875), "

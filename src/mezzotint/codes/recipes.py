@@ -92,7 +92,7 @@ CODES: dict[str, str] = {
     "model or optimizer, or a file of moments is asked for where there are none that it could hold. The message says "
     "which.",
     "E1077": "Settings of the objective do not go together with what the denoiser predicts: kinds that are thought of "
-    "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is told to edm, v-edm and v "
+    "in σ (edm, v-edm, epsilon-unscaled) have no timestep of pure noise, and ¼ ln σ is given to edm, v-edm and v "
     "alone. The message says which of the two, and what to write.",
     "E1078": "A rule in `no_decay` begins with @ and is not known, or this model has not the names that it goes by. "
     "`@norm-and-bias` works with every model, `@mindone` with those that MindONE's SDXL example knows.",

@@ -158,6 +158,6 @@ CODES: dict[str, str] = {
     "--data` shows data of its runs wherever `data.path` says.",
     "E1949": "A recipe of the page is saved as a new .yaml file below its first folder; what lies there already stays. "
     "A recipe that was translated from another trainer's line is checked and started once it is saved.",
-    "E1970": "Near duplicates are told by perceptual hashes of the package ImageHash, which comes with the extras "
+    "E1970": "Near duplicates are found by perceptual hashes of the package ImageHash, which comes with the extras "
     "`doctor` and `board`: `pip install 'mezzotint[doctor]'`. Everything else of the doctor goes without.",
 }

@@ -30,7 +30,7 @@ class Tokens:
     """How a denoiser counts latents. cell: latents in height and width that make a token. by_steps: whether sampling is
     shifted by tokens and steps together, as FLUX.2 is. evenly: whether a sampler hands in σ from 1 to 1/N itself, as
     all pipelines do but SD3's, whose levels are shifted twice. slowly: whether it begins with small steps, as those of
-    LTX-Video do from 0.9.5 on, see `slow_levels`."""
+    LTX-Video do from 0.9.5 on, see `slow_sigmas`."""
 
     cell: int = 2
     by_steps: bool = False
@@ -107,7 +107,7 @@ def mu_by_steps(tokens: int, steps: int) -> float:
     return slope * steps + (few_steps - 200.0 * slope)
 
 
-def slow_levels(steps: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+def slow_sigmas(steps: int) -> np.ndarray[Any, np.dtype[np.float64]]:
     """(steps,) σ from 1 on: the first half of the steps goes a fortieth of the way, the others go on in a parabola that
     has the same slope there and would end at 0."""
     if steps < 2:

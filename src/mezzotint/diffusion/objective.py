@@ -77,13 +77,13 @@ class Objective:
         self._shares = _biased(settings.timestep_bias, self._range, schedule.num_timesteps)
         self._sigma = self.schedule.sigma
         self._weights = self._factor(self.schedule.snr)
-        self._learnt: learned_variance.LearnedRange | None = None
+        self._learned_range: learned_variance.LearnedRange | None = None
 
     def to(self, device: torch.device | str) -> Self:
         """Moves the tables to a device; returns itself."""
         self._plain, self.schedule = self._plain.to(device), self.schedule.to(device)
         self._sigma, self._weights = self._sigma.to(device), self._weights.to(device)
-        self._learnt = None
+        self._learned_range = None
         return self
 
     def take(self, settings: ObjectiveSettings) -> None:
@@ -94,7 +94,7 @@ class Objective:
             plain = self._plain
             self.schedule = plain.rescaled_to_zero_terminal_snr() if settings.zero_terminal_snr else plain
             self._sigma = self.schedule.sigma
-            self._learnt = None
+            self._learned_range = None
         self.settings = settings
         self._weights = self._factor(self.schedule.snr)
 
@@ -194,9 +194,9 @@ class Objective:
         level_weight = self._level_weight(noised.level)
         if v is None:
             return Loss(per_sample=per_sample, weight=weight * level_weight)
-        if self._learnt is None:
-            self._learnt = learned_variance.LearnedRange(self.schedule, self.prediction)
-        bits = learned_variance.mean(self._learnt.bits(output, v, noised), mask)
+        if self._learned_range is None:
+            self._learned_range = learned_variance.LearnedRange(self.schedule, self.prediction)
+        bits = learned_variance.mean(self._learned_range.bits(output, v, noised), mask)
         return Loss(per_sample=level_weight * per_sample + bits, weight=weight)
 
     @property
@@ -235,8 +235,8 @@ class Objective:
         huber = functional.huber_loss(predicted, target, reduction="none", delta=self.settings.huber_delta)
         if kind == "huber":
             return huber
-        lateness = expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
-        return torch.lerp(huber, mse, lateness if kind == "mse-huber" else 1.0 - lateness)
+        noise_share = expand_to(self.timestep(noised) / self.schedule.num_timesteps, noised.x_0.ndim)
+        return torch.lerp(huber, mse, noise_share if kind == "mse-huber" else 1.0 - noise_share)
 
     def timestep(self, noised: Noised) -> Tensor:
         """The timestep of each sample, (B,) float32; of a σ the nearest."""

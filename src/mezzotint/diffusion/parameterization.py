@@ -1,7 +1,7 @@
 """What a network is shown and told at a level of noise, and what it should say: one object for training and drawing.
 
 Networks of `PREDICTIONS` are shown x_t = √ᾱ_t x_0 + √(1 − ᾱ_t) ε. Those of `IN_SIGMA` are thought of in σ, by
-`preconditioning`: of x_σ = x_0 + σ ε they are shown c_in x_σ. In both, told is a timestep, or ¼ ln σ.
+`preconditioning`: of x_σ = x_0 + σ ε they are shown c_in x_σ. In both, they are given a timestep, or ¼ ln σ.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from mezzotint.errors import RecipeError
 
 IN_SIGMA = ("edm", "v-edm", "epsilon-unscaled")
 """The kinds of prediction that are thought of in σ."""
-_TOLD_SIGMA = ("edm", "v-edm")
+_TAKES_LOG_SIGMA = ("edm", "v-edm")
 
-Told = Literal["auto", "timestep", "log-sigma"]
+TimeInput = Literal["auto", "timestep", "log-sigma"]
 
 
 @dataclass(frozen=True, slots=True)
 class Parameterization:
     """prediction: of `PREDICTIONS` or `IN_SIGMA`, or "flow", the velocity of a straight path; another one raises
-    ValueError. sigma_data: σ_d of "edm". told: "auto" is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
-    RecipeError E1077 where ¼ ln σ is asked for and the kind is never told it."""
+    ValueError. sigma_data: σ_d of "edm". time_input: "auto" is the timestep, and ¼ ln σ for "edm" and "v-edm". Raises
+    RecipeError E1077 where ¼ ln σ is asked for and the kind never takes it."""
 
     prediction: str
     sigma_data: float = 0.5
-    told: Told = "auto"
+    time_input: TimeInput = "auto"
 
     def __post_init__(self) -> None:
         known = (*PREDICTIONS, *IN_SIGMA, PREDICTION)
         if self.prediction not in known:
             raise ValueError(f"no objective is known for prediction {self.prediction!r}; known: {', '.join(known)}")
-        if self.told == "log-sigma" and self.prediction not in ("v", *_TOLD_SIGMA):
+        if self.time_input == "log-sigma" and self.prediction not in ("v", *_TAKES_LOG_SIGMA):
             raise RecipeError(
-                f"objective.told is log-sigma, which v, {' and '.join(_TOLD_SIGMA)} may be told, and the denoiser "
-                f"predicts {self.prediction}; write objective.told=auto",
+                f"objective.told is log-sigma, which v, {' and '.join(_TAKES_LOG_SIGMA)} may be given, and the "
+                f"denoiser predicts {self.prediction}; write objective.told=auto",
                 code="E1077",
             )
 
@@ -55,9 +55,9 @@ class Parameterization:
     @property
     def tells_sigma(self) -> bool:
         """Whether the network is told ¼ ln σ, not a timestep."""
-        if self.told == "auto":
-            return self.prediction in _TOLD_SIGMA
-        return self.told == "log-sigma"
+        if self.time_input == "auto":
+            return self.prediction in _TAKES_LOG_SIGMA
+        return self.time_input == "log-sigma"
 
     @property
     def solved(self) -> str:
@@ -95,7 +95,7 @@ class Parameterization:
         there. Returns its input and (B,)."""
         if not self.in_sigma and not self.tells_sigma:
             return x_t, t
-        sigma = level_of(t, schedule)
+        sigma = sigma_at(t, schedule)
         model_t = self.model_t(sigma, t)
         if not self.in_sigma:
             return x_t, model_t
@@ -105,7 +105,7 @@ class Parameterization:
         """The network's output, of a network in σ as the velocity √ᾱ_t ε − √(1 − ᾱ_t) x_0 that it means, float32."""
         if not self.in_sigma:
             return output
-        sigma = level_of(t, schedule)
+        sigma = sigma_at(t, schedule)
         root, at = expand_to((1.0 + sigma**2).sqrt(), x_t.ndim), expand_to(sigma, x_t.ndim)
         x_sigma = x_t.float() * root
         x_0 = preconditioning.denoised(output, x_sigma, self.factors(sigma))
@@ -113,7 +113,7 @@ class Parameterization:
         return (x_t.float() - root * x_0) / at
 
 
-def level_of(t: Tensor, schedule: Schedule) -> Tensor:
+def sigma_at(t: Tensor, schedule: Schedule) -> Tensor:
     """σ at timesteps, (B,) float32; between two of them in proportion."""
     table = schedule.sigma
     last = table.shape[0] - 1

@@ -17,7 +17,7 @@ from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.flux import SPEC, FluxSettings
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
@@ -71,7 +71,7 @@ class Files(FlowFiles):
             return
         if own.guidance is not None:
             raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell, which is told no guidance; leave out model.flux.guidance",
+                f"{self.root}: is FLUX.1 schnell, which is given no guidance; leave out model.flux.guidance",
                 code="E1220",
             )
         if not own.distilled:

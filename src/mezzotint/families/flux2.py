@@ -19,7 +19,7 @@ from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.flux2 import SPEC, Flux2Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles

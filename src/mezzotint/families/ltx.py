@@ -21,7 +21,7 @@ from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.files import fingerprint

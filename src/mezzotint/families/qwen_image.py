@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, lengths_of, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles

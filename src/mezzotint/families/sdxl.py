@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 
 from mezzotint.families.base import like_parameters
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.families.shared.stable import StableFamily
-from mezzotint.families.shared.stable_files import Configs, StableFiles
+from mezzotint.families.shared.stable_files import StableFiles
 from mezzotint.recipe.families.sdxl import SPEC
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.model_folder import ModelFolder
@@ -55,7 +56,7 @@ class Files(StableFiles):
         widths = [int(configs[part].get("hidden_size", 512)) for part in SPEC.text_parts if part in configs]
         numbers = _BASE_NUMBERS if "text_encoder" in configs else _REFINER_NUMBERS
         vector = int(pooled) + numbers * int(unet.get("addition_time_embed_dim") or 0)
-        yield "the denoiser is told more than text by", unet.get("addition_embed_type"), "text_time"
+        yield "the denoiser is given more than text by", unet.get("addition_embed_type"), "text_time"
         yield "the denoiser takes text of width", unet.get("cross_attention_dim"), sum(widths)
         yield "the denoiser takes text and sizes of width", unet.get("projection_class_embeddings_input_dim"), vector
 

@@ -24,7 +24,7 @@ from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared.flow import Standardized, as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.families.wan import SPEC, WanSettings
 from mezzotint.recipe.sections.model import ModelSettings
@@ -156,7 +156,7 @@ class Files(FlowFiles):
             )
         if self.settings.own(WanSettings).first_frame and not self.by_token:
             raise WeightsError(
-                f"{self.root}: is told one level of noise for a whole clip (expand_timesteps is not in "
+                f"{self.root}: is given one level of noise for a whole clip (expand_timesteps is not in "
                 "model_index.json), so that no first frame can be given; leave out model.wan.first_frame, or take Wan "
                 "2.2 TI2V 5B",
                 code="E1480",

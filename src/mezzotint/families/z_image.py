@@ -15,7 +15,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.stable_files import Configs
+from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint

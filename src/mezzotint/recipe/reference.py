@@ -29,7 +29,7 @@ ON_RESUME: dict[ChangeKind, str] = {
 }
 """What a changed value does when a run goes on, in words."""
 
-LARGE = 3000
+LARGE = 1600
 """Bytes of a section's table from which on it has a page of its own, though it lies inside another section."""
 
 _LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}", "multiple_of": "multiple of {}"}

@@ -19,12 +19,12 @@ Column = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Numbers of the plot. steps, loss, smoothed: (n,); rates: (n,) by group; held_out_steps, held_out,
+    """Numbers of the plot. steps, loss, running_mean: (n,); rates: (n,) by group; held_out_steps, held_out,
     held_out_ema: (m,). NaN where there is none. is_every_step: whether no step is missing between those there."""
 
     steps: Column
     loss: Column
-    smoothed: Column
+    running_mean: Column
     rates: Mapping[str, Column]
     held_out_steps: Column
     held_out: Column
@@ -67,7 +67,7 @@ def curves_of(metrics: Metrics) -> Curves:
     return Curves(
         steps=_column(metrics.steps, "step"),
         loss=_column(metrics.steps, "loss"),
-        smoothed=smoothed_loss(metrics),
+        running_mean=mean_loss_of(metrics),
         is_every_step=metrics.steps[-1]["step"] - metrics.steps[0]["step"] < len(metrics.steps),
         rates={name.removeprefix("lr/"): _column(metrics.steps, name) for name in rates},
         held_out_steps=_column(metrics.held_out, "step"),
@@ -114,7 +114,7 @@ def overfit_curves(metrics: Metrics) -> OverfitCurves | None:
     )
 
 
-def smoothed(values: Column, steps: Column | None = None, beta: float = _BETA) -> Column:
+def running_mean(values: Column, steps: Column | None = None, beta: float = _BETA) -> Column:
     """The exponential mean over the steps so far, corrected for its start; what is not finite is passed over. steps:
     how many each value stands for, itself and those before it that are not there; None is one each."""
     means = np.full(len(values), np.nan)
@@ -129,13 +129,13 @@ def smoothed(values: Column, steps: Column | None = None, beta: float = _BETA) -
     return means
 
 
-def smoothed_loss(metrics: Metrics) -> Column:
+def mean_loss_of(metrics: Metrics) -> Column:
     """The smoothed loss as it was logged, which the terminal showed; where an older log has none, from the logged
     steps, each standing for those since the one before."""
     logged = _column(metrics.steps, "loss_avg")
     numbers = _column(metrics.steps, "step")
     between = np.diff(numbers, prepend=0.0)
-    return np.where(np.isfinite(logged), logged, smoothed(_column(metrics.steps, "loss"), between))
+    return np.where(np.isfinite(logged), logged, running_mean(_column(metrics.steps, "loss"), between))
 
 
 def _column(lines: Sequence[dict[str, Any]], name: str) -> Column:

@@ -149,14 +149,14 @@ def _draw_loss(axes: Any, curves: Curves) -> None:
     few = len(curves.steps) <= 60
     shown = "each step" if curves.is_every_step else "logged steps"
     axes.plot(curves.steps, curves.loss, color=_RAW, lw=0.9, marker="." if few else None, ms=5, label=shown)
-    axes.plot(curves.steps, curves.smoothed, color=_SMOOTH, lw=2.2, label="smoothed over all steps")
+    axes.plot(curves.steps, curves.running_mean, color=_SMOOTH, lw=2.2, label="smoothed over all steps")
     for values, colour, marker, label in (
         (curves.held_out, _HELD, "o", "held out"),
         (curves.held_out_ema, _EMA, "D", "held out, averaged weights"),
     ):
         if np.isfinite(values).any():
             axes.plot(curves.held_out_steps, values, color=colour, lw=1.4, marker=marker, ms=4.5, label=label)
-    curve = np.concatenate([c[np.isfinite(c)] for c in (curves.smoothed, curves.held_out, curves.held_out_ema)])
+    curve = np.concatenate([c[np.isfinite(c)] for c in (curves.running_mean, curves.held_out, curves.held_out_ema)])
     raw = curves.loss[np.isfinite(curves.loss)]
     if len(raw):
         # single steps scatter widely: the highest percent of them may leave the picture, a curve never does

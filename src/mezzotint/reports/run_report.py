@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint import durable, outside
-from mezzotint.reports.curves import Metrics, curves_of, read_metrics, smoothed_loss
+from mezzotint.reports.curves import Metrics, curves_of, mean_loss_of, read_metrics
 from mezzotint.run_folder import RunFolder
 
 
@@ -56,7 +56,7 @@ def _training_lines(metrics: Metrics) -> list[str]:
     if not metrics.steps:
         return ["steps         none logged"]
     first, last = metrics.steps[0], metrics.steps[-1]
-    curve = smoothed_loss(metrics)
+    curve = mean_loss_of(metrics)
     counted_steps, samples, seconds = _totals(metrics)
     of = "" if counted_steps == last["step"] else f", {counted_steps:,} of them counted below"
     lines = [

@@ -13,7 +13,7 @@ from diffusers.schedulers.scheduling_flow_match_heun_discrete import FlowMatchHe
 from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from torch import Tensor
 
-from mezzotint.diffusion.flow import FlowSchedule, slow_levels
+from mezzotint.diffusion.flow import FlowSchedule, slow_sigmas
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.solvers import Network, Noise
@@ -70,7 +70,7 @@ def require_plain(settings: SampleSettings, *, starts: bool = False, has_span: b
         )
 
 
-def levels(schedule: FlowSchedule, shape: Sequence[int], steps: int) -> Tensor:
+def sigmas_of(schedule: FlowSchedule, shape: Sequence[int], steps: int) -> Tensor:
     """(steps + 1,) σ, falling, 0 at the end, as the family's pipeline visits them."""
     return cast(Tensor, _euler(schedule, shape, steps, "cpu").sigmas)
 
@@ -83,7 +83,7 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
         config["shift_terminal"] = None
     scheduler = FlowMatchEulerDiscreteScheduler.from_config(config)
     handed = np.linspace(1.0, 1.0 / steps, steps) if schedule.tokens.evenly else None
-    handed = slow_levels(steps) if schedule.tokens.slowly else handed
+    handed = slow_sigmas(steps) if schedule.tokens.slowly else handed
     mu = schedule.sampling_mu(schedule.tokens.count(shape), steps) if schedule.by_resolution else None
     scheduler.set_timesteps(steps, sigmas=handed, mu=mu, device=device)
     scheduler.set_begin_index(0)

@@ -95,7 +95,7 @@ def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
     return file.getvalue()
 
 
-def told_by(image: Image.Image) -> dict[str, str]:
+def recorded_in(image: Image.Image) -> dict[str, str]:
     """How an opened PNG was drawn, by name, as `png` was told; of earlier versions, which had a chunk for each name,
     too. Empty for pictures of others. Raises AttributeError for what is no PNG."""
     chunks = {name: str(text) for name, text in cast(PngImageFile, image).text.items()}

@@ -21,11 +21,11 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.sections.sample import FramingSettings, SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import SigmaSampler, require
 from mezzotint.sampling.flow import FlowSolver, require_on_path, require_plain
 from mezzotint.sampling.guidance import Predict, both, guided, rescaled, together, zeros_like
-from mezzotint.sampling.levels import kept, levels
-from mezzotint.sampling.solvers import ONLY_BY_LEVELS, Noise, Solver, Watch, descend
+from mezzotint.sampling.sigma_samplers import SigmaSampler, require
+from mezzotint.sampling.sigmas import kept, sigmas_of
+from mezzotint.sampling.solvers import ONLY_IN_SIGMA, Noise, Solver, Watch, descend
 from mezzotint.shapes import Size
 from mezzotint.stages import Framing, Noised, TextEmbedding
 
@@ -109,7 +109,7 @@ def sample(family: ModelFamily, requests: Sequence[Request], how: Sampling) -> I
 
     As many of one kind (`alike`) that follow each other are drawn together as the settings' batch size says. Sizes are
     multiples of the family's grid. Requires the family's denoiser and VAE, and its text encoder for requests without
-    embeddings. Raises RecipeError E1070 as `Solver` and `levels` do.
+    embeddings. Raises RecipeError E1070 as `Solver` and `sigmas_of` do.
     """
     for group in alike(requests, how.settings.batch_size):
         latents = sample_latents(family, group, how)
@@ -142,7 +142,7 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
         fresh = initial_noise(family, requests, how.span.stage).to(how.device)
         if isinstance(how.schedule, FlowSchedule):
             return _descend_on_path(family, requests, how, how.schedule, fresh, noise)
-        if _by_levels(requests[0].solver or how.settings.solver, how.settings, requests[0], how.span):
+        if _asks_for_sigmas(requests[0].solver or how.settings.solver, how.settings, requests[0], how.span):
             return _descend_in_sigma(family, requests, how, fresh, noise)
         return _descend_in_timesteps(family, requests, how, fresh, noise)
     finally:
@@ -157,10 +157,10 @@ def require_solver(solver: SolverName, schedule: Schedule, prediction: str, sett
         require_on_path(solver, "this model's path")
         require_plain(settings)
         return
-    why = _by_levels(solver, settings, None, WHOLE)
+    why = _asks_for_sigmas(solver, settings, None, WHOLE)
     if why:
         require(solver, why)
-        levels(settings, schedule, prediction, settings.steps)
+        sigmas_of(settings, schedule, prediction, settings.steps)
     else:
         Solver(solver, schedule, prediction, steps=settings.steps, device="cpu", spacing=settings.spacing)
 
@@ -188,7 +188,7 @@ def _descend_in_sigma(
     """From noise, or from what requests start with, down levels of noise to where the span ends."""
     settings, span = how.settings, how.span
     steps, guidance, solver, form = _of_one_kind(requests[0], how)
-    require(solver, _by_levels(solver, settings, requests[0], span))
+    require(solver, _asks_for_sigmas(solver, settings, requests[0], span))
     text, negative = _texts(family, requests, how.device, settings)
     predict = partial(_said, family, requests, settings.framing)
 
@@ -199,7 +199,7 @@ def _descend_in_sigma(
         output, how.schedule, form, scale=guidance, rescale=settings.guidance_rescale,
         thresholding=settings.thresholding,
     )  # fmt: skip
-    visited = levels(settings, how.schedule, form.solved, steps)
+    visited = sigmas_of(settings, how.schedule, form.solved, steps)
     starts = [r.start for r in requests if r.start is not None]
     assert len(starts) in (0, len(requests)), "all requests start with something, or none"
     first = kept(visited, span.begin) if starts else 0
@@ -251,7 +251,7 @@ def _of_one_kind(first: Request, how: Sampling) -> tuple[int, float, SolverName,
     return first.steps or settings.steps, guidance, first.solver or settings.solver, form
 
 
-def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:
+def _asks_for_sigmas(solver: SolverName, settings: SampleSettings, request: Request | None, span: Span) -> str:
     """What asks for a descent by levels instead of timesteps, in words; "" when nothing does."""
     reasons = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
@@ -259,7 +259,7 @@ def _by_levels(solver: SolverName, settings: SampleSettings, request: Request | 
         "sample.thresholding": settings.thresholding.ratio is not None,
         "a second model (sample.refiner)": span.leave > 0 or span.stage > 0,
         "a picture to begin with (sample.image)": request is not None and request.start is not None,
-        f"{solver}": solver in ONLY_BY_LEVELS,
+        f"{solver}": solver in ONLY_IN_SIGMA,
     }
     return next((what for what, so in reasons.items() if so), "")
 

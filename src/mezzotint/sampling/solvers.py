@@ -37,7 +37,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName as SolverName
 from mezzotint.recipe.sections.sample import Spacing
-from mezzotint.sampling.levels import chosen_spacing
+from mezzotint.sampling.sigmas import chosen_spacing
 
 Network = Callable[[Tensor, Any], Tensor]
 """What a solver asks of the denoiser, guidance included: (x (B, C, …), a level) → (B, C, …). A descent in timesteps
@@ -45,9 +45,9 @@ asks for the output at a timestep, one in σ for the clean picture at a σ."""
 Noise = Callable[[int], Tensor]
 """Standard normal noise in the shape of x, for a step by number."""
 
-ONLY_BY_LEVELS: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
-"""Solvers that `descents` has and diffusers has not."""
-SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_BY_LEVELS)
+ONLY_IN_SIGMA: frozenset[str] = frozenset({"dpm++-2s-a", "lcm"})
+"""Solvers that `sigma_samplers` has and diffusers has not."""
+SOLVERS: tuple[SolverName, ...] = tuple(name for name in get_args(SolverName) if name not in ONLY_IN_SIGMA)
 _RUNGE_KUTTA = 4
 FROM_PURE_NOISE: frozenset[str] = frozenset({"ddim", "ddpm", "euler", "euler-a", "dpm++", "dpm++-sde", "unipc"})
 """Solvers that can begin where no signal is left (zero terminal SNR): the others divide by it."""

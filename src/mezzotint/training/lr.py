@@ -24,8 +24,8 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
         return _of_rounds(settings.rounds, step)
     warmup, end = span(settings, total_steps)
     if step < warmup:
-        rising = settings.warmup_from + (1.0 - settings.warmup_from) * (step / warmup)
-        return rising * _piece(settings, step) if settings.kind == "piecewise" else rising
+        ramp = settings.warmup_from + (1.0 - settings.warmup_from) * (step / warmup)
+        return ramp * _piece(settings, step) if settings.kind == "piecewise" else ramp
     match settings.kind:
         case "constant":
             return 1.0

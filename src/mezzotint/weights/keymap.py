@@ -142,7 +142,8 @@ class KeyMap:
     that such files may have besides, which no component needs. average_start: what names of averaged copies begin with,
     before the plain name; average_without_dots: which then has lost its dots and `model.`. sign: a pattern that some
     name has in such files and in no others. filled: what its readers ask for beyond our networks, with the number to be
-    written when nothing better is at hand. variants: the same for other models of the family.
+    written when nothing better is at hand. suffix: of the files that are written so. variants: the same for other
+    models of the family.
     """
 
     name: str
@@ -153,6 +154,7 @@ class KeyMap:
     average_without_dots: bool = False
     sign: str = ""
     filled: Mapping[str, float] = field(default_factory=dict)
+    suffix: str = ".safetensors"
     variants: tuple[KeyMap, ...] = ()
 
     @property

@@ -148,7 +148,7 @@ def _other_task(header: Mapping[str, TensorInfo], family: str | None) -> OtherKi
             _CHANNELS[channels], f"{trained} models of 4 channels; take the text-to-image model of its kind"
         )
     if f"{_DENOISER}label_emb.weight" in header:
-        what = "an upscaler (its denoiser is told how much noise its picture has)"
+        what = "an upscaler (its denoiser is given how much noise its picture has)"
         return OtherKind(what, "take the text-to-image model")
     return None
 

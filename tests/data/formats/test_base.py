@@ -9,6 +9,7 @@ from refusals import refused
 
 from mezzotint import registry
 from mezzotint.data.formats.base import FOLDER, format_of
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.sections.data import DataSettings
 
 
@@ -18,6 +19,11 @@ def test_a_format_is_known_by_its_name_and_names_a_folder_that_is_not_there(name
     assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in chosen.suffixes)
     with refused("E1231" if name == "clip-list" else "E1201", str(tmp_path / "gone")):
         chosen.files_at(tmp_path / "gone", DataSettings(format=name))
+
+
+@pytest.mark.parametrize("name", registry.names(FOLDER))
+def test_the_recipe_knows_what_is_encoded_already(name: str) -> None:
+    assert format_spec(name).is_encoded == format_of(name).is_encoded
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

@@ -166,7 +166,7 @@ def test_attention_and_precision_of_the_autoencoder() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("Denoiser\n", "DiscreteDenoiser\n", "tells timesteps, and EDMScaling is told a logarithm of sigma"),
+        ("Denoiser\n", "DiscreteDenoiser\n", "tells timesteps, and EDMScaling is given a logarithm of sigma"),
         ("EDMScaling\n          params: {sigma_data: 0.5}", "EpsScaling", "write DiscreteDenoiser"),
         ("params: {sigma_data: 0.5}\n    sigma", "params: {sigma_data: 0.7}\n    sigma", "have one sigma_data"),
     ],

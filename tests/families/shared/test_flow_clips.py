@@ -25,7 +25,7 @@ from sd_folder import edit
 from torch import Tensor
 
 from mezzotint import draws
-from mezzotint.diffusion.flow import slow_levels
+from mezzotint.diffusion.flow import slow_sigmas
 from mezzotint.diffusion.flow_objective import objective_of, with_first_frame
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import ModelFamily
@@ -173,7 +173,7 @@ def test_what_later_ltx_is_told_belongs_to_its_identity(later: Path, folders: di
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 50])
 def test_levels_that_begin_slowly_are_those_of_the_pipeline(steps: int) -> None:
     theirs = pipeline_ltx_condition.linear_quadratic_schedule(steps)
-    np.testing.assert_allclose(slow_levels(steps), theirs.numpy(), atol=1e-6)
+    np.testing.assert_allclose(slow_sigmas(steps), theirs.numpy(), atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])

@@ -22,7 +22,7 @@ from mezzotint.data.files import mindone_arrays
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.sd import Family
-from mezzotint.families.shared.stable_files import clip_tokenizer
+from mezzotint.families.shared.folder_files import clip_tokenizer
 from mezzotint.recipe.reading import read as recipes
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings

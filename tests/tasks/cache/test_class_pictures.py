@@ -43,7 +43,7 @@ def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any
     assert "class pictures: 5 of 5" in world.out("whole")
     with Image.open(whole / "class-00003.png") as image:
         assert image.size == (48, 48)
-        facts = pictures.told_by(image)
+        facts = pictures.recorded_in(image)
     assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class picture")
     lines = outside.read_lines(world.root / "whole" / "logs" / "samples.rank0.jsonl")
     assert any(key.startswith("1/class-") for line in lines for key in line["keys"])

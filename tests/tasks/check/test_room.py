@@ -127,3 +127,23 @@ def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), durable.storage_errors(tmp_path / "x"):
         raise FileNotFoundError(errno.ENOENT, "x")
     assert RunFolder(tmp_path / "never-locked").loss() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "is_open"),
+    [
+        (["run.precision=bf16", "run.weight_dtype=same"], True),
+        (["run.precision=bf16", "run.weight_dtype=same", "run.gradient_sums=fp32"], False),
+        (["run.precision=bf16", "run.weight_dtype=same", "run.runtime=fsdp"], False),
+        (["run.precision=bf16", "run.weight_dtype=fp32"], False),
+        (["run.precision=fp32"], False),
+    ],
+)
+def test_sums_are_open_where_weights_are_small_and_nobody_has_chosen(words: list[str], is_open: bool) -> None:
+    assert room.leaves_sums_open(read_text("schema: 1", overrides=words).recipe) is is_open
+
+
+def test_what_was_chosen_is_kept() -> None:
+    assert room.chosen_sums(read_text("schema: 1").recipe) == {}
+    chosen = read_text("schema: 1", overrides=["run.precision=bf16", "run.gradient_sums=fp32"]).recipe
+    assert room.chosen_sums(chosen) == {"run.gradient_sums": "fp32"}

@@ -49,5 +49,5 @@ def test_prompts_are_cleaned_as_captions_are(tmp_path: Path) -> None:
     words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
     assert verb.run(["tiny-latte", f"--out={folder}", *QUICK, *words]) == 0
     with Image.open(next(folder.glob("*-seed*.png"))) as picture:
-        facts = pictures.told_by(picture)
+        facts = pictures.recorded_in(picture)
     assert (facts["prompt"], facts["negative_prompt"]) == ("a red ball", "bad")

@@ -14,7 +14,7 @@ from runs import report_of
 
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.recipe.reading.read import located, read, read_text
-from mezzotint.sampling.pictures import told_by
+from mezzotint.sampling.pictures import recorded_in
 from mezzotint.sampling.prompt_file import PromptFile
 from mezzotint.tasks.prompts import previews
 
@@ -46,7 +46,7 @@ def test_previews_of_a_run_take_different_captions_and_several_sizes(world: Any)
     drawn = []
     for path in sorted((world.root / "run" / "samples" / "step-00000001").glob("*.png")):
         with Image.open(path) as image:
-            drawn.append((told_by(image)["prompt"], f"{image.width}×{image.height}"))
+            drawn.append((recorded_in(image)["prompt"], f"{image.width}×{image.height}"))
     prompts = [prompt for prompt, _ in drawn]
     assert len(set(prompts)) == 4
     by_caption = {

@@ -36,7 +36,7 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["train", "mini", "run.name=a", "--resume=latest"], "write mezzotint train mini run.name=a\n"),
         (["train", "mini", "--resume", "runs/first"], "write mezzotint train runs/first\n"),
         (["train", "first"], "there is no recipe first; did you mean runs/first?"),
-        (["train", "plain"], "or a run's folder; a folder of pictures is told as data.path=plain"),
+        (["train", "plain"], "or a run's folder; a folder of pictures is given as data.path=plain"),
         (
             ["train", "mini", "plain"],
             "E1008 is a folder, and settings are written key=value; write data.path=plain",

@@ -13,7 +13,7 @@ from PIL import Image
 
 from mezzotint import durable
 from mezzotint.recipe.reading.read import read
-from mezzotint.sampling.pictures import told_by
+from mezzotint.sampling.pictures import recorded_in
 from mezzotint.tasks.train import resume, train
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
@@ -104,6 +104,6 @@ def test_a_new_seed_of_previews_is_printed_and_kept(world: Any, capsys: pytest.C
     assert f"this run's previews have seed {seed}, kept" in capsys.readouterr().out
     for step in (0, 1, 2):
         with Image.open(world.root / "run" / "samples" / f"step-{step:08d}" / "00-raw.png") as image:
-            assert told_by(image)["seed"] == seed
+            assert recorded_in(image)["seed"] == seed
     assert world.train("other", run__steps=1, **settings) == 0
     assert f"seed {seed}, drawn" not in capsys.readouterr().out, "not run.seed, which is the same"

@@ -18,7 +18,7 @@ from mezzotint.recipe.base import Every
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
-from mezzotint.sampling.pictures import told_by
+from mezzotint.sampling.pictures import recorded_in
 from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.training.callbacks.base import PreviewRequests
@@ -96,7 +96,7 @@ def test_a_picture_carries_its_settings(trainer: Trainer, folder: RunFolder) -> 
     previews(trainer, folder).on_step(None, Progress(step=20, last_step=99))
     with Image.open(folder.samples / "step-00000020" / "01-shadow.png") as image:
         assert image.size == (32, 24)
-        assert told_by(image) == {
+        assert recorded_in(image) == {
             "prompt": "ein Fuß ☃", "negative_prompt": "", "size": "32x24", "seed": "5", "index": "1", "steps": "2",
             "guidance": "3.0", "guidance_rescale": "0.0", "solver": "ddim", "spacing": "auto", "training_step": "20",
             "weights": "shadow", "mezzotint": __version__, "model_name": "step-00000020-ema",
@@ -222,6 +222,6 @@ def test_requests_of_other_solvers_are_drawn_apart(trainer: Trainer, folder: Run
     drawn = []
     for index in range(3):
         with Image.open(folder.samples / "step-00000001" / f"{index:02d}-raw.png") as image:
-            drawn.append((told_by(image)["solver"], image.tobytes()))
+            drawn.append((recorded_in(image)["solver"], image.tobytes()))
     assert [solver for solver, _ in drawn] == ["euler-a", "ddim", "ddim"]
     assert drawn[0][1] != drawn[1][1] == drawn[2][1]

@@ -21,15 +21,15 @@ def _file(path: Path) -> Path:
 
 def test_the_plain_file_is_preferred_to_a_variant(tmp_path: Path) -> None:
     variant = _file(tmp_path / "diffusion_pytorch_model.fp16.safetensors")
-    assert model_folder.find_weights(tmp_path) == model_folder.FoundWeights(variant, "fp16")
+    assert model_folder.find_weights(tmp_path) == model_folder.StoredWeights(variant, "fp16")
     plain = _file(tmp_path / "diffusion_pytorch_model.safetensors")
-    assert model_folder.find_weights(tmp_path) == model_folder.FoundWeights(plain)
+    assert model_folder.find_weights(tmp_path) == model_folder.StoredWeights(plain)
 
 
 def test_shards_are_found_by_their_index(tmp_path: Path) -> None:
     index = tmp_path / "model.safetensors.index.json"
     index.write_text("{}")
-    assert model_folder.find_weights(tmp_path) == model_folder.FoundWeights(index)
+    assert model_folder.find_weights(tmp_path) == model_folder.StoredWeights(index)
 
 
 def test_no_weights_are_no_error_and_pickled_ones_are(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
 def test_layouts_are_chosen_by_the_components_to_be_written() -> None:
     for model, (stability, mindone) in LAYOUTS.items():
         assert known_layouts.for_components(stability.parts) is stability, model
-        assert known_layouts.for_components(stability.parts, style="mindone") is mindone
+        assert known_layouts.for_components(stability.parts, ".ckpt") is mindone
     assert known_layouts.for_components(["unet", "vae", "text_encoder"]) is sd.LAYOUT
-    assert known_layouts.for_components(["unet", "vae", "text_encoder"], style="mindone") is None
+    assert known_layouts.for_components(["unet", "vae", "text_encoder"], ".ckpt") is None
     assert known_layouts.for_components(["unet"]) is None

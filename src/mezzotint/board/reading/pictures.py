@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 from PIL import Image
 
 from mezzotint import outside
+from mezzotint.board.reading.runs import children
 from mezzotint.board.reading.tails import shown
 
 KINDS = {
@@ -52,9 +52,9 @@ def previews(path: Path) -> PreviewPictures:
     """What lies in a run's `samples/`."""
     steps, drawn, clips = [], [], []
     newest: dict[int, Path] = {}
-    for folder in sorted(_entries(path / "samples")):
+    for folder in sorted(children(path / "samples")):
         step = _STEP.fullmatch(folder.name)
-        names = {entry.name for entry in _entries(folder)} if step else set()
+        names = {entry.name for entry in children(folder)} if step else set()
         matches = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda match: match.string)
         if step is None or not matches:
             continue
@@ -69,9 +69,9 @@ def previews(path: Path) -> PreviewPictures:
 
 def newest(path: Path) -> Path | None:
     """The first picture of the last step, None before there is one."""
-    for folder in sorted(_entries(path / "samples"), reverse=True):
+    for folder in sorted(children(path / "samples"), reverse=True):
         if _STEP.fullmatch(folder.name):
-            names = sorted(entry for entry in _entries(folder) if _NAME.fullmatch(entry.name))
+            names = sorted(entry for entry in children(folder) if _NAME.fullmatch(entry.name))
             if names:
                 return names[0]
     return None
@@ -106,10 +106,3 @@ def small(file: Path, side: int, *, kind: str = "WEBP") -> bytes | None:
     content = io.BytesIO()
     copy.save(content, kind, quality=82)
     return content.getvalue()
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return [Path(entry.path) for entry in os.scandir(folder)]
-    except OSError:
-        return []

@@ -180,7 +180,7 @@ def checkpoints(path: Path) -> list[SavedModel]:
 
 def exports(path: Path) -> list[SavedModel]:
     """The exported models, newest first."""
-    entries = _listed(path / "exports")
+    entries = children(path / "exports")
     return [
         SavedModel(
             entry.name,
@@ -195,11 +195,12 @@ def exports(path: Path) -> list[SavedModel]:
 
 
 def _steps(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    entries = ((entry, _STEP.fullmatch(entry.name)) for entry in _listed(folder))
+    entries = ((entry, _STEP.fullmatch(entry.name)) for entry in children(folder))
     return sorted(((e, m) for e, m in entries if m is not None), key=lambda pair: int(pair[1][1]), reverse=True)
 
 
-def _listed(folder: Path) -> list[Path]:
+def children(folder: Path) -> list[Path]:
+    """What lies in a folder; nothing where it cannot be read."""
     try:
         return [Path(entry.path) for entry in os.scandir(folder)]
     except OSError:

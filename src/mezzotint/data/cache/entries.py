@@ -140,13 +140,13 @@ class LatentCache(_Entries[LatentLayout]):
             LatentLayout,
             media=identity,
             compute=compute,
-            preprocessing=_preprocessing(settings, is_encoded=not chosen.is_encoded),
+            preprocessing=_preprocessing(settings, encodes=not chosen.is_encoded),
             resize=settings.resize if settings.antialias else f"{settings.resize}, not antialiased",
             background=settings.background,
             content=settings.cache.content,
             dtype=settings.cache.dtype,
             **({"clips": clip_files.PREPROCESSING} if settings.has_clips else {}),
-            **_encoding(settings, is_encoded=not chosen.is_encoded),
+            **_encoding(settings, encodes=not chosen.is_encoded),
         )
         self.content = settings.cache.content
         self.is_imported = chosen.is_encoded
@@ -337,7 +337,7 @@ class TextCache(_Entries[TextLayout]):
             text=identity,
             compute=compute,
             dtype=settings.cache.dtype,
-            **_encoding(settings, is_encoded=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
+            **_encoding(settings, encodes=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
         )
         self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.captions.dropout > 0
@@ -396,16 +396,16 @@ class TextCache(_Entries[TextLayout]):
         return embedding
 
 
-def _preprocessing(settings: DataSettings, *, is_encoded: bool) -> int:
+def _preprocessing(settings: DataSettings, *, encodes: bool) -> int:
     """The version of a picture's pixels. Clips, and what stands beside them, are decoded whole."""
-    is_scaled = settings.decode == "scaled" and is_encoded and not settings.has_clips
+    is_scaled = settings.decode == "scaled" and encodes and not settings.has_clips
     return decoding.version(scaled=is_scaled, resize=settings.resize, antialias=settings.antialias)
 
 
-def _encoding(settings: DataSettings, *, is_encoded: bool) -> dict[str, int]:
+def _encoding(settings: DataSettings, *, encodes: bool) -> dict[str, int]:
     """What an identity has to say of the shapes that encoders are shown: nothing where these were free, as before there
     was a choice, and where nothing is encoded."""
-    return {"encoding": ENCODING} if settings.cache.batches == "fixed" and is_encoded else {}
+    return {"encoding": ENCODING} if settings.cache.batches == "fixed" and encodes else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -154,7 +154,7 @@ class _Walker:
                 self.refused.append((prefix.rstrip("/"), f"folder cannot be read: {error.strerror}"))
 
     def _look(self, entries: Iterable[os.DirEntry[str]], folder: str, prefix: str, through_link: bool) -> None:
-        names, stats, is_wanted = self.names, self.stats, _Wanted(self.suffixes)
+        names, stats, is_wanted = self.names, self.stats, _EndingsSeen(self.suffixes)
         for entry in sorted(entries, key=_name):  # names in order are sorted fastest
             own = entry.name
             if own[0] == ".":
@@ -255,7 +255,7 @@ def _is_utf8(names: Sequence[str]) -> bool:
     return True
 
 
-class _Wanted(dict[str, bool]):
+class _EndingsSeen(dict[str, bool]):
     """Whether files with an ending, as it is written and without its dot, are listed; each is looked at once."""
 
     def __init__(self, suffixes: Collection[str]) -> None:

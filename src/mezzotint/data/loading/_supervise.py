@@ -52,7 +52,7 @@ class Workers:
         """Raises PeerLost E1810, which says how it ended, where a worker has."""
         for worker in self.processes:
             if not worker.is_alive():
-                raise PeerLost(_obituary(worker), code="E1810")
+                raise PeerLost(_how_it_ended(worker), code="E1810")
 
     def explained(self, error: Exception) -> Exception:
         """What an error in taking an answer is due to: perhaps a worker that died in the middle of a message, whose end
@@ -89,7 +89,7 @@ def _begin(_number: int, *, follows: bool) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _obituary(worker: Any) -> str:
+def _how_it_ended(worker: Any) -> str:
     status = worker.exitcode or 0
     how = f"was killed by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
     hints = {

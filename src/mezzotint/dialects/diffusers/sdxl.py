@@ -98,7 +98,7 @@ def _encoded_once(draft: Draft) -> None:
     if changes:
         draft.note(
             "random_flip" if changes == ["mirror"] else "center_crop",
-            f"pictures are encoded once, each with one {' and '.join(changes)}, as there; the model is told the crop "
+            f"pictures are encoded once, each with one {' and '.join(changes)}, as there; the model is given the crop "
             "that was encoded (there, another one). data.cache.crops=4 keeps four of each picture",
         )
 

@@ -116,8 +116,8 @@ def _conditioner(config: Config) -> None:
     fits = (names, keys) in (((_CLIP, _OPEN_CLIP), _SIZE_KEYS), ((_OPEN_CLIP,), _REFINER_KEYS))
     if not fits or embedders[: len(text)] != text:
         what = (
-            "SDXL is told its two text encoders, then original size, crop and target size; its refiner OpenCLIP, "
-            f"original size, crop and aesthetic score; in this order. Got {', '.join((*names, *keys))}"
+            "SDXL is given the text of its two encoders, then original size, crop and target size; its refiner that of "
+            f"OpenCLIP, original size, crop and aesthetic score; in this order. Got {', '.join((*names, *keys))}"
         )
         node.refuse("emb_models", what, code="E1081")
         return
@@ -207,7 +207,7 @@ def _prediction(draft: Draft, denoiser: Node, scaling: Node, sigmas: Node) -> No
     is_quantized = denoiser.name == "DiscreteDenoiser" and bool(denoiser["quantize_c_noise"])
     is_free = sigmas.name == "EDMSampling"
     if is_quantized and tells_sigma:
-        what = f"tells timesteps, and {scaling.name} is told a logarithm of sigma"
+        what = f"tells timesteps, and {scaling.name} is given a logarithm of sigma"
         denoiser.refuse("", what, "write Denoiser, or quantize_c_noise: False", "E1081")
     if not is_quantized and not tells_sigma:
         what = f"tells sigmas, and with {scaling.name} SDXL's network knows timesteps"

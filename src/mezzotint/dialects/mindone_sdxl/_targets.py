@@ -90,7 +90,7 @@ _OPEN_CLIP = {
     **only(LAYER, layer="penultimate"),
     **idle(TOKENS, max_length=77),
     **params(freeze=True),
-    **only("SDXL is told the pooled text", always_return_pooled=True),
+    **only("SDXL is given the pooled text", always_return_pooled=True),
     **only("SDXL's second encoder returns states and pooled text", legacy=False),
     **idle(OF_LINE, require_pretrained=False),
     **_unread(device=None),
@@ -114,7 +114,7 @@ _LOSS = {
     "type": Param("text", "l2", only=("l2", "l1"), about="there is no other, there as here"),
     "loss_type": Param("text", "l2", only=("l2", "l1"), about="there is no other"),
     **params(offset_noise_level=0.0),
-    "batch2model_keys": Param("any", None, only=(None, []), about="the network is told text and sizes alone"),
+    "batch2model_keys": Param("any", None, only=(None, []), about="the network is given text and sizes alone"),
     **only("the loss is always taken in float32", keep_loss_fp32=True),
     **params(loss_weighting_config=dict, sigma_sampler_config=dict),
 }

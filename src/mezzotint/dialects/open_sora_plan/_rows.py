@@ -148,7 +148,7 @@ SAVING = (
     row("checkpointing_steps", int, "run.save.every", "micro-batches between checkpoints, instead of epochs", least=1,
         unit="steps"),
     mapped("ckpt_max_keep", 10, "run.save.keep", "checkpoints that stay", least=1),
-    idle("log_level", "logging.INFO", "everything is said, and kept in run.log", choices=LEVELS),
+    idle("log_level", "logging.INFO", "everything is printed, and kept in run.log", choices=LEVELS),
     row("log_interval", 1, "run.log_every", "micro-batches there", least=1, unit="steps"),
     row("profile", False, "run.profile.steps run.profile.folder",
         "a trace of a few steps in ./profile_data, and the run goes on; there, it ends", optional=True,

@@ -13,7 +13,7 @@ from torch import nn
 
 from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.stable_files import Configs, clip_tokenizer, configs_in
+from mezzotint.families.shared.folder_files import FolderFiles, clip_tokenizer, configs_in
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
@@ -21,30 +21,17 @@ from mezzotint.weights.files import fingerprint
 from mezzotint.weights.files.tensor_files import InFile, Stored
 from mezzotint.weights.folder import components, plain_vae, t5
 from mezzotint.weights.folder.model_folder import (
-    FoundWeights,
     ModelFolder,
     open_folder,
     require_plain,
-    tokenizer_files,
 )
-from mezzotint.weights.keymap import Shape
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.model_files import ConfigConstraint, ModelFiles, Prediction, configured
+from mezzotint.weights.model_files import Prediction, configured
 from mezzotint.weights.single_file import alone
 from mezzotint.weights.single_file import original as originals
 from mezzotint.weights.single_file.alone import Described, PartAlone
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Original, Renames, Written
 
-_TOKENIZER_FILES = (
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.json",
-    "spiece.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template.jinja",
-)
 _T5 = ("t5_text", "umt5_text")
 _SCHEDULE_KEYS = (
     "shift",
@@ -59,7 +46,7 @@ _SCHEDULE_KEYS = (
 
 
 @dataclass(frozen=True)
-class FlowFiles(ModelFiles):
+class FlowFiles(FolderFiles):
     """A model's folder and the configurations of its parts. single: the file of the model's makers that holds the
     denoiser, and may hold other parts; the folder then has the others. alone: parts in files of their own, in the place
     of both."""
@@ -68,6 +55,16 @@ class FlowFiles(ModelFiles):
     """Classes of model_index.json whose folders are read."""
     refused: ClassVar[Mapping[str, str]] = {}
     """Pipelines of the same networks that are not trained here: what they are, and why."""
+    tokenizer_names: ClassVar[tuple[str, ...]] = (
+        "vocab.json",
+        "merges.txt",
+        "tokenizer.json",
+        "spiece.model",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+        "added_tokens.json",
+        "chat_template.jinja",
+    )
     original: ClassVar[Mapping[str, FilePart]] = {"denoiser": FilePart(DENOISER)}
     """Parts that a file of the model's makers may hold, the denoiser first, and where."""
     renames: ClassVar[Renames] = ()
@@ -75,24 +72,8 @@ class FlowFiles(ModelFiles):
     written_start: ClassVar[str] = ""
     """What these begin with in the file that is written."""
 
-    settings: ModelSettings
-    seed: int
-    root: Path
-    folder: ModelFolder
-    configs: Configs
-    scheduler: dict[str, Any]
     single: Original | None = None
     alone: Mapping[str, PartAlone] = field(default_factory=dict)
-
-    @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """Parts that a model of the family may lack, by its small files."""
-        return ()
-
-    @classmethod
-    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
-        """What the parts must agree on."""
-        return iter(())
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
@@ -191,16 +172,6 @@ class FlowFiles(ModelFiles):
         own = {"weights": "random", "path": path, "config": config, "vae": None, "over": ()}
         return cls.of(with_values(settings, own))
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """See ModelFiles: those that this model has."""
-        return tuple(self.configs)
-
-    @property
-    def text_parts(self) -> tuple[str, ...]:
-        """Of these, the text encoders."""
-        return tuple(part for part in self.spec.tokenizers if part in self.configs)
-
     @abstractmethod
     def text_shape(self) -> tuple[int, int]:
         """See ModelFiles."""
@@ -229,18 +200,7 @@ class FlowFiles(ModelFiles):
 
     def where(self, part: str) -> Path:
         """The configuration's file of a part."""
-        return self.alone[part].where if part in self.alone else self.root / self.spec.folders[part] / "config.json"
-
-    def weights_of(self, part: str) -> FoundWeights:
-        """The weights of a part. Raises WeightsError E1407 when it has none."""
-        weights = self.folder.weights(self.spec.folders[part])
-        if weights is None:
-            raise self._without_weights(self.where(part).parent)
-        return weights
-
-    def shapes(self, part: str) -> Mapping[str, Shape]:
-        """See ModelFiles."""
-        return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
+        return self.alone[part].where if part in self.alone else super().where(part)
 
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
@@ -287,11 +247,6 @@ class FlowFiles(ModelFiles):
             return self._fingerprint(part, self.configs[part], weights=self.single.digest(part))
         return self._fingerprint(part, self.configs[part], weights=fingerprint.of_file(self.weights_of(part).path))
 
-    def tokenizer_fingerprint(self, part: str) -> str:
-        """Of the tokenizer's files that belong to a text encoder."""
-        paths = tokenizer_files(self.root / self.spec.tokenizers[part])
-        return fingerprint.of_files([paths[name] for name in _TOKENIZER_FILES if name in paths])
-
     def text_identity(self) -> str:
         """See ModelFiles."""
         encoders = [
@@ -303,10 +258,6 @@ class FlowFiles(ModelFiles):
     def media_identity(self) -> str:
         """See ModelFiles: what latents are scaled by stands in the autoencoder's configuration and weights."""
         return f"{self.spec.name}-media-1 vae={self.fingerprint('vae')} tiling=off"
-
-    def length(self, part: str) -> int:
-        """Tokens of a caption for a text encoder."""
-        return int(self.configs[part].get("max_position_embeddings", 77))
 
     @property
     def scaling(self) -> tuple[float, float]:

@@ -21,7 +21,6 @@ from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent, wh
 from mezzotint.families.shared import new_words
 from mezzotint.families.shared.new_words import NewWords
 from mezzotint.families.shared.stable_files import StableFiles, require_layers
-from mezzotint.weights.files import mindspore
 from mezzotint.weights.folder import scheduler_file
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
@@ -175,7 +174,7 @@ class StableFamily(ModelFamily):
         assert isinstance(files, StableFiles)
         fault_injection.reach("export.begin")
         components = [files.component(part) for part in files.parts]
-        layout = known_layouts.for_components(components, "mindone" if file.suffix == mindspore.SUFFIX else "")
+        layout = known_layouts.for_components(components, file.suffix)
         assert layout is not None, components
         replaced = {files.component(part): self._replaced(files, part, weights) for part in parts}
         writing.write_components(file, layout, replaced, dtype)

@@ -13,48 +13,33 @@ from typing import Any, ClassVar, Self
 
 from torch import nn
 
-from mezzotint import outside
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
+from mezzotint.families.shared.folder_files import Configs, FolderFiles, clip_tokenizer, configs_in
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint
 from mezzotint.weights.folder import components, plain_vae
 from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import (
-    FoundWeights,
     ModelFolder,
     open_folder,
-    read_json,
-    require_plain,
-    tokenizer_files,
 )
 from mezzotint.weights.folder.other_vae import OtherVae, open_vae
-from mezzotint.weights.keymap import KeyMap, Shape
+from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file.match_tensors import ComponentInFile
 from mezzotint.weights.single_file.modelspec import Description
 from mezzotint.weights.single_file.overlay import OverlaidComponent, Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 from mezzotint.weights.single_file.writing import described
 
-Configs = Mapping[str, Mapping[str, Any]]
 _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
-_TOKENIZER_FILES = (
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-)
 
 
 @dataclass(frozen=True)
-class StableFiles(ModelFiles):
+class StableFiles(FolderFiles):
     """A model's folder, the configurations of its parts, and how weights come about. single: the file that holds all
     weights, when there is one; the folder then has the configurations alone. vae: the autoencoder that takes the place
     of the model's own, whose configuration is then among `configs`. whole_depth: transformer layers by level in the
@@ -68,26 +53,10 @@ class StableFiles(ModelFiles):
     narrower: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """What makes the configurations of the shipped tiny model still smaller, by part."""
 
-    settings: ModelSettings
-    seed: int
-    root: Path
-    folder: ModelFolder
-    configs: Mapping[str, dict[str, Any]]
-    scheduler: dict[str, Any]
     single: SingleFile | None = None
     vae: OtherVae | None = None
     whole_depth: tuple[int, ...] = ()
     overlay: Overlay | None = None
-
-    @classmethod
-    def absent(cls, folder: ModelFolder) -> Collection[str]:
-        """Parts that a model of the family may lack, by its small files."""
-        return ()
-
-    @classmethod
-    def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
-        """What the parts must agree on besides the latents' channels."""
-        return iter(())
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
@@ -116,16 +85,6 @@ class StableFiles(ModelFiles):
         configs = {part: config | dict(cls.narrower.get(part, {})) for part, config in files.configs.items()}
         return replace(files, configs=configs)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts that this model has, in the family's order."""
-        return tuple(self.configs)
-
-    @property
-    def text_parts(self) -> tuple[str, ...]:
-        """Of these, the text encoders."""
-        return tuple(part for part in self.spec.tokenizers if part in self.configs)
-
     def component(self, part: str) -> str:
         """The folder of a part, by name."""
         return self.spec.folders[part]
@@ -134,18 +93,7 @@ class StableFiles(ModelFiles):
         """The configuration's file of a part."""
         if part == "vae" and self.vae is not None:
             return self.vae.where
-        return self.root / self.component(part) / "config.json"
-
-    def weights_of(self, part: str) -> FoundWeights:
-        """The weights of a part in the folder. Raises WeightsError E1407 when it has none."""
-        weights = self.folder.weights(self.component(part))
-        if weights is None:
-            raise self._without_weights(self.where(part).parent)
-        return weights
-
-    def shapes(self, part: str) -> Mapping[str, Shape]:
-        """See ModelFiles."""
-        return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
+        return super().where(part)
 
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
         """See ModelFiles. Raises WeightsError E1402 to E1409."""
@@ -207,11 +155,6 @@ class StableFiles(ModelFiles):
         over = [] if is_own or self.overlay is None else self.overlay.digests(self.component(part))
         return self._fingerprint(part, self.configs[part], weights=weights, **({"over": over} if over else {}))
 
-    def tokenizer_fingerprint(self, part: str) -> str:
-        """Of the tokenizer's files that belong to a text encoder."""
-        paths = tokenizer_files(self.root / self.spec.tokenizers[part])
-        return fingerprint.of_files([paths[name] for name in _TOKENIZER_FILES if name in paths])
-
     def media_identity(self) -> str:
         """See ModelFiles."""
         scale, shift = self.scaling
@@ -220,10 +163,6 @@ class StableFiles(ModelFiles):
     def description(self, title: str) -> Description | None:
         """See ModelFiles."""
         return described(self.folder, self.prediction, title)
-
-    def length(self, part: str) -> int:
-        """Tokens of a caption for a text encoder, start and end included."""
-        return int(self.configs[part].get("max_position_embeddings", 77))
 
     @property
     def scaling(self) -> tuple[float, float]:
@@ -352,45 +291,6 @@ class StableFiles(ModelFiles):
         return clip_tokenizer(self.root / self.spec.tokenizers[part], int(self.configs[part]["vocab_size"]))
 
 
-def configs_in(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
-    """The configurations of a model's parts, but for those of a family that it may lack. Raises WeightsError E1409 for
-    a folder without one of the others, a tokenizer or the scheduler."""
-    parts = [part for part in spec.parts if part not in absent]
-    tokenizers = [name for part, name in spec.tokenizers.items() if part not in absent]
-    needed = (*(spec.folders[part] for part in parts), *tokenizers, "scheduler")
-    lacking = [f"{name}/" for name in needed if not folder.has(name)]
-    if lacking:
-        raise WeightsError(f"{folder.root}: lacks {', '.join(lacking)}; fetch the whole model", code="E1409")
-    return {part: folder.config(spec.folders[part]) for part in parts}
-
-
-def clip_tokenizer(root: Path, vocabulary: int) -> Any:
-    """The tokenizer of a folder for an encoder that knows so many tokens. Raises WeightsError E1409."""
-    from transformers.models.clip.tokenization_clip import CLIPTokenizer
-
-    require_plain(root)
-    paths = tokenizer_files(root)
-    if "tokenizer.json" not in paths and "merges.txt" not in paths:
-        raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
-    read_json(paths.get("vocab.json", root / "vocab.json") if "merges.txt" in paths else paths["tokenizer.json"])
-    try:
-        tokenizer = (
-            _tokenizer_in_two_folders(paths)
-            if "merges.txt" in paths and paths["merges.txt"].parent != root
-            else CLIPTokenizer.from_pretrained(str(root), local_files_only=True)
-        )
-    except Exception as error:  # the tokenizers library raises nothing narrower
-        raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
-    if not isinstance(tokenizer.model_max_length, int):
-        raise WeightsError(f"{root}: model_max_length is no whole number; take another copy", code="E1409")
-    if len(tokenizer) > vocabulary:
-        raise WeightsError(
-            f"{root}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
-            code="E1409",
-        )
-    return tokenizer
-
-
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
     """Raises WeightsError E1409 when `model.clip_skip` leaves less than `fewest` layers of a text encoder."""
     for config in encoders.values():
@@ -408,13 +308,3 @@ def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
 def _natural(name: str) -> list[str]:
     """Numbers in a name in their own order."""
     return [part.zfill(6) for part in re.split(r"(\d+)", name)]
-
-
-def _tokenizer_in_two_folders(paths: Mapping[str, Path]) -> Any:
-    """A tokenizer whose vocabulary lies elsewhere than its settings, which the library cannot read by itself."""
-    from transformers.models.clip.tokenization_clip import CLIPTokenizer
-
-    merges = outside.read_text(paths["merges.txt"]).splitlines()[1:]
-    config = read_json(paths["tokenizer_config.json"])
-    config.pop("tokenizer_class", None)
-    return CLIPTokenizer(vocab=read_json(paths["vocab.json"]), merges=[tuple(m.split()) for m in merges], **config)

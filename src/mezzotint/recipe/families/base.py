@@ -39,8 +39,10 @@ class FamilySpec:
     for its models, see `recipe/advice.py`. tensor_names: a pattern for names that only its single files have. holds:
     whether a folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a
     model of the family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
-    `FlowSettings`. usual: values of settings that hold where the recipe does not write them, by section. no_fp16: why
-    its models cannot be trained in fp16; "" where they can.
+    `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual:
+    values of settings that hold where the recipe does not write them, by section. layers: patterns of what adapters'
+    layers are called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its
+    models cannot be trained in fp16; "" where they can.
     """
 
     name: str
@@ -61,7 +63,9 @@ class FamilySpec:
     holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
     is_straight: bool = False
+    is_stock: bool = False
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    layers: Mapping[str, str] = field(default_factory=dict)
     no_fp16: str = ""
 
     @property

@@ -55,6 +55,9 @@ SPEC = FamilySpec(
     tensor_names=r"^(model\.diffusion_model\.)?double_blocks\.\d+\.img_mod\.lin\.",
     settings=FluxSettings,
     holds=_holds,
+    layers={
+        "mlp": r"single_transformer_blocks\.\d+\.proj_(mlp|out)",
+    },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (3.5,)}},
 )

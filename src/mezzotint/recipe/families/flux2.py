@@ -46,6 +46,11 @@ SPEC = FamilySpec(
     tensor_names=r"^(model\.diffusion_model\.)?single_stream_modulation\.lin\.",
     settings=Flux2Settings,
     holds=_holds,
+    layers={
+        "attention": r".*\.to_qkv_mlp_proj",
+        "mlp": r".*\.ff(_context)?\.linear_(in|out)",
+        "outer": r"(time_guidance_embed|(double|single)_stream_modulation\w*)\..*",
+    },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
 )

@@ -38,6 +38,10 @@ SPEC = FamilySpec(
     tensor_names=r"^(model\.diffusion_model\.)?transformer_blocks\.\d+\.img_mod\.1\.",
     settings=QwenImageSettings,
     holds=_holds,
+    layers={
+        "mlp": r".*\.(img|txt)_mlp\.net\.\d+(\.proj)?",
+        "outer": r"(img|txt)_in",
+    },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,), "negative_prompt": " "}},
 )

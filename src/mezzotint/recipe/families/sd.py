@@ -29,6 +29,7 @@ SPEC = FamilySpec(
         "max_tokens": "its text encoder reads 77 tokens",
     },
     layout="sd",
+    is_stock=True,
     file_styles=frozenset({"safetensors"}),
     advice="everydream2",
     tensor_names=r"^cond_stage_model\.",

@@ -53,6 +53,9 @@ SPEC = FamilySpec(
     tensor_names=r"^(model\.diffusion_model\.)?head\.modulation$",
     settings=WanSettings,
     holds=_holds,
+    layers={
+        "outer": r"condition_embedder\..*|patch_embedding",
+    },
     is_straight=True,
     usual={"sample": {"solver": "unipc", "steps": 50, "guidance": (5.0,)}},
 )

@@ -41,6 +41,10 @@ SPEC = FamilySpec(
     tensor_names=r"^(model\.diffusion_model\.)?(layers|noise_refiner)\.\d+\.adaLN_modulation\.0\.",
     settings=ZImageSettings,
     holds=_holds,
+    layers={
+        "mlp": r".*\.feed_forward\.w\d",
+        "outer": r"(all_)?(x|t|cap|final)_(embedder|layer)\..*",
+    },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
     no_fp16="Z-Image's numbers are too large for fp16 and overflow",

@@ -25,20 +25,21 @@ class Fixed:
 class FormatSpec:
     """The facts of a format. has_clips: its samples are clips, so that pixels have frames. reads_texts: it can name
     files of text embeddings (`data.clips.texts`). reads_masks: masks may lie beside its pictures. own_masks: where
-    else it has masks, in words for its reader. is_decoded: it gives pictures or clips, not what another trainer has
-    encoded. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn into its
-    folder is a sample. stills_format: how the pictures beside its clips are written down, unless the recipe says so.
-    usual: values of settings that hold where
-    the recipe does not write them, by section of `data`. fixed: settings that it does not look at, in the order in
-    which they are looked at."""
+    else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
+    `FORMAT` says. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn
+    into its folder is a sample. hints_at_repeats: it takes every picture once, so that folders whose names look like
+    kohya's are pointed out. stills_format: how the pictures beside its clips are written down, unless the recipe says
+    so. usual: values of settings that hold where the recipe does not write them, by section of `data`. fixed: settings
+    that it does not look at, in the order in which they are looked at."""
 
     has_clips: bool = False
     reads_texts: bool = False
     reads_masks: bool = False
     own_masks: str = ""
-    is_decoded: bool = True
+    is_encoded: bool = False
     has_folder_words: bool = False
     takes_drawn: bool = False
+    hints_at_repeats: bool = False
     stills_format: str = "image-folder"
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fixed: tuple[Fixed, ...] = ()

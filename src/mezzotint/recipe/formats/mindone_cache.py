@@ -6,7 +6,7 @@ from __future__ import annotations
 from mezzotint.recipe.formats.base import NO_TABLES, Fixed, FormatSpec
 
 SPEC = FormatSpec(
-    is_decoded=False,
+    is_encoded=True,
     usual={"cache": {"latents": True, "text": True, "content": "sample"}},
     fixed=(
         NO_TABLES,

@@ -10,7 +10,7 @@ SPEC = FormatSpec(
         NO_PARTS,
         Fixed(
             ("columns.image",),
-            "data.columns.image has no effect with data.format={name}, where a picture is told by its ending; "
+            "data.columns.image has no effect with data.format={name}, where a picture is recognised by its ending; "
             "leave it out",
         ),
         NO_CAPTION_SOURCE,

@@ -46,7 +46,7 @@ _TORCHS = "torch's own attention is the default, and spares as much memory"
 
 _NAMES = {
     "model.path": ("KDS pretrained_model_name_or_path", "O base_model_name", "E resume_ckpt",
-        "K v2: SD 2.x is told from its files, nothing has to be said"),
+        "K v2: SD 2.x is recognised by its files, nothing has to be written"),
     "model.family": ("S model_family",),
     "model.vae": ("DS pretrained_vae_model_name_or_path",),
     "model.prediction": ("K v_parameterization: v_parameterization is prediction=v",

@@ -311,7 +311,7 @@ def _find(source: str | Path) -> Path:
     if path.is_file():
         return path.absolute()
     if path.is_dir():
-        hint = f"give a recipe file, or a run's folder; a folder of pictures is told as data.path={source}"
+        hint = f"give a recipe file, or a run's folder; a folder of pictures is given as data.path={source}"
         raise RecipeError(f"{source} is a folder and no run; {hint}", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")

@@ -22,7 +22,7 @@ _PARAMETERS: dict[str, tuple[str, ...]] = {
 
 class FlowSettings(Section):
     """Of models on straight paths, x = (1 − σ) x_0 + σ ε: sd3, flux and their kin. σ = 1 is noise; every setting speaks
-    of σ, also where another trainer counts the other way, see `docs/flow.md`."""
+    of σ, also where another trainer counts the other way, see `docs/guides/flow.md`."""
 
     density: Annotated[Density, ALLOW] = "logit-normal"
     """How σ is drawn before it is shifted. `logit-normal`: the sigmoid of a normal number (`mean`, `std`), most in the

@@ -26,7 +26,8 @@ class ModelSettings(Section):
 
     family: Annotated[str, NEVER] = "sd"
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
-    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video; models on straight paths see `docs/flow.md`."""
+    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video; of models on straight paths see
+    `docs/guides/flow.md`."""
 
     path: Annotated[ModelPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
@@ -38,7 +39,7 @@ class ModelSettings(Section):
     config: Annotated[ModelPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
     takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of models on straight paths it
-    is needed, and has the parts that the file lacks, see `docs/flow.md`. Of family `latte` the length of
+    is needed, and has the parts that the file lacks, see `docs/guides/flow.md`. Of family `latte` the length of
     its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
     `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
     of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""
@@ -47,7 +48,7 @@ class ModelSettings(Section):
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
     export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it. Of models on
-    straight paths a file may also have its makers' names, as ComfyUI's `ae.safetensors`, see `docs/flow.md`."""
+    straight paths a file may also have its makers' names, as ComfyUI's `ae.safetensors`, see `docs/guides/flow.md`."""
 
     over: Annotated[Paths, FREE] = ()
     """Files or folders whose tensors take the place of the model's own, the last that has one first: of parts of it,
@@ -85,8 +86,8 @@ class ModelSettings(Section):
 
     train: Annotated[Names, NEVER] = ("denoiser",)
     """The parts that are trained, of `denoiser`, `text_encoder`, of SDXL and SD3 `text_encoder_2`, of Wan 2.2 A14B
-    `denoiser_2` (see `docs/flow.md`), and `tokens`, the new words of `model.tokens`. All others are frozen; T5 and Qwen
-    always are. A trained text encoder refuses a text cache, and so do new words."""
+    `denoiser_2` (see `docs/guides/flow.md`), and `tokens`, the new words of `model.tokens`. All others are frozen; T5
+    and Qwen always are. A trained text encoder refuses a text cache, and so do new words."""
 
     last_layers: Annotated[PositiveInt | None, NEVER] = None
     """Of a trained text encoder, train only the last so many layers and what comes after them; its embeddings and

@@ -27,7 +27,7 @@ SolverName = Literal[
     "dpm++-2s-a", "deis", "unipc", "lcm",
 ]  # fmt: skip
 Spacing = Literal["auto", "leading", "trailing", "linspace", "stability", "library"]
-Levels = Literal["schedule", "karras", "edm"]
+SigmaChoice = Literal["schedule", "karras", "edm"]
 
 SDXL_SIZES: dict[str, tuple[int, int]] = {
     "0.5": (704, 1408), "0.52": (704, 1344), "0.57": (768, 1344), "0.6": (768, 1280), "0.68": (832, 1216),
@@ -254,7 +254,7 @@ class SampleSettings(Section):
     clip: ClipSampleSettings = ClipSampleSettings()
     """Clips, of models that draw them."""
 
-    sigmas: Annotated[Levels, FREE] = "schedule"
+    sigmas: Annotated[SigmaChoice, FREE] = "schedule"
     """The levels of noise that are visited: `schedule` those of `spacing`'s timesteps; `karras` denser towards the end
     (Karras et al. 2022, arXiv:2206.00364, eq. 5) between the schedule's ends; `edm` likewise from 80 to 0.002. For
     ddim, euler, euler-a, heun, lms, dpm++, dpm++-2s-a and lcm."""
@@ -295,7 +295,7 @@ class SampleSettings(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _levels_of_its_name(cls, values: Any) -> Any:
+    def _sigmas_of_its_name(cls, values: Any) -> Any:
         return _parted(values)
 
     @field_validator("size")

@@ -92,7 +92,7 @@ class MaskSettings(Section):
         spec = format_spec(name)
         if not self.is_on:
             return
-        if name == "mindone-cache" or (self.source == "files" and not (spec.reads_masks or spec.own_masks)):
+        if spec.is_encoded or (self.source == "files" and not (spec.reads_masks or spec.own_masks)):
             yield f"data.mask is for pictures that are decoded, and data.format={name} gives none; leave it out"
         elif spec.has_clips and self.source == "alpha":
             yield "data.mask.source=alpha is of pictures, and clips have no opacity; write data.mask.source=files"

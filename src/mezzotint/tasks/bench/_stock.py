@@ -17,6 +17,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
@@ -34,8 +35,9 @@ NAME = "stock"
 def as_stock(recipe: Recipe, runtime: Runtime) -> Recipe:
     """The recipe without what the script has not. Raises RecipeError E1860 for what it cannot train."""
     adamw = isinstance(recipe.optim.optimizer, AdamW) and not recipe.optim.part_optimizer
+    names = " or ".join(spec.name for spec in specs() if spec.is_stock)
     for fits, what in (
-        (recipe.model.family == "sd", "trains model.family=sd"),
+        (family_spec(recipe.model.family).is_stock, f"trains model.family={names}"),
         (recipe.model.train == ("denoiser",) and not recipe.model.has_adapter, "trains the denoiser alone"),
         (recipe.objective.loss == "mse" and recipe.model.prediction in (None, "epsilon"), "has the mse of epsilon"),
         (adamw, "has AdamW"),

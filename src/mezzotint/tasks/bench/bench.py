@@ -29,7 +29,7 @@ from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
 from mezzotint.tasks.bench._turns import Turn, in_turn
-from mezzotint.tasks.reading import optimizers, seeds
+from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
@@ -78,9 +78,9 @@ def run(arguments: Sequence[str]) -> int:
         return _looked_at(reading, recipe, options)
     with closing(open_runtime(recipe.run, launch)) as runtime:
         notes = [*reading.notes]
-        recipe = seeds.settle(recipe, None, notes.append, share=runtime.share)
+        recipe = settling.settle_seeds(recipe, None, notes.append, share=runtime.share)
         recipe = _with_stand_in(recipe, options.stand_in, runtime)
-        settled = optimizers.settle(recipe, runtime.device.type, origin=reading.origin)
+        settled = settling.settle_optimizers(recipe, runtime.device.type, origin=reading.origin)
         reading = replace(reading, notes=(*notes, *settled.sentences))
         if options.data:
             return _of_data(reading, settled.recipe, options, runtime, launch)
@@ -102,7 +102,7 @@ def _looked_at(reading: Reading, recipe: Recipe, options: Options) -> int:
         )
     file = (options.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
 
-    recipe = seeds.settle(recipe, None, lambda text: print(text, flush=True))
+    recipe = settling.settle_seeds(recipe, None, lambda text: print(text, flush=True))
 
     def measured(of: Recipe, steps: int) -> list[dict[str, Any]]:
         how = replace(options, steps=steps, fast=True, against=_stock.NAME, as_json=True)

@@ -3,6 +3,7 @@ filling. One process of each machine does it, the others wait."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 from mezzotint.data.cache import carried
@@ -33,3 +34,9 @@ def carry(recipe: Recipe, runtime: Runtime) -> None:
         if runtime.rank % runtime.local_size == 0:
             carried.carry(recipe.data.cache.path)
         runtime.barrier()
+
+
+def print_progress(done: int, total: int) -> None:
+    """Ten lines while many pictures are looked at, for verbs that have no line of their own."""
+    if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
+        print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)

@@ -66,7 +66,7 @@ def of_other_prompts(recipe: Recipe) -> str:
         return ""
     for name in filter(_NAME.fullmatch, _there(recipe)):
         with suppress(OSError, AttributeError), Image.open(prior.path[0].expanduser() / name) as image:
-            prompts[pictures.told_by(image).get("prompt", prior.class_prompt)] += 1
+            prompts[pictures.recorded_in(image).get("prompt", prior.class_prompt)] += 1
     del prompts[prior.class_prompt]
     if not prompts:
         return ""

@@ -28,7 +28,7 @@ from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
-from mezzotint.tasks.check import estimates, fitting, page, room, sums
+from mezzotint.tasks.check import estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
@@ -36,7 +36,7 @@ from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
 from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_pictures
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
-from mezzotint.tasks.reading import optimizers, seeds
+from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
 from mezzotint.tasks.train.train import folder_of
@@ -82,9 +82,9 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     recorded = _take_as_begun(checked)
-    checked.recipe = seeds.settle(checked.recipe, recorded, checked.notes.append)
+    checked.recipe = settling.settle_seeds(checked.recipe, recorded, checked.notes.append)
     _look_at_settings(checked)
-    settled = optimizers.settle(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
+    settled = settling.settle_optimizers(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
     checked.recipe = settled.recipe
     checked.notes += settled.sentences
     outline = _look_at_model(checked)
@@ -177,7 +177,7 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
     checked.notes += note
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)
-        dataset = carrying.open_dataset(recipe, runtime, _progress)
+        dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
         steps = assemble.length_in_steps(recipe, dataset.timeline)
         checked.length = estimates.length(dataset.timeline, steps)
         checked.notes += announce.worked_out(recipe, steps)
@@ -199,10 +199,10 @@ def _look_at_data(checked: Checked, outline: Outline | None) -> None:
 
 def _with_sums(checked: Checked, outline: Outline | None) -> Outline | None:
     """The model with the type of its gradients' sums, which memory decides where the recipe leaves it open."""
-    if outline is None or checked.dataset is None or not sums.is_open(checked.recipe):
+    if outline is None or checked.dataset is None or not room.leaves_sums_open(checked.recipe):
         return outline
     with checked.gathering():
-        checked.recipe, sentence = sums.settled(
+        checked.recipe, sentence = room.with_settled_sums(
             checked.recipe, checked.dataset, outline.device, processes=checked.processes, free=checked.at_hand
         )
         checked.notes.append(sentence)
@@ -335,11 +335,6 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
                 f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "
                 f"free at {folder.path}: lower run.save.keep, export less often, or make room"
             )
-
-
-def _progress(done: int, total: int) -> None:
-    if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
-        print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
 
 
 def _raise(checked: Checked) -> None:

@@ -18,6 +18,7 @@ from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.formats.shared.folder_repeats import seen_in
 from mezzotint.families.base import Grid
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.tasks.assemble import Dataset
@@ -103,7 +104,8 @@ def knowledge(path: Path) -> list[str]:
 
 def of_data(dataset: Dataset, settings: DataSettings) -> list[str]:
     """Sentences about the pictures, most of the time none."""
-    sentences = list(_of_kohya(dataset)) if settings.format == "image-folder" else []
+    hints = format_spec(settings.format).hints_at_repeats
+    sentences = list(_of_repeats(dataset, settings.format)) if hints else []
     packed = {ending: count for ending, count in dataset.catalogue.report.unknown if ending in _ARCHIVES}
     if packed:
         many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
@@ -188,14 +190,14 @@ def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection
     ]
 
 
-def _of_kohya(dataset: Dataset) -> Iterator[str]:
+def _of_repeats(dataset: Dataset, name: str) -> Iterator[str]:
     """A word about folders whose names say how often their pictures are meant to be seen."""
     for root in dict.fromkeys(dataset.catalogue.roots):
         if folders := seen_in(root):
             shown, one = _few([readable(name) for name in folders]), len(folders) == 1
             yield (
                 f"{shown} below {readable(os.fspath(root))} look{'s' * one} like kohya's folders, whose number is how "
-                "often an epoch visits each picture; data.format=image-folder takes every picture once; "
+                f"often an epoch visits each picture; data.format={name} takes every picture once; "
                 "data.format=kohya reads the number, and the words where a picture has no caption"
             )
 

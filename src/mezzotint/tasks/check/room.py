@@ -1,5 +1,6 @@
 """What a run asks before its model is loaded: whether its disk and its memory can hold it at all, and whether its
-smallest pictures can be computed in its precision."""
+smallest pictures can be computed in its precision; and in which type it sums gradients, where the recipe leaves that to
+the memory there is."""
 
 from __future__ import annotations
 
@@ -12,17 +13,22 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.errors import OutOfMemory, RecipeError, StorageError
 from mezzotint.recipe.advice import less_memory
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import latent_size
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.memory import Outline
+from mezzotint.tasks.check.estimates import bucket_rows
+from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.tasks.holding import at_hand, trains_offloaded
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import DTYPES
 from mezzotint.weights.model_files import ModelFiles
 
+SUMS = "run.gradient_sums"
+_SPARE = 1.05
+"""What has to be free for a byte that is counted."""
 _MOST_OF_A_NUMBER = 40
 """Bytes that a trained number takes at most on the disk: two checkpoints of weights, average and two moments, and two
 exports."""
@@ -92,3 +98,30 @@ def refuse_too_small(recipe: Recipe, dataset: Dataset, denoiser: nn.Module, pixe
                 f"buckets whose sides are at least {least}",
                 code="E1519",
             )
+
+
+def leaves_sums_open(recipe: Recipe) -> bool:
+    """Whether there is something to settle: float32 weights have float32 sums, and so does `run.runtime=fsdp`."""
+    run = recipe.run
+    is_small = run.precision != "fp32" and run.weight_dtype != "fp32"
+    return run.gradient_sums == "auto" and is_small and run.runtime != "fsdp"
+
+
+def with_settled_sums(
+    recipe: Recipe, dataset: Dataset, device: str, *, processes: int, free: int | None
+) -> tuple[Recipe, str]:
+    """A recipe that leaves it open with that settled, and a sentence that says so. device: as of `Outline`. free: bytes
+    of memory on it, None where nobody tells."""
+    in_float32 = with_values(recipe, {SUMS: "fp32"})
+    batches = {row.bucket: row.largest for row in bucket_rows(dataset, recipe) if row.batches}
+    peak = memory_of(Outline(in_float32, device), batches, processes=processes).peak
+    if free is not None and _SPARE * peak <= free:
+        return in_float32, f"{SUMS} is auto: gradients are summed in float32, for which there is room; the run keeps it"
+    why = "float32 has no room" if free is not None else "how much memory is free is not known"
+    kept = f"{SUMS} is auto: gradients are summed in {recipe.run.precision}, {why}; the run keeps it"
+    return with_values(recipe, {SUMS: "same"}), kept
+
+
+def chosen_sums(recipe: Recipe) -> dict[str, str]:
+    """For the history; nothing where it makes no difference."""
+    return {} if recipe.run.gradient_sums == "auto" else {SUMS: recipe.run.gradient_sums}

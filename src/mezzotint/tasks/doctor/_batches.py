@@ -54,7 +54,7 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
     if warnings:
         yield Finding(
             "names", "look", len(warnings), f"{counted(len(warnings), 'bucket')} that fill their batches badly",
-            "add or take away as many pictures as is said", some([Example(one) for one in warnings]),
+            "add or take away as many pictures as is written there", some([Example(one) for one in warnings]),
         )  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -89,7 +88,7 @@ def opened(recipe: Recipe) -> tuple[ExaminedData, list[Finding]]:
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
     while True:
         try:
-            dataset = carrying.open_dataset(recipe, runtime, _progress)
+            dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
             break
         except DatasetError as error:
             tolerant = _TOLERANT.get(error.code, {})
@@ -126,14 +125,9 @@ def look(looked: ExaminedData) -> Finding | None:
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         for done, _ in enumerate(pool.map(put, range(count)), start=1):
-            _progress(done, count)
+            carrying.print_progress(done, count)
     looked.looks = looks
     return None
-
-
-def _progress(done: int, total: int) -> None:
-    if total >= 1000 and done * 10 // total > (done - 1) * 10 // total:
-        print(f"looking at pictures: {done:,} of {total:,}", file=sys.stderr)
 
 
 def by_digest(looked: ExaminedData) -> Iterator[tuple[int, int]]:

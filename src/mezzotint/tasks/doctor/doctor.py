@@ -18,7 +18,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
 from mezzotint.tasks.doctor._findings import Finding, Report
 from mezzotint.tasks.doctor._looking import ExaminedData
-from mezzotint.tasks.reading import continuing, hub, seeds, words
+from mezzotint.tasks.reading import continuing, hub, settling, words
 from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.train import resume
 from mezzotint.tasks.train.train import folder_of
@@ -92,7 +92,7 @@ def _settled(reading: Reading) -> tuple[Recipe, list[str]]:
     if -1 not in (recipe.run.seed, recipe.sample.seed):
         return recipe, sentences
     recorded = resume.recorded(recipe.run.resume, RunFolder(folder_of(reading, recipe)))
-    return seeds.settle(recipe, recorded, sentences.append), sentences
+    return settling.settle_seeds(recipe, recorded, sentences.append), sentences
 
 
 def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:

@@ -40,7 +40,7 @@ def begun(
 def refuse(family: ModelFamily, requests: Sequence[Request]) -> None:
     """Raises RecipeError E1480 where no clip can begin with a picture."""
     if not family.takes_first_frame:
-        why = "this model is told one level of noise for a whole clip, so that no first frame can be given"
+        why = "this model is given one level of noise for a whole clip, so that no first frame can be given"
     elif any(request.size.frames < 2 for request in requests):
         why = "a picture has no frames that come after it; write sample.clip.frames"
     else:

@@ -28,7 +28,7 @@ from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared import launch
-from mezzotint.tasks.reading import seeds
+from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.train.train import folder_of, train
 from mezzotint.training.checkpoints import state
@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
             code="E1518",
         )
     began = time.monotonic()
-    one_seed = seeds.settle(reading.recipe, None, lambda sentence: print(visible(sentence), flush=True))
+    one_seed = settling.settle_seeds(reading.recipe, None, lambda sentence: print(visible(sentence), flush=True))
     reading = replace(reading, recipe=one_seed)  # both runs have it
     place = folder_of(reading, reading.recipe)
     with ExitStack() as stack:

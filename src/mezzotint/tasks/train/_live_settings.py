@@ -22,7 +22,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import require_solver
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.reading import continuing, foreign, hub, optimizers
+from mezzotint.tasks.reading import continuing, foreign, hub, settling
 from mezzotint.training.model import TrainableModel
 
 EVENT = "live settings"
@@ -134,7 +134,7 @@ class LiveSettings:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = optimizers.settle(recipe, self.runtime.device.type, recorded=mine).recipe
+        recipe = settling.settle_optimizers(recipe, self.runtime.device.type, recorded=mine).recipe
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)

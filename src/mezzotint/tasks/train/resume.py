@@ -18,7 +18,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks.reading import optimizers, seeds
+from mezzotint.tasks.reading import settling
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
 
@@ -223,15 +223,15 @@ def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
 
 def settled(
     recipe: Recipe, start: Start, runtime: Runtime, origin: Mapping[str, str], say: Callable[[str], None]
-) -> optimizers.SettledOptimizers:
+) -> settling.SettledOptimizers:
     """The recipe with nothing left open, the same on all processes: seeds of -1, one of two optimizers, and rules that
     have changed since the run began. start: what it goes on from. origin: where settings were written. say: gets a
     sentence for each."""
     recorded = start.recipe if start.checkpoint else None
-    recipe = seeds.settle(recipe, recorded, say, share=runtime.share, is_run=True)
+    recipe = settling.settle_seeds(recipe, recorded, say, share=runtime.share, is_run=True)
     if recorded is not None:
         recipe = as_begun(recipe, recorded)
-    chosen = optimizers.settle(recipe, runtime.device.type, recorded=recorded, origin=origin)
+    chosen = settling.settle_optimizers(recipe, runtime.device.type, recorded=recorded, origin=origin)
     for sentence in chosen.sentences:
         say(sentence)
     return chosen

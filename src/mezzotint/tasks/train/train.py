@@ -27,7 +27,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, class_pictures, text_files
-from mezzotint.tasks.check import fitting, room, sums
+from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows
 from mezzotint.tasks.holding import at_hand
 from mezzotint.tasks.prompts import previews
@@ -293,7 +293,7 @@ def prepare(
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
         with resume.reading(restored.path) if restored else nullcontext():
             changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
-        _told_before(recipe, files, folder, runtime)
+        _refuse_early(recipe, files, folder, runtime)
         caches = assemble.open_caches(recipe, files)
         of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False, believing=believed)
         resolved = assemble.resolve(recipe, steps)
@@ -303,7 +303,7 @@ def prepare(
         require = partial(_live_settings.require_possible, model=model, caches=caches)
         host = TrainHost(
             recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **sums.recorded(recipe), **of_cache},
+            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **room.chosen_sums(recipe), **of_cache},
             changes=LiveSettings(recipe, runtime, folder, require, live.say),
             saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
             say=live.say, files=requests.Requests(folder.requests, lambda text: live.say(f"warning: {text}")),
@@ -339,7 +339,7 @@ def _refuse_unfit(
         previews.require_drawable(recipe, model.objective)
 
 
-def _told_before(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+def _refuse_early(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
     """What `check` would refuse, before the model is loaded: the first process looks, all hear. Raises StorageError
     E1710, OutOfMemory E1751."""
     kinds = {kind.__name__: kind for kind in (StorageError, OutOfMemory)}
@@ -374,14 +374,16 @@ def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine, believing: bool) 
 
 def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
     """The recipe with the type of its gradients' sums settled: the first process decides."""
-    if not sums.is_open(recipe):
+    if not room.leaves_sums_open(recipe):
         return recipe
     sentence = ""
     if runtime.is_first:
         free = at_hand(runtime.device, recipe.run.device_memory)
-        recipe, sentence = sums.settled(recipe, dataset, runtime.device.type, processes=runtime.world_size, free=free)
+        recipe, sentence = room.with_settled_sums(
+            recipe, dataset, runtime.device.type, processes=runtime.world_size, free=free
+        )
     say(sentence)
-    return with_values(recipe, {sums.PATH: runtime.share(recipe.run.gradient_sums)})
+    return with_values(recipe, {room.SUMS: runtime.share(recipe.run.gradient_sums)})
 
 
 def _with_blocks(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:

@@ -145,7 +145,7 @@ def _is_something_else(args: ConvertArgs) -> bool:
 def _target_layout(args: ConvertArgs, components: Sequence[str]) -> KeyMap:
     """How the destination's file is laid out. Raises WeightsError E1406 when there is no such file of such a model."""
     to_mindspore = args.destination.suffix == mindspore.SUFFIX
-    layout = known_layouts.for_components(components, style="mindone" if to_mindspore else "")
+    layout = known_layouts.for_components(components, args.destination.suffix)
     if layout is None:
         what = "SDXL and its refiner are written as checkpoints of MindSpore's" if to_mindspore else "no layout fits"
         raise WeightsError(

@@ -238,8 +238,7 @@ def _numbers(line: Words) -> tuple[float, ...]:
 
 def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
     base = merged.base
-    style = "mindone" if args.destination.suffix == mindspore.SUFFIX else ""
-    layout = known_layouts.for_components(tuple(base.shapes), style=style)
+    layout = known_layouts.for_components(tuple(base.shapes), args.destination.suffix)
     if layout is None:
         raise WeightsError(
             f"{args.destination}: SDXL and its refiner are written as checkpoints of MindSpore's, {args.sources[0]} is "
@@ -247,7 +246,7 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
             code="E1406",
         )
     plan = file_plan(merged, layout)
-    if style:
+    if args.destination.suffix == mindspore.SUFFIX:
         lenient = tuple(one.name for one in plan if one.entry is None)
         mindspore.write(args.destination, _finite(args.destination, read_in_order(merged, plan), lenient))
     else:

@@ -118,7 +118,7 @@ class ScalarLog(Callback):
 
     def __init__(self, every: int, num_timesteps: int) -> None:
         self._every_steps = every
-        self._smoothed = RunningMean()
+        self._running_mean = RunningMean()
         self._bins = BinMeans(BINS, num_timesteps)
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
@@ -131,15 +131,15 @@ class ScalarLog(Callback):
 
     def take(self, report: StepReport) -> None:
         """Takes a report into the means."""
-        self._smoothed.take(report.loss)
+        self._running_mean.take(report.loss)
         self._bins.take(report.timesteps, report.losses)
 
     def scalars(self, report: StepReport) -> dict[str, float]:
         """The numbers of a report that has been taken, by tag; means since the last one begin anew."""
         values = {"loss/step": report.loss, "grad/norm": report.norm}
         values |= {f"loss/{group}": loss for group, loss in report.group_losses.items()}
-        if self._smoothed.value is not None:
-            values["loss/avg"] = self._smoothed.value
+        if self._running_mean.value is not None:
+            values["loss/avg"] = self._running_mean.value
         values |= {f"loss/by_timestep/{place}": mean for place, mean in self._bins.drain().items()}
         values |= {f"lr/{group}": rate for group, rate in report.rates.items()}
         values["perf/images_per_s"] = report.images_per_s
@@ -151,10 +151,10 @@ class ScalarLog(Callback):
         return values
 
     def state(self) -> dict[str, Any]:
-        return {"smoothed": self._smoothed.state(), "by_timestep": self._bins.state()}
+        return {"smoothed": self._running_mean.state(), "by_timestep": self._bins.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._smoothed.load(state.get("smoothed", {}))
+        self._running_mean.load(state.get("smoothed", {}))
         self._bins.load(state.get("by_timestep", {}))
 
 

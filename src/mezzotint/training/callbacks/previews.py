@@ -191,7 +191,7 @@ def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     try:
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))
-            return pixels, _caption(pictures.told_by(image))
+            return pixels, _caption(pictures.recorded_in(image))
     except (OSError, SyntaxError, ValueError, AttributeError):
         return None, ""
 

@@ -144,7 +144,7 @@ class LiveLine(Callback):
         self._voice = Voice(stream, log, plain=plain)
         self._every_seconds = every_seconds
         self._clock = clock
-        self._smoothed = RunningMean()
+        self._running_mean = RunningMean()
         self._recent: deque[StepReport] = deque(maxlen=_WINDOW_STEPS)
         self._steps = 0
         self._said_at = 0.0
@@ -156,7 +156,7 @@ class LiveLine(Callback):
         if report is None:
             return Action.NOTHING
         self._steps += 1
-        self._smoothed.take(report.loss)
+        self._running_mean.take(report.loss)
         if self._steps == 2:
             self._recent.clear()  # the first step warms up: it says nothing of the others' time
         self._recent.append(report)
@@ -178,10 +178,10 @@ class LiveLine(Callback):
         self._voice.say(text)
 
     def state(self) -> dict[str, Any]:
-        return {"smoothed": self._smoothed.state()}
+        return {"smoothed": self._running_mean.state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        self._smoothed.load(state.get("smoothed", {}))
+        self._running_mean.load(state.get("smoothed", {}))
 
     def close(self) -> None:
         """Says where the run stands, if that is not said yet, and leaves the line."""
@@ -199,7 +199,7 @@ class LiveLine(Callback):
         """The line's parts, the most important first: a narrow terminal drops the last ones."""
         seconds = max(sum(r.seconds for r in self._recent), 1e-9)
         done = report.step + 1
-        loss = self._smoothed.value
+        loss = self._running_mean.value
         fields = [f"step {done}/{progress.last_step}", f"loss {'–' if loss is None else format(loss, '.4f')}"]
         if done < progress.last_step:
             fields.append(f"{duration((progress.last_step - done) * seconds / len(self._recent))} left")

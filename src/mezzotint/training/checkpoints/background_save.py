@@ -215,7 +215,7 @@ class Saves:
         self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()
         self._said: list[str] = []
-        self._told_of_room = False
+        self._has_warned_of_room = False
         self._transaction: Transaction | None = None
         self._snapshot: Snapshot | None = None
         self._work: Future[str] | None = None
@@ -360,8 +360,8 @@ class Saves:
         if not self._has_room(needed):
             reason = f"{free_memory() or 0:,} bytes of memory are free and a copy for the checkpoint takes {needed:,}"
         is_short = bool(self._runtime.agree(bool(reason)) if self.is_of_all else reason)
-        if is_short and not self._told_of_room:
-            self._told_of_room = True
+        if is_short and not self._has_warned_of_room:
+            self._has_warned_of_room = True
             self._warn(
                 f"{reason or 'another process has no room for a copy of its part of the checkpoint'}: training waits "
                 "while it is written, as with run.save.asynchronous=false"

@@ -211,7 +211,7 @@ def _decoded(path: Path, file: BinaryIO, value: Value) -> str:
             raise ValueError
         return file.read(value.size).decode("utf-32-le")
     except ValueError:
-        _refuse(path, f"{value.name!r} is said to be a text and is none", value.at)
+        _refuse(path, f"{value.name!r} is marked as text and is none", value.at)
 
 
 def _tensor(path: Path, file: BinaryIO, name: str, kept: Kept) -> Tensor:

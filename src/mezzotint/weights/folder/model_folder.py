@@ -27,7 +27,7 @@ _OF_TRAINING = re.compile(r"checkpoints|exports|logs|samples|checkpoint-\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class FoundWeights:
+class StoredWeights:
     """A component's weights. path: a safetensors file or an index of shards. variant: "fp16" and the like when only
     such a file is there, else ""."""
 
@@ -46,7 +46,7 @@ class ModelFolder:
         """A component's configuration, without the path it was made at. Raises WeightsError E1409."""
         return {k: v for k, v in read_json(self.root / component / name).items() if k != "_name_or_path"}
 
-    def weights(self, component: str) -> FoundWeights | None:
+    def weights(self, component: str) -> StoredWeights | None:
         """Where a component's weights lie, or None when it has none. Raises WeightsError E1408 for pickled ones."""
         return find_weights(self.root / component)
 
@@ -106,7 +106,7 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
-def find_weights(folder: Path) -> FoundWeights | None:
+def find_weights(folder: Path) -> StoredWeights | None:
     """The safetensors weights in a component's folder: the plain file, else an index of shards, else a
     variant's single file.
 
@@ -115,10 +115,10 @@ def find_weights(folder: Path) -> FoundWeights | None:
     for stem in _STEMS:
         for name in (f"{stem}.safetensors", f"{stem}.safetensors.index.json"):
             if (folder / name).is_file():
-                return FoundWeights(folder / name)
+                return StoredWeights(folder / name)
     for stem in _STEMS:
         for path in sorted(folder.glob(f"{stem}.*.safetensors")):
-            return FoundWeights(path, path.name.removeprefix(f"{stem}.").split(".")[0])
+            return StoredWeights(path, path.name.removeprefix(f"{stem}.").split(".")[0])
     pickled = [p.name for p in sorted(folder.glob("*")) if p.suffix in _PICKLED]
     if pickled:
         raise WeightsError(

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from mezzotint.weights.files import mindspore
 from mezzotint.weights.keymap import Entry
 from mezzotint.weights.layouts import _sdxl
 
@@ -90,6 +91,7 @@ LAYOUT = _sdxl.layout(
     plain_name,
     extras=(r"(?:updates|epoch_num|step_num)",),  # of the average and of MindSpore's own trainer
     logit_scale=_LOGIT_SCALE,
+    suffix=mindspore.SUFFIX,
     sign=r"\.(?:gamma|beta|embedding_table)$",
 )
 """Checkpoints of the base model, 2514 tensors; its variant is the refiner's, 1858 tensors."""

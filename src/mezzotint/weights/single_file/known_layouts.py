@@ -26,11 +26,11 @@ def of_names(names: Collection[str], family: str | None = None) -> KeyMap | None
     return next((lay for lay in every() if family in (None, lay.family) and lay.fits(names)), None)
 
 
-def for_components(components: Collection[str], style: str = "") -> KeyMap | None:
-    """The layout in which a model of these components is written. style: what the layout's name begins with; none is
-    the one that most programs read, without a sign."""
-    fitting = (lay for lay in every() if lay.parts.keys() == set(components))
-    return next((lay for lay in fitting if (lay.name.startswith(style) if style else not lay.sign)), None)
+def for_components(components: Collection[str], suffix: str = ".safetensors") -> KeyMap | None:
+    """The layout in which a model of these components is written to a file with this ending; of several the one that
+    most programs read, without a sign."""
+    fitting = (lay for lay in every() if lay.parts.keys() == set(components) and lay.suffix == suffix)
+    return min(fitting, key=lambda layout: bool(layout.sign), default=None)
 
 
 def component_names() -> frozenset[str]:

@@ -47,7 +47,7 @@ UPDATE = (
     with_default("learning_rate", 1e-4),
     *_dreambooth.UPDATE[1:6],
     row("use_8bit_adam", False, "optim.optimizer.kind", "on a GPU of CUDA, with the extra eight-bit; plain AdamW "
-        "elsewhere, which is said", on="adamw-8bit-or-adamw", off="adamw"),
+        "elsewhere; the start reports which", on="adamw-8bit-or-adamw", off="adamw"),
     *rows("adam_beta1", "adam_beta2"),
     with_default("adam_weight_decay", 1e-4),
     *rows("adam_epsilon", "max_grad_norm"),
@@ -65,9 +65,9 @@ TEXT = (
 PRECONDITIONED = row(
     "precondition_outputs", 1, "objective.flow.preconditioned", "the error is that of the clean latents"
 )
-GUIDANCE = row("guidance_scale", 3.5, "model.flux.guidance", "the scale that dev is told while it is trained", least=0)
+GUIDANCE = row("guidance_scale", 3.5, "model.flux.guidance", "the scale that dev is given while it is trained", least=0)
 RUN = tuple(one for one in _dreambooth.PLAIN_RUN if one.flag != "enable_xformers_memory_efficient_attention")
-NO_GUIDANCE = idle("guidance_scale", 3.5, "this model is told no scale of guidance, there as here")
+NO_GUIDANCE = idle("guidance_scale", 3.5, "this model is given no scale of guidance, there as here")
 NO_NPU = idle("enable_npu_flash_attention", False, "torch's own attention is used, on whatever device there is")
 CACHED = row("cache_latents", False, "data.cache.latents data.cache.crops objective.posterior",
     "pictures are encoded once, and the autoencoder is let go")  # fmt: skip

@@ -35,11 +35,11 @@ Denoise = Callable[[Tensor, float], Tensor]
 
 
 class SigmaSampler:
-    """A descent through levels. levels: (n + 1,), falling, 0 at the end. last: the number of the level at which it is
-    left; None is the last of all, where no noise is left."""
+    """A descent through levels of noise. sigmas: (n + 1,), falling, 0 at the end. last: the number of the level where
+    it is left; None is the last of all, where no noise is left."""
 
-    def __init__(self, name: SolverName, levels: Tensor, *, last: int | None = None) -> None:
-        self._values = [float(level) for level in levels]
+    def __init__(self, name: SolverName, sigmas: Tensor, *, last: int | None = None) -> None:
+        self._values = [float(sigma) for sigma in sigmas]
         self._count = len(self._values) - 1 if last is None else last
         self._step = _STEPS[name](self._values) if self._count else None
 
@@ -58,10 +58,10 @@ class SigmaSampler:
 
 def require(name: SolverName, why: str) -> None:
     """Raises RecipeError E1070 for a solver that cannot visit any levels. why: what asks for it, in words."""
-    if name not in DESCENTS:
+    if name not in SIGMA_SAMPLERS:
         raise RecipeError(
             f"sample.solver: {name} visits the timesteps of its own alone, and {why} takes one of "
-            f"{', '.join(DESCENTS)}",
+            f"{', '.join(SIGMA_SAMPLERS)}",
             code="E1070",
         )
 
@@ -139,5 +139,5 @@ _STEPS: dict[SolverName, Callable[[list[float]], Step]] = {
     "dpm++-2s-a": lambda values: partial(_single_step, values),
     "lcm": lambda values: partial(_consistency, values),
 }
-DESCENTS = tuple(_STEPS)
+SIGMA_SAMPLERS = tuple(_STEPS)
 """Solvers that visit any levels."""

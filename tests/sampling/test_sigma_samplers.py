@@ -16,9 +16,9 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.descents import DESCENTS, SigmaSampler
-from mezzotint.sampling.levels import levels
 from mezzotint.sampling.sample import WHOLE, Request, Sampling, Span, sample_latents
+from mezzotint.sampling.sigma_samplers import SIGMA_SAMPLERS, SigmaSampler
+from mezzotint.sampling.sigmas import sigmas_of
 from mezzotint.sampling.solvers import descend
 from mezzotint.shapes import Size
 
@@ -45,7 +45,7 @@ def knowing(form: Parameterization) -> Any:
     return network
 
 
-@pytest.mark.parametrize("name", DESCENTS)
+@pytest.mark.parametrize("name", SIGMA_SAMPLERS)
 @pytest.mark.parametrize("prediction", [*PREDICTIONS, *IN_SIGMA])
 @pytest.mark.parametrize("settings", [{"spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"])
 def test_a_network_that_knows_the_picture_is_led_to_it(
@@ -53,7 +53,7 @@ def test_a_network_that_knows_the_picture_is_led_to_it(
 ) -> None:
     form = Parameterization(prediction)
     denoiser = Denoiser(knowing(form), SCHEDULE, form, scale=1.0)
-    visited = levels(SampleSettings(**settings), SCHEDULE, form.solved, 12)
+    visited = sigmas_of(SampleSettings(**settings), SCHEDULE, form.solved, 12)
     x = PICTURE + float(visited[0]) * fresh(-1)
     assert float((descend(SigmaSampler(name, visited), x, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
 
@@ -62,7 +62,7 @@ def test_a_network_that_knows_the_picture_is_led_to_it(
 @pytest.mark.parametrize("at", [1, 5, 11])
 def test_a_descent_that_is_left_and_gone_on_with_is_the_whole_one(name: SolverName, at: int) -> None:
     network = Denoiser(lambda shown, time: 0.5 * torch.tanh(shown), SCHEDULE, "epsilon", scale=1.0)
-    visited = levels(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
+    visited = sigmas_of(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
     x = float(visited[0]) * fresh(-1)
     whole = descend(SigmaSampler(name, visited), x, network, fresh)
     half = descend(SigmaSampler(name, visited, last=at), x, network, fresh)

@@ -23,7 +23,7 @@ def chosen_spacing(spacing: Spacing, schedule: Schedule, prediction: str) -> str
     return "trailing" if schedule.zero_terminal and prediction != "epsilon" else "leading"
 
 
-def levels(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
+def sigmas_of(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
     """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Raises RecipeError E1070 for
     bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
     table = schedule.sigma.cpu()

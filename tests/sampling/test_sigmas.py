@@ -9,7 +9,7 @@ from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteSchedule
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.levels import kept, levels, timesteps
+from mezzotint.sampling.sigmas import kept, sigmas_of, timesteps
 
 SCHEDULE = Schedule.scaled_linear()
 
@@ -36,7 +36,7 @@ def test_a_share_of_levels_counts_the_final_zero(share: float, steps: int, begin
 def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
     short = Schedule.scaled_linear(num_timesteps=10)
     with pytest.raises(RecipeError, match="write at most that many") as caught:
-        levels(SampleSettings(spacing="stability"), short, "epsilon", 11)
+        sigmas_of(SampleSettings(spacing="stability"), short, "epsilon", 11)
     assert caught.value.code == "E1070"
     with pytest.raises(RecipeError, match=r"sample\.spacing is library"):
-        levels(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)
+        sigmas_of(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)
