@@ -24,6 +24,9 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Pa
         assert page.locator("#problems").inner_text() == "optim.lr E1002 must be a number, got 'fast'"
         page.evaluate("document.getElementById('f-optim.lr').scrollIntoView({block: 'center', behavior: 'instant'})")
         shots(page, "recipe")
+        page.fill("#find", "no such setting")
+        page.click("#problems a")
+        assert page.evaluate("document.activeElement.id") == "f-optim.lr"
         page.fill("[id='f-optim.lr']", "0,001")
         page.fill("[id='f-data.batch_size']", "2")
         wait(page, f"{COMMAND}.includes('data.batch_size=2')")
@@ -40,10 +43,14 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Pa
         page.fill("#file", "mine.yaml")
         page.click("#save")
         page.wait_for_selector("#said:has-text('written')")
+        saved = page.locator("#saved a").get_attribute("href")
         page.fill("#line", "--pretrained_model_name_or_path=m --train_data_dir=photos")
         page.select_option("#dialect", "diffusers-sd")
         page.click("#translate")
         page.click("text=Take it as the recipe")
         wait(page, "document.getElementById('yaml').textContent.includes('photos')")
         assert axe(page) == []
+        page.goto(board.address + saved)
+        assert page.input_value("[id='f-data.batch_size']") == "2"
+        wait(page, f"{COMMAND}.endsWith('/mine.yaml')")
     assert read(tmp_path / "mine.yaml").recipe.data.batch_size == 2

@@ -102,6 +102,19 @@ def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) 
     assert tails.tail(folder / "run.log") == ""
 
 
+def test_the_card_has_versions_commit_and_hashes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    manifest = {"data": {"fingerprint": "f1", "samples": 12, "shards": {"000": "x"}}, "weights": {"denoiser": "d1"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    card = runs.card(folder, runs.history(folder))
+    assert card["commit"] == "ab12" * 10
+    assert card["start: recipe"] == "ab12"
+    assert (card["data: fingerprint"], card["data: samples"], card["weights: denoiser"]) == ("f1", "12", "d1")
+    for text in ("[]", '{"data": [], "weights": "x"}', "{"):
+        (folder / "manifest.json").write_text(text)
+        assert not [name for name in runs.card(folder, []) if name.startswith(("data", "weights"))]
+
+
 def test_checkpoints_say_how_to_go_on_from_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a run")
     (one,) = runs.checkpoints(folder)

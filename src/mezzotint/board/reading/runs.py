@@ -19,10 +19,10 @@ State = Literal["starting", "running", "stopped", "finished", "diverged", "kille
 
 WORDS: Mapping[State, str] = {
     "starting": "holds the folder, and has not begun its steps",
-    "running": "training",
+    "running": "running",
     "stopped": "stopped after a save; the command below goes on",
     "finished": "finished",
-    "diverged": "ended: its numbers were not finite",
+    "diverged": "ended: its numbers were not finite; the end of the log says at which step, and what to change",
     "killed": "ended without a word: killed, or the machine went down; the command below goes on",
     "waiting": "waits for a lock",
     "elsewhere": "another machine holds the folder; whether it still trains cannot be seen from here",
@@ -66,9 +66,11 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A checkpoint or an export. command: the line that goes on from it, or draws with it."""
+    """A checkpoint or an export. path: as an address can have it, "" for one that is no UTF-8. command: the line that
+    goes on from it, or draws with it."""
 
     name: str
+    path: str
     step: int
     size: int
     is_whole: bool
@@ -169,6 +171,7 @@ def checkpoints(path: Path) -> list[SavedModel]:
     return [
         SavedModel(
             folder.name,
+            _addressable(folder),
             int(match[1]),
             size_of(folder),
             (folder / "manifest.json").is_file(),
@@ -184,6 +187,7 @@ def exports(path: Path) -> list[SavedModel]:
     return [
         SavedModel(
             entry.name,
+            _addressable(entry),
             int(match[1]) if (match := re.search(r"(\d{6,})", entry.name)) else 0,
             size_of(entry),
             True,
@@ -192,6 +196,11 @@ def exports(path: Path) -> list[SavedModel]:
         for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
         if not entry.name.startswith(".")
     ]
+
+
+def _addressable(path: Path) -> str:
+    text = str(path)
+    return text if text.encode("utf-8", "ignore").decode() == text else ""
 
 
 def _steps(folder: Path) -> list[tuple[Path, re.Match[str]]]:
@@ -254,8 +263,24 @@ def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         else:
             rows[name] = str(value)
     rows |= {f"start: {n}": _text(v) for n, v in start.items() if n not in ("event", "time") and v not in ([], "")}
+    rows |= _hashes(path)
     rows["starts"] = str(sum(event.get("event") == "started" for event in events))
     return {shown(name): shown(value) for name, value in rows.items()}
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """Of the manifest of a run: what its data and its weights were, by their hashes."""
+    try:
+        manifest = outside.read_json(path / "manifest.json", limit=_EVENTS)
+    except (OSError, ValueError):
+        return {}
+    data, weights = (manifest.get(part) for part in ("data", "weights")) if isinstance(manifest, dict) else (None, None)
+    rows: dict[str, str] = {}
+    if isinstance(data, dict):
+        rows |= {f"data: {name}": str(data[name]) for name in ("samples", "fingerprint") if name in data}
+    if isinstance(weights, dict):
+        rows |= {f"weights: {name}": str(one) for name, one in weights.items()}
+    return rows
 
 
 def _text(value: Any) -> str:
