@@ -15,8 +15,10 @@ COMMAND = "document.getElementById('command').textContent"
 
 
 @pytest.mark.slow
-def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Path, shots: Any, axe: Any) -> None:
-    with opened(tmp_path) as board:
+def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Path, shots: Any, axe: Any) -> None:
+    place = folders.parent / "recipes"
+    place.mkdir()
+    with opened(place) as board:
         page = looking(board).go("/recipe?base=tiny_cpu")
         wait(page, f"{COMMAND} === 'mezzotint train tiny_cpu'")
         page.fill("[id='f-optim.lr']", "fast")
@@ -53,4 +55,4 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], tmp_path: Pa
         page.goto(board.address + saved)
         assert page.input_value("[id='f-data.batch_size']") == "2"
         wait(page, f"{COMMAND}.endsWith('/mine.yaml')")
-    assert read(tmp_path / "mine.yaml").recipe.data.batch_size == 2
+    assert read(place / "mine.yaml").recipe.data.batch_size == 2

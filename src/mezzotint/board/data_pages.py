@@ -40,8 +40,8 @@ class DataPages:
         name = _name(request)
         if not name:
             places = [(str(n), shown(str(path))) for n, path in enumerate(self.pages.places.folders)]
-            facts = {"choices": self._choices(), "places": places, "near_first": FIRST}
-            return self.pages.html("data.html", here="data", state="choose", name="", query="", **facts)
+            listed = {"choices": self._choices(), "places": places}
+            return self.pages.html("data.html", here="data", state="choose", name="", query="", **listed)
         facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request), "near_first": FIRST}
         try:
             opening = self._opening(request)
@@ -123,9 +123,9 @@ class DataPages:
         """The search of a data set, one for all that ask."""
         opening, data = self._opening(request), self._opened(request)
         with self._lock:
-            if opening.search is None:
-                opening.search = AlikeSearch.of(data)
-        return opening.search
+            search: AlikeSearch = opening.search or AlikeSearch.of(data)
+            opening.search = search
+        return search
 
     def _row(self, request: Request) -> tuple[DataSet, int]:
         data, row = self._opened(request), _whole(request.query_params.get("row", ""))

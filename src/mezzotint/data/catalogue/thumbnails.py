@@ -65,7 +65,8 @@ def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | Non
 
 def _place(catalogue: Catalogue, row: int, settings: DataSettings) -> Path:
     digest = catalogue.digest[row].tobytes().hex()
-    return settings.cache.path.expanduser() / _FOLDER / digest[:2] / f"{digest}.webp"
+    place: Path = settings.cache.path.expanduser() / _FOLDER / digest[:2] / f"{digest}.webp"
+    return place
 
 
 def shades_at(path: Path) -> NDArray[np.uint8] | None:
