@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.board.curves import shown, thinned
+from mezzotint.board.curves import charts, shown, thinned
+from mezzotint.board.reading.metrics import RunMetrics
 
 values = st.lists(st.floats(allow_nan=True, allow_infinity=True, width=32), min_size=1, max_size=400)
 
@@ -23,6 +27,24 @@ def test_the_extremes_and_the_ends_stay(numbers: list[float], most: int) -> None
     if len(finite):
         kept = few_y[np.isfinite(few_y)]
         assert (kept.min(), kept.max()) == (finite.min(), finite.max())
+
+
+def test_curves_of_one_kind_stand_in_one_chart_under_short_names(tmp_path: Path) -> None:
+    tags = ["loss_at/125", "loss_shadow_at/125", "loss_at/quartile_0", "loss_shadow_at/quartile_3", "cats_at/875"]
+    facts = {f"val/{tag}": 0.5 for tag in tags} | {"loss": 1.0, "loss/by_timestep/9": 1.0, "lr/denoiser": 1e-4}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 1} | facts) + "\n")
+    metrics = RunMetrics(tmp_path / "metrics.jsonl")
+    metrics.follow(blocks=8)
+    drawn = {one["name"]: one for one in charts(metrics, tmp_path, axis="step", width=100)["charts"]}
+    labels = {name: [series["label"] for series in chart["series"]] for name, chart in drawn.items()}
+    assert labels == {
+        "Loss": ["loss"], "Loss by timestep": ["9"], "Learning rate": ["denoiser"],
+        "Held-out loss by timestep": ["cats 875", "125", "125 averaged"],
+        "Held-out loss by quartile": ["0", "3 averaged"],
+    }  # fmt: skip
+    assert [name for name, chart in drawn.items() if chart["ordered"]] == [
+        "Loss by timestep", "Held-out loss by timestep", "Held-out loss by quartile"
+    ]  # fmt: skip
 
 
 def test_one_spike_among_a_million_is_seen() -> None:

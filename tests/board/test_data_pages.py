@@ -8,13 +8,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from board_runs import Board, opened, write_pictures, write_run
 from catalogues import many
 
 from mezzotint.board import data_pages
-from mezzotint.board.reading import data_sets, token_counts
+from mezzotint.board.reading import alikes, data_sets, token_counts
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
@@ -205,6 +206,56 @@ def test_thumbnails_are_made_once_and_kept(board: Board) -> None:
     assert "RIFF kept" in texts
     kept.unlink()
     assert board.ask("/thumb?run=0/runs/run&row=99")[0] == 404
+
+
+def test_a_sample_is_looked_at_large_and_a_clip_is_sent_as_it_is(tmp_path: Path, write_clip: Any) -> None:
+    write_pictures(tmp_path / "pictures")
+    (tmp_path / "pictures" / "broken.png").unlink()
+    write_clip(tmp_path / "clips" / "one.mp4", 8)
+    (tmp_path / "clips" / "one.txt").write_text("one")
+    with opened(tmp_path) as board:
+        for query in ("folder=0/pictures&resolution=64", f"folder={tmp_path}/clips&resolution=64"):
+            until = time.monotonic() + 20
+            while "samples. The frame" not in (text := board.ask(f"/data?{query}")[1]):
+                assert time.monotonic() < until, text
+                time.sleep(0.02)
+        status, _, headers = board.ask("/sample?folder=0/pictures&resolution=64&row=2")
+        assert (status, headers["content-type"]) == (200, "image/webp")
+        assert board.ask("/sample?folder=0/pictures&resolution=64&row=6")[0] == 404
+        status, _, headers = board.ask(f"/sample?folder={tmp_path}/clips&resolution=64&row=0", Range="bytes=0-9")
+        assert (status, headers["content-type"], headers["content-length"]) == (206, "video/mp4", "10")
+        for folder in (f"{tmp_path.parent}", "/etc", f"{tmp_path}/../", "/", "5", "pictures"):
+            assert board.ask(f"/data?folder={folder}")[0] == 404, folder
+
+
+def test_near_duplicates_are_looked_for_among_the_first_and_then_among_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alikes, "FIRST", 2)
+    write_pictures(tmp_path / "pictures", 7)
+    (tmp_path / "pictures" / "broken.png").unlink()
+
+    def looked(query: str) -> dict[str, Any]:
+        until = time.monotonic() + 20
+        while True:
+            answer: dict[str, Any] = json.loads(board.ask(f"/api/near?folder=0/pictures{query}")[1])
+            if not answer["going"]:
+                return answer
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+    with opened(tmp_path) as board:
+        text = ""
+        until = time.monotonic() + 20
+        while "Near duplicates" not in text:
+            assert time.monotonic() < until
+            text = board.ask("/data?folder=0/pictures")[1]
+        first = looked("")
+        assert (first["among"], first["all"], first["pairs"]) == (2, 7, [])
+        whole = looked("&all=1")
+        assert (whole["among"], whole["done"]) == (7, 7)
+        assert [set(pair["keys"]) for pair in whole["pairs"]] == [{"cats/5.png", "dogs/6.png"}]
+        assert looked("") == whole, "what was looked at once is not looked at again"
 
 
 def test_near_duplicates_and_the_nearest_picture_are_seen(board: Board) -> None:

@@ -110,6 +110,9 @@ def test_every_answer_forbids_scripts_of_others(board: Board) -> None:
         assert "unsafe" not in headers["content-security-policy"]
         assert headers["x-content-type-options"] == "nosniff"
         assert "access-control-allow-origin" not in headers
+    headers = board.ask("/file?run=0/first&file=samples/step-00000000/00-raw.png")[2]
+    assert headers["content-security-policy"].startswith("default-src 'none'; img-src 'self'; media-src 'self'; style-")
+    assert "script" not in headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("path", ["/", "/run?run=0/first", "/compare?run=0/first", "/part/log?run=0/first"])

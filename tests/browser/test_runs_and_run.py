@@ -45,6 +45,7 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     assert "optim.lr" in table
     assert "0.0002" in table
     assert page.locator("#beside figure img").count() == 4
+    assert page.locator("#beside h3").count() == 0
     shots(page, "compare")
 
 
@@ -99,8 +100,12 @@ def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(looking: Ca
 def test_hovering_reads_values(looking: Callable[..., Any]) -> None:
     page = looking().go("/run?run=0/finished")
     box = page.locator("#charts .u-over").first.bounding_box()
-    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 20)
-    wait(page, "/^39\\d|^400/.test(document.querySelector('#charts .u-legend .u-value').textContent)")
+    shown = "document.querySelector('#charts .u-legend .u-value').textContent"
+    wait(page, f"{shown} === '400'")  # what the last step said
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)
+    wait(page, f"/^(19|20)\\d$/.test({shown})")
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 60)
+    wait(page, f"{shown} === '400'")
 
 
 def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
@@ -120,6 +125,24 @@ def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
     wait(page, "document.querySelector('#previews img').alt.endsWith('step 90')")
     wait(page, "document.querySelector('#previews img').naturalWidth === 48")
     assert page.locator("#previews").inner_text().count("not drawn at this step") == 3
+
+
+@pytest.mark.slow
+def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
+    looking: Callable[..., Any], tmp_path: Path
+) -> None:
+    for name, prompts in (("one", ("a fox", "a hat")), ("two", ("a fox",))):
+        folder = write_run(tmp_path / name, prompts=prompts)
+        for file in folder.glob("samples/*/*-raw.png"):
+            file.unlink()
+    with opened(tmp_path) as board:
+        page = looking(board).go("/compare?run=0/one&run=0/two")
+        page.wait_for_selector("#beside > .prompt img")
+        assert page.locator("#beside > .prompt").count() == 1
+        texts = page.eval_on_selector_all("#beside figcaption", "all => all.map(one => one.textContent)")
+        assert texts == [f"0/{name}, step 60, averaged weights" for name in ("one", "two", "one")]
+        page.locator("#beside > .prompt img").first.click()
+        page.wait_for_url("**/file?run=0%2Fone*")
 
 
 @pytest.mark.slow
@@ -182,6 +205,11 @@ def test_everything_fits_and_axe_has_nothing_serious_to_say(
         if "run=" in path:
             page.wait_for_selector("#charts canvas")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        if width == 360:  # a row of a table is a block of its own there: nothing is to be scrolled sideways for
+            wider = (
+                "[...document.querySelectorAll('.wide')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+            )
+            assert page.evaluate(wider) == (1 if "compare" in path else 0), path
         assert axe(page) == [], path
     look.trouble[:] = [one for one in look.trouble if "404" not in one]
 

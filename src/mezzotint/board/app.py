@@ -22,6 +22,9 @@ from mezzotint.board.pages import Pages
 from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.errors import MezzotintError
 
+_PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/picture")
+"""Addresses that are parts of pages: what goes wrong there is not answered with a page."""
+
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
@@ -41,6 +44,7 @@ def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp
         Route("/api/act", view.act, methods=["POST"]),
         Route("/data", data.data),
         Route("/thumb", data.thumbnail),
+        Route("/sample", data.picture),
         Route("/api/data", data.state),
         Route("/part/histograms", data.histograms),
         Route("/part/{part}", view.part),
@@ -62,7 +66,7 @@ def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp
     handlers: dict[Any, Callable[..., Any]] = {
         OutOfPlace: _answer(view, 404, "There is nothing here: the run or file has gone, or was never below a folder "
                                        "of this page."),
-        MezzotintError: _error_page,
+        MezzotintError: _error_page(view),
         HTTPException: _of_status(view),
     }  # fmt: skip
     return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
@@ -76,16 +80,24 @@ def _static(request: Request) -> Response:
     return Response(content, media_type=kind, headers={"cache-control": "no-cache"})
 
 
-async def _error_page(request: Request, error: Exception) -> Response:
-    assert isinstance(error, MezzotintError)
-    return JSONResponse({"error": str(error), "code": error.code}, 409)
+def _error_page(view: Pages) -> Callable[[Request, Exception], Any]:
+    async def answer(request: Request, error: Exception) -> Response:
+        assert isinstance(error, MezzotintError)
+        if request.url.path.startswith(_PARTS):
+            return JSONResponse({"error": str(error), "code": error.code}, 409)
+        facts = {"heading": "This does not work", "sentence": str(error), "here": ""}
+        return await run_in_threadpool(lambda: view.html("message.html", 409, **facts))
+
+    return answer
 
 
 def _answer(view: Pages, status: int, sentence: str) -> Callable[[Request, Exception], Any]:
     async def answer(request: Request, error: Exception) -> Response:
-        if request.url.path.startswith(("/api/", "/part/", "/file", "/live")):
+        if request.url.path.startswith(_PARTS):
             return PlainTextResponse(sentence + "\n", status)
-        return await run_in_threadpool(view.html, "message.html", status, sentence=sentence, here="")
+        return await run_in_threadpool(
+            view.html, "message.html", status, heading="Nothing here", sentence=sentence, here=""
+        )
 
     return answer
 

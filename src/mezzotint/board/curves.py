@@ -22,20 +22,29 @@ WIDEST = 8000
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart. name: its heading; unit: of its values; tags: what is drawn in it, a pattern each; help: a line."""
+    """A chart. name: its heading; unit: of its values; tags: what is drawn in it, a pattern each; help: a line.
+    ordered: whether its curves follow one another, as their colours then do."""
 
     name: str
     tags: tuple[str, ...]
     unit: str = ""
     help: str = ""
     scale: float = 1.0
+    ordered: bool = False
 
 
+_BY_TENTH, _AT, _DASHED = "loss/by_timestep/", r"val/.*_at/", "dashed: averaged weights"
 CHARTS = (
     Chart("Loss", ("loss", "loss_avg", r"loss/(?!by_timestep)\w+"), help="of each step, and smoothed over about fifty"),
     Chart("Held-out loss", (r"val/(?!.*_at/).+",), help="at fixed timesteps and noise; the lowest is marked"),
-    Chart("Loss by timestep", (r"loss/by_timestep/\d",), help="tenths of the schedule; 0 has least noise"),
-    Chart("Held-out loss by timestep", (r"val/.*_at/.+",), help="T counts from least noise"),
+    Chart("Loss by timestep", (_BY_TENTH + r"\d",), help="tenths of the schedule; 0 has least noise", ordered=True),
+    Chart(
+        "Held-out loss by timestep",
+        (_AT + r"(?!quartile_).+",),
+        help=f"counted from least noise; {_DASHED}",
+        ordered=True,
+    ),
+    Chart("Held-out loss by quartile", (_AT + r"quartile_\d",), help=f"0 has least noise; {_DASHED}", ordered=True),
     Chart("Learning rate", (r"lr/.+",), help="of each group of parameters"),
     Chart("Gradient norm", ("norm",), help="before clipping"),
     Chart("Throughput", ("images_per_s",), "images/s", "of a step, on all processes"),
@@ -93,11 +102,20 @@ def _chart(
         lowest = _lowest(x, y) if tag.startswith("val/") and "_at/" not in tag else None
         few_x, few_y = shown(x, y, 2 * width, begin=begin, end=end)
         series.append(
-            {"tag": tag, "x": few_x.tolist(), "y": numbers(few_y * chart.scale), "lowest": lowest, "count": len(x)}
-        )
+            {"tag": tag, "label": _label(tag), "x": few_x.tolist(), "y": numbers(few_y * chart.scale), "lowest": lowest,
+             "count": len(x)}
+        )  # fmt: skip
     if not series:
         return None
-    return {"name": chart.name, "unit": chart.unit, "help": chart.help, "series": series}
+    return {"name": chart.name, "unit": chart.unit, "help": chart.help, "ordered": chart.ordered, "series": series}
+
+
+def _label(tag: str) -> str:
+    """A tag as a legend has it: without what the heading of its chart says."""
+    match = re.fullmatch(r"val/(.+?)(_shadow)?_at/(?:quartile_)?(.+)", tag)
+    if match is None:
+        return tag.removeprefix(_BY_TENTH).removeprefix("lr/")
+    return " ".join(filter(None, ["" if match[1] == "loss" else match[1], match[3], match[2] and "averaged"]))
 
 
 def _natural(tag: str) -> list[tuple[int, str]]:
@@ -147,9 +165,18 @@ def over_each_other(
                 x, y = table.curve("loss", axis)
             if len(x):
                 few_x, few_y = shown(x, y, 2 * width, begin=begin, end=end)
-                series.append({"tag": run, "x": few_x.tolist(), "y": numbers(few_y), "lowest": None, "count": len(x)})
+                series.append(
+                    {
+                        "tag": run,
+                        "label": run,
+                        "x": few_x.tolist(),
+                        "y": numbers(few_y),
+                        "lowest": None,
+                        "count": len(x),
+                    }
+                )
         if series:
-            drawn.append({"name": name, "unit": "", "help": tag, "series": series})
+            drawn.append({"name": name, "unit": "", "help": tag, "ordered": False, "series": series})
     ends = [float(table.places[axis][index]) for table in tables.values() for index in (0, -1) if table.places[axis]]
     return {"charts": drawn, "axis": axis, "ends": [min(ends), max(ends)] if ends else [], "share": 1.0, "marks": []}
 

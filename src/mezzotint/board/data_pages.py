@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from mezzotint.board.pages import Pages
+from mezzotint.board.pages import Pages, picture_answer
+from mezzotint.board.reading import data_sets
+from mezzotint.board.reading.alikes import FIRST, AlikeSearch
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
-from mezzotint.data.catalogue import likeness, thumbnails
-from mezzotint.data.catalogue.likeness import Looks
+from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
-from mezzotint.recipe.reading.read import located, read, read_text
+from mezzotint.recipe.reading.read import located, read
 from mezzotint.recipe.recipe import Recipe
 
 ON_A_PAGE = 60
-MOST_COMPARED = 20_000
-"""Samples among which near duplicates are looked for."""
-
-_SHOWN = 200
 _SOON = 0.25
 """Seconds that a page waits for a data set that may be open at once."""
 
@@ -44,8 +39,10 @@ class DataPages:
         """The page. Without a data set it lists those of the runs."""
         name = _name(request)
         if not name:
-            return self.pages.html("data.html", here="data", state="choose", choices=self._choices(), name="", query="")
-        facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request), "choices": []}
+            places = [(str(n), shown(str(path))) for n, path in enumerate(self.pages.places.folders)]
+            listed = {"choices": self._choices(), "places": places}
+            return self.pages.html("data.html", here="data", state="choose", name="", query="", **listed)
+        facts: dict[str, Any] = {"here": "data", "name": name, "query": _query(request), "near_first": FIRST}
         try:
             opening = self._opening(request)
         except MezzotintError as error:
@@ -79,14 +76,8 @@ class DataPages:
 
     def thumbnail(self, request: Request) -> Response:
         """A small copy of a sample's picture."""
-        data = self._opened(request)
-        row = _whole(request.query_params.get("row", ""))
-        if row >= len(data.catalogue):
-            raise OutOfPlace("row")
-        content = thumbnails.thumbnail(data.catalogue, row, data.settings)
-        if content is None:
-            return PlainTextResponse("This picture cannot be read any more.\n", 404)
-        return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
+        data, row = self._row(request)
+        return _webp(thumbnails.thumbnail(data.catalogue, row, data.settings))
 
     def state(self, request: Request) -> Response:
         """How far the data set is opened."""
@@ -101,43 +92,46 @@ class DataPages:
         facts = {"histograms": self._opened(request).histograms(), "query": _query(request)}
         return self.pages.html("_histograms.html", **facts)
 
+    def picture(self, request: Request) -> Response:
+        """A sample as large as it is looked at: a copy of a picture; a clip itself, where it lies below a folder of the
+        page."""
+        data, row = self._row(request)
+        path = data.catalogue.path(row)
+        if path.suffix.lower() == ".mp4" and path.is_file() and self.pages.places.name_of(path) is not None:
+            return picture_answer(path, request)
+        return _webp(thumbnails.large(data.catalogue, row, data.settings))
+
     def near(self, request: Request) -> Response:
-        """Pairs of pictures that look alike. Asking begins the look, which goes on in a thread."""
-        opening, data = self._opening(request), self._opened(request)
-        likeness.require_library()
-        total = min(MOST_COMPARED, len(data.catalogue))
-        if not opening.looking and opening.pairs is None:
-            opening.looking = True
-            threading.Thread(target=_look, args=(opening, data, total), daemon=True).start()
-        if opening.pairs is None:
-            return JSONResponse({"ready": False, "done": opening.looked_at, "total": total})
-        pairs = [
-            {"rows": [a, b], "keys": [shown(data.catalogue.key(a)), shown(data.catalogue.key(b))], "apart": apart}
-            for a, b, apart in opening.pairs
-        ]
-        return JSONResponse({"ready": True, "pairs": pairs, "total": total, "all": len(data.catalogue)})
+        """Pairs of pictures that look alike. Asking begins the search, which goes on in a thread; `all`: among all."""
+        search = self._search(request)
+        search.begin(among_all="all" in request.query_params)
+        return JSONResponse(search.as_json())
 
     def nearest(self, request: Request) -> Response:
-        """The training pictures that look most like a picture of the run; after `near` has looked."""
-        opening, data = self._opening(request), self._opened(request)
+        """The training pictures that look most like a picture of the run, among those that were looked at."""
+        search = self._search(request)
         path = inside(self.pages.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
-        likeness.require_library()
-        total = min(MOST_COMPARED, len(data.catalogue))
-        if data.looks is None:
-            if not opening.looking:
-                opening.looking = True
-                threading.Thread(target=_look, args=(opening, data, total), daemon=True).start()
-            return JSONResponse({"ready": False, "done": opening.looked_at, "total": total})
-        own = thumbnails.shades_at(path)
-        if own is None:
+        search.begin()
+        if search.pairs is None:
+            return JSONResponse({"ready": False, "done": search.looked_at, "total": search.as_json()["total"]})
+        near = search.nearest(path)
+        if near is None:
             return PlainTextResponse("This file is no picture that can be read.\n", 415)
-        near = likeness.nearest(data.looks.shades, own)
-        return JSONResponse(
-            {
-                "ready": True,
-                "near": [{"row": row, "key": shown(data.catalogue.key(row)), "apart": round(d, 2)} for row, d in near],
-            }
-        )
+        return JSONResponse({"ready": True, "near": near, "among": search.among, "all": search.count})
+
+    def _search(self, request: Request) -> AlikeSearch:
+        """The search of a data set, one for all that ask."""
+        opening, data = self._opening(request), self._opened(request)
+        with self._lock:
+            search: AlikeSearch = opening.search or AlikeSearch.of(data)
+            opening.search = search
+        return search
+
+    def _row(self, request: Request) -> tuple[DataSet, int]:
+        data, row = self._opened(request), _whole(request.query_params.get("row", ""))
+        if row >= len(data.catalogue):
+            raise OutOfPlace("row")
+        return data, row
 
     # --- opening ---
 
@@ -152,7 +146,7 @@ class DataPages:
         read, DatasetError E1948 for data that lie elsewhere."""
         query = request.query_params
         run = self.pages.places.run(query["run"]) if "run" in query else None
-        folder = None if run is not None else self.pages.places.path(query.get("folder", ""))
+        folder = None if run is not None else self._folder(query.get("folder", ""))
         resolution = query.get("resolution", "")
         key = f"{run or ''}|{folder or ''}|{resolution}"
         with self._lock:
@@ -162,12 +156,18 @@ class DataPages:
         self._require_inside(recipe)
         with self._lock:
             opening = self._open.setdefault(key, Opening())
-            if opening.data is None and opening.error is None and not opening.looking and opening.total == 0:
+            if opening.data is None and opening.error is None and opening.total == 0:
                 opening.total = -1
                 opening.start(recipe, run)
             while len(self._open) > 6:
                 self._open.pop(next(iter(self._open)))
         return opening
+
+    def _folder(self, text: str) -> Path:
+        """A folder by its name, or by its path below one of the page. Raises OutOfPlace."""
+        places = self.pages.places
+        name = places.name_of(Path(text)) if text.startswith("/") and "\0" not in text else text
+        return places.path("" if name is None else name)
 
     def _require_inside(self, recipe: Recipe) -> None:
         places = self.pages.places
@@ -186,22 +186,14 @@ def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe
     words = [f"data.resolution={resolution}"] if resolution.isdecimal() else []
     if run is not None:
         return located(read(run / "recipe.yaml", words))
-    import json
+    assert folder is not None
+    return data_sets.recipe_of(folder, words)
 
-    return located(read_text(f"schema: 1\ndata: {{path: {json.dumps(str(folder))}}}\n", "data", words))
 
-
-def _look(opening: Opening, data: DataSet, total: int) -> None:
-    """Looks at the first pictures of a data set, for `near` and `nearest`."""
-    looks = Looks.empty(total)
-    for row in range(total):
-        content = thumbnails.thumbnail(data.catalogue, row, data.settings)
-        if content is not None:
-            with Image.open(io.BytesIO(content)) as image:
-                looks.put(row, image.convert("RGB"))
-        opening.looked_at = row + 1
-    opening.pairs = likeness.near_pairs(looks, _SHOWN)
-    data.looks = looks
+def _webp(content: bytes | None) -> Response:
+    if content is None:
+        return PlainTextResponse("This picture cannot be read any more.\n", 404)
+    return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
 
 
 def _name(request: Request) -> str:

@@ -27,6 +27,9 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+_OF_PICTURES = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+"""Of a picture or clip that is opened alone: the browser lays it out by styles of its own, and nothing runs there."""
+
 _HEADERS = {
     "content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
     "x-frame-options": "DENY", "cross-origin-opener-policy": "same-origin",
@@ -178,6 +181,8 @@ def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
+            if headers.get("content-type", "").startswith(("image/", "video/")):
+                headers.setdefault("content-security-policy", _OF_PICTURES)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             headers.setdefault("cache-control", "no-store")

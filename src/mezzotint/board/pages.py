@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote_plus
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
@@ -70,7 +70,7 @@ class Pages:
         )  # fmt: skip
         environment.filters |= {
             "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
-            "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script,
+            "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script, "coded": coded,
         }  # fmt: skip
         environment.globals |= {
             "version": __version__,
@@ -297,6 +297,16 @@ def _event_text(event: dict[str, Any]) -> str:
     return ", ".join(
         f"{tails.shown(str(n))} {tails.shown(v if isinstance(v, str) else json.dumps(v, ensure_ascii=False))}"
         for n, v in rest.items()
+    )
+
+
+def coded(text: str) -> Markup:
+    """A text whose parts between back quotes stand as code; all of it is text."""
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:  # one is left over: it stands for itself
+        return escape(text)
+    return Markup("").join(
+        Markup("<code>") + one + Markup("</code>") if at % 2 else one for at, one in enumerate(parts)
     )
 
 

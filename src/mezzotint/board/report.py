@@ -16,7 +16,6 @@ from markupsafe import Markup
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.verbs import REPLACE
 
@@ -113,18 +112,13 @@ def of_run(path: Path) -> tuple[str, list[str]]:
 
 def of_data(path: Path) -> tuple[str, list[str]]:
     """The report of a data set, and what it leaves out. Raises DatasetError."""
-    import json
-
     from mezzotint.board.pages import Pages
     from mezzotint.board.reading import data_sets
     from mezzotint.board.reading.places import Places
     from mezzotint.board.reading.tails import shown
     from mezzotint.data.catalogue import thumbnails
 
-    place = json.dumps(str(path.resolve()))
-    data = data_sets.open_data(
-        located(read_text(f"schema: 1\ndata: {{path: {place}, captions: {{missing: empty}}}}\n", "data")), None
-    )
+    data = data_sets.open_data(data_sets.recipe_of(path.resolve()), None)
     total, room = len(data.catalogue), _PICTURES
     thumbs: dict[int, str] = {}
     for row in _spread(total, _SAMPLES):

@@ -81,10 +81,32 @@ def test_problems_are_told_where_they_are_with_their_codes(board: Board) -> None
     assert "run.nonsense" in told
 
 
-@pytest.mark.parametrize("base", ["../x", "/etc/passwd", "run:9/x", "run:0/../x", "", "tiny_cpu.yaml"])
+@pytest.mark.parametrize(
+    "base",
+    [
+        "../x",
+        "/etc/passwd",
+        "run:9/x",
+        "run:0/../x",
+        "",
+        "tiny_cpu.yaml",
+        "file:0/../x.yaml",
+        "file:/etc/x.yaml",
+        "file:0/run/history.jsonl",
+        "file:0/none.yaml",
+        "file:0/run",
+    ],
+)
 def test_only_shipped_recipes_and_those_of_runs_are_read(board: Board, base: str) -> None:
     assert board.post("/api/recipe", {"base": base, "changes": {}})[0] == 404
     assert board.ask(f"/recipe?base={base}")[0] == 404
+
+
+def test_a_recipe_that_does_not_read_says_why_on_a_page(board: Board) -> None:
+    (board.pages.places.folders[0] / "broken.yaml").write_text("schema: 1\noptim: {lr: <b>fast</b>}\n")
+    status, text, _ = board.ask("/recipe?base=file:0/broken.yaml")
+    assert (status, "This does not work" in text, "<b>" in text) == (409, True, False)
+    assert "optim.lr" in text
 
 
 def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
@@ -96,6 +118,10 @@ def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
     status, answer = board.post("/api/save", value | {"changes": {}})
     assert (status, answer["code"]) == (409, "E1014")
     assert read(root / "mine.yaml").recipe.optim.lr == 3e-4
+    assert answer.get("base") is None
+    assert live(board, "file:0/mine.yaml")["yaml"].count("lr: 0.0003") == 1
+    page = board.ask("/recipe?base=file:0/mine.yaml")[1]
+    assert "<option selected>file:0/mine.yaml</option>" in page
     for name in ("../out.yaml", "/tmp/out.yaml", "x.sh", ".hidden.yaml", "none/x.yaml", "a\0.yaml", ""):
         status, answer = board.post("/api/save", value | {"file": name})
         assert (status, answer["code"]) == (409, "E1949"), name

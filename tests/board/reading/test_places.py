@@ -25,6 +25,14 @@ def test_runs_are_seen_below_their_folders_and_links_are_not_followed(tmp_path: 
         places.run("0/link/other")
 
 
+def test_the_first_folder_is_the_one_that_was_named_first(tmp_path: Path) -> None:
+    """What is drawn, saved and started lies there, whatever the others are called."""
+    for name in ("z", "a", "m/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    named = [tmp_path / "m" / "deep", tmp_path / "z", tmp_path / "a", tmp_path / "z", tmp_path / "m"]
+    assert Places.of(named).folders == (tmp_path / "z", tmp_path / "a", tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "1", "x", "-1", "0/..", "0/../elsewhere", "0/first/../../secret.txt", "0//etc/passwd", "0/a\0b", "0/nothing",

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from board_runs import waiting, write_run
+from board_runs import opened, waiting, write_run
 
+from mezzotint.assets import MODELS
 from mezzotint.board import live
 from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.run_folder import RunFolder
@@ -102,6 +103,19 @@ def test_what_is_damaged_or_gone_is_shown_as_far_as_it_is_there(tmp_path: Path) 
     assert tails.tail(folder / "run.log") == ""
 
 
+def test_the_card_has_versions_commit_and_hashes(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    manifest = {"data": {"fingerprint": "f1", "samples": 12, "shards": {"000": "x"}}, "weights": {"denoiser": "d1"}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    card = runs.card(folder, runs.history(folder))
+    assert card["commit"] == "ab12" * 10
+    assert card["start: recipe"] == "ab12"
+    assert (card["data: fingerprint"], card["data: samples"], card["weights: denoiser"]) == ("f1", "12", "d1")
+    for text in ("[]", '{"data": [], "weights": "x"}', "{"):
+        (folder / "manifest.json").write_text(text)
+        assert not [name for name in runs.card(folder, []) if name.startswith(("data", "weights"))]
+
+
 def test_checkpoints_say_how_to_go_on_from_them(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "a run")
     (one,) = runs.checkpoints(folder)
@@ -109,6 +123,34 @@ def test_checkpoints_say_how_to_go_on_from_them(tmp_path: Path) -> None:
     assert one.command == (
         f"mezzotint train '{folder}/recipe.yaml' 'run.resume={folder}/checkpoints/step-00000060'"
     )  # fmt: skip
+
+
+def test_an_exported_adapter_is_drawn_with_over_its_model(tmp_path: Path) -> None:
+    model = {
+        "path": str(MODELS / "mezzotint-mini"), "adapter": {"kind": "lora"}, "tokens": {"words": {"<wug>": "wug"}},
+    }  # fmt: skip
+    lora = write_run(tmp_path / "lora", recipe={"model": model})
+    whole = write_run(tmp_path / "whole", recipe={"model": model | {"adapter": {"kind": "none"}}})
+    for folder in (lora, whole):
+        (folder / "exports" / "step-00000060").mkdir(parents=True)
+    (one,) = runs.exports(lora)
+    assert one.command == f"mezzotint sample mezzotint-mini --adapter={lora}/exports/step-00000060 '--prompt=…'"
+    (one,) = runs.exports(whole)
+    assert one.command == f"mezzotint sample {whole}/exports/step-00000060 '--prompt=…'"
+    with opened(tmp_path) as board:
+        text = board.ask("/run?run=0/lora")[1]
+        assert f'href="/draw?a=mezzotint-mini&amp;adapter={lora}/exports/step-00000060"' in text
+        assert f'href="/draw?a={whole}/exports/step-00000060"' in board.ask("/run?run=0/whole")[1]
+        offered = board.ask("/draw")[1]
+        assert f'value="{whole}/exports/step-00000060"' in offered
+        assert f'value="{lora}/exports/step-00000060"' not in offered
+        assert f">{lora}/exports/x</textarea>" in board.ask(f"/draw?adapter={lora}/exports/x")[1]
+        file = lora / "exports" / "step-00000060" / "embeddings" / "wug.safetensors"
+        file.parent.mkdir()
+        file.touch()
+        (one,) = runs.exports(lora)
+        assert one.command.endswith(f" '--embedding=<wug>={file}' '--prompt=…'")
+        assert "/draw?a=mezzotint-mini" not in board.ask("/run?run=0/lora")[1], "the page has no place for words"
 
 
 def test_pictures_say_their_prompts_and_have_small_copies(tmp_path: Path) -> None:

@@ -113,7 +113,9 @@ class DrawPages:
                 choices.append((str(row.path), f"newest checkpoint of {row.name}"))
             choices += [(str(row.path / "checkpoints" / one.name), row.name) for one in stored if one.is_whole]
             choices += [
-                (str(row.path / "exports" / one.name), f"export of {row.name}") for one in runs.exports(row.path)
+                (str(row.path / "exports" / one.name), f"export of {row.name}")
+                for one in runs.exports(row.path)
+                if not one.adapts
             ]
         return [(shown(word), shown(text)) for word, text in choices]
 

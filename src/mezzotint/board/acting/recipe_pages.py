@@ -32,6 +32,7 @@ from mezzotint.tasks.reading import foreign
 from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
+_FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
 _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 
 
@@ -67,7 +68,8 @@ class RecipePages:
             groups.setdefault(setting.path.rpartition(".")[0], []).append(_row(setting, dumped))
         about = sections()
         rows = [(path, about.get(path, "The recipe itself"), rows) for path, rows in groups.items()]
-        bases = [*shipped_recipes(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
+        bases = [*shipped_recipes(), *self._files(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
+        bases += [] if name in bases else [name]
         return self.pages.html(
             "recipe.html", here="recipe", base=name, bases=bases, groups=rows, changed=changed,
             dialects=sorted(registry.names("dialects", at_hand=True)), folder=str(self.pages.places.folders[0]),
@@ -105,7 +107,8 @@ class RecipePages:
         path = self._new_file(str(value.get("file", "")))
         reading = self._base(value).read(_words(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
-        return JSONResponse({"said": f"written: {path}", "command": shlex.join(["mezzotint", "train", str(path)])})
+        command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.places.name_of(path)
+        return JSONResponse({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
         """Starts a form as a run, in a process of its own."""
@@ -137,7 +140,7 @@ class RecipePages:
     # --- what is named ---
 
     def _base(self, value: Mapping[str, Any]) -> BaseRecipe:
-        """Raises OutOfPlace for what is neither a shipped recipe nor a run's."""
+        """Raises OutOfPlace for what is neither a shipped recipe nor a run's, nor a .yaml file below the folders."""
         text = value.get("text")
         if isinstance(text, str) and text:
             return BaseRecipe("recipe.yaml", text=text)
@@ -145,9 +148,21 @@ class RecipePages:
         if name.startswith("run:"):
             path = inside(self.pages.places.run(name.removeprefix("run:")), "recipe.yaml")
             return BaseRecipe(str(path), path=path)
+        if name.startswith(_FILE):
+            path = self.pages.places.path(name.removeprefix(_FILE))
+            if path.suffix not in _YAML or not path.is_file():
+                raise OutOfPlace(name)
+            return BaseRecipe(str(path), path=path)
         if name not in shipped_recipes():
             raise OutOfPlace(name)
         return BaseRecipe(name)
+
+    def _files(self) -> list[str]:
+        """The .yaml files that lie right in the folders of the page."""
+        places = self.pages.places
+        files = [file for folder in places.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
+        names = [places.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
+        return [f"{_FILE}{name}" for name in names if name is not None]
 
     def _named(self, base: BaseRecipe) -> list[str]:
         """How a line names a base. Raises RecipeError E1949 for a text that is no file yet."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import os
 import threading
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,11 +23,12 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.catalogue.likeness import Looks
+from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, placement, plan
 from mezzotint.data.schedule.plan import Visit
 from mezzotint.errors import MezzotintError
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 
@@ -41,6 +45,7 @@ PROBLEMS = {
 
 _REPORT = 1_000_000_000
 _KEPT = 12
+_LOOKED_AT = 5000
 _LENGTHS = "Caption length"
 
 
@@ -55,8 +60,6 @@ class DataSet:
     bucket: NDArray[np.int16]
     same: Mapping[int, int]
     lost: Mapping[int, int]
-    looks: Looks | None = None
-    """Of the first rows, once near duplicates were looked for."""
     tokens: tuple[list[int], int] | str = "tokens are counted where a run says whose tokenizer reads them"
     """As `token_counts.of_run`."""
     _kept: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict)
@@ -207,6 +210,18 @@ def _bars(
     return [(low if low == high else f"{low} – {high}", int(count)) for low, high, count in pairs]
 
 
+def recipe_of(folder: Path, words: Sequence[str] = ()) -> Recipe:
+    """A recipe for looking at a folder that no run has named: of pictures, or of clips where more of those lie there;
+    what has no caption is shown as well. Raises RecipeError."""
+    files = itertools.islice((file for _, _, files in os.walk(folder) for file in files), _LOOKED_AT)
+    endings = Counter(os.path.splitext(file)[1].lower() for file in files)
+    clips, images = (sum(endings[one] for one in suffixes) for suffixes in (clip_files.SUFFIXES, decoding.SUFFIXES))
+    data: dict[str, Any] = {"path": str(folder), "captions": {"missing": "empty"}}
+    if clips > images:
+        data |= {"format": "videofolder", "clips": {"frames": 1}}  # of any length
+    return located(read_text(json.dumps({"schema": 1, "data": data}), "data", words))
+
+
 def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], None] | None = None) -> DataSet:
     """The data set of a located recipe. run: of whose report lost tokens are read. Raises DatasetError and
     StorageError."""
@@ -255,15 +270,14 @@ def _object(line: bytes) -> dict[str, Any]:
 @dataclass(slots=True)
 class Opening:
     """A data set that is being opened in a thread of its own, or is open, or cannot be. is_counted: whether tokens of
-    its captions are, or never will be."""
+    its captions are, or never will be.
+    search: for near duplicates, once somebody asks."""
 
     data: DataSet | None = None
     error: MezzotintError | None = None
     done: int = 0
     total: int = 0
-    pairs: list[tuple[int, int, float]] | None = None
-    looked_at: int = 0
-    looking: bool = False
+    search: Any = None
     is_counted: bool = False
     _ready: threading.Event = field(default_factory=threading.Event)
 

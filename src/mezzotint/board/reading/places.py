@@ -42,13 +42,9 @@ class Places:
 
     @classmethod
     def of(cls, named: Sequence[Path]) -> Places:
-        """The folders by their real paths; those that lie in another one are left out."""
-        real = sorted({Path(os.path.realpath(path)) for path in named}, key=lambda path: len(path.parts))
-        kept: list[Path] = []
-        for path in real:
-            if not any(path.is_relative_to(other) for other in kept):
-                kept.append(path)
-        return cls(tuple(kept))
+        """The folders by their real paths, as they were named; those that lie in another one are left out."""
+        real = list(dict.fromkeys(Path(os.path.realpath(path)) for path in named))
+        return cls(tuple(path for path in real if not any(other in path.parents for other in real)))
 
     def runs(self) -> list[str]:
         """The names of all runs, looked for again when some seconds have passed."""

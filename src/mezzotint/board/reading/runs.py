@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
+from mezzotint.board.reading import values
 from mezzotint.board.reading.holders import Holder, holder
 from mezzotint.board.reading.tails import shown
 
@@ -19,10 +21,10 @@ State = Literal["starting", "running", "stopped", "finished", "diverged", "kille
 
 WORDS: Mapping[State, str] = {
     "starting": "holds the folder, and has not begun its steps",
-    "running": "training",
+    "running": "running",
     "stopped": "stopped after a save; the command below goes on",
     "finished": "finished",
-    "diverged": "ended: its numbers were not finite",
+    "diverged": "ended: its numbers were not finite; the end of the log says at which step, and what to change",
     "killed": "ended without a word: killed, or the machine went down; the command below goes on",
     "waiting": "waits for a lock",
     "elsewhere": "another machine holds the folder; whether it still trains cannot be seen from here",
@@ -66,13 +68,17 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SavedModel:
-    """A checkpoint or an export. command: the line that goes on from it, or draws with it."""
+    """A checkpoint or an export. path: as an address can have it, "" for one that the page does not draw with: it is no
+    UTF-8, or needs words as well. command: the line that goes on from it, or draws with it. adapts: of an adapter, the
+    model that it is laid over."""
 
     name: str
+    path: str
     step: int
     size: int
     is_whole: bool
     command: str
+    adapts: str = ""
 
 
 def standing(path: Path) -> Standing:
@@ -169,6 +175,7 @@ def checkpoints(path: Path) -> list[SavedModel]:
     return [
         SavedModel(
             folder.name,
+            _addressable(folder),
             int(match[1]),
             size_of(folder),
             (folder / "manifest.json").is_file(),
@@ -180,18 +187,54 @@ def checkpoints(path: Path) -> list[SavedModel]:
 
 def exports(path: Path) -> list[SavedModel]:
     """The exported models, newest first."""
-    entries = children(path / "exports")
+    tree = values.tree(path / "recipe.yaml").get("model")
+    model: Mapping[str, Any] = tree if isinstance(tree, dict) else {}
+    adapted = _adapted(model)
+    entries = sorted(children(path / "exports"), key=lambda entry: entry.name, reverse=True)
     return [
         SavedModel(
             entry.name,
+            _addressable(entry) if not (adapted and _words_of(entry, model)) else "",
             int(match[1]) if (match := re.search(r"(\d{6,})", entry.name)) else 0,
             size_of(entry),
             True,
-            shlex.join(["mezzotint", "sample", str(entry), "--prompt=…"]),
+            shlex.join(["mezzotint", "sample", *_drawing(entry, adapted, model), "--prompt=…"]),
+            adapted,
         )
-        for entry in sorted(entries, key=lambda entry: entry.name, reverse=True)
+        for entry in entries
         if not entry.name.startswith(".")
     ]
+
+
+def _adapted(model: Mapping[str, Any]) -> str:
+    """The model that the adapter of a run is laid over, as a line names it; "" of a run that trains none."""
+    adapter = model.get("adapter")
+    if not isinstance(adapter, dict) or adapter.get("kind", "none") == "none":
+        return ""
+    place = str(model.get("path", ""))
+    return Path(place).name if Path(place).parent == MODELS else place
+
+
+def _drawing(entry: Path, adapted: str, model: Mapping[str, Any]) -> list[str]:
+    """What a line draws from: an export, or an adapter and its words over their model."""
+    if not adapted:
+        return [str(entry)]
+    return [adapted, f"--adapter={entry}", *(f"--embedding={word}={file}" for word, file in _words_of(entry, model))]
+
+
+def _words_of(entry: Path, model: Mapping[str, Any]) -> list[tuple[str, Path]]:
+    """The new words that lie beside an adapter, each with its file."""
+    tokens = model.get("tokens")
+    words = tokens.get("words") if isinstance(tokens, dict) else None
+    names = [str(word) for word in words] if isinstance(words, dict) else []
+    stems = [re.sub(r"[^\w.-]+", "-", word).strip("-.") for word in names]  # as `new_words.plain_name`, where torch is
+    files = [(word, entry / "embeddings" / f"{stem}.safetensors") for word, stem in zip(names, stems, strict=True)]
+    return [(word, file) for word, file in files if file.is_file()]
+
+
+def _addressable(path: Path) -> str:
+    text = str(path)
+    return text if text.encode("utf-8", "ignore").decode() == text else ""
 
 
 def _steps(folder: Path) -> list[tuple[Path, re.Match[str]]]:
@@ -255,8 +298,24 @@ def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         else:
             rows[name] = str(value)
     rows |= {f"start: {n}": _text(v) for n, v in start.items() if n not in ("event", "time") and v not in ([], "")}
+    rows |= _hashes(path)
     rows["starts"] = str(sum(event.get("event") == "started" for event in events))
     return {shown(name): shown(value) for name, value in rows.items()}
+
+
+def _hashes(path: Path) -> dict[str, str]:
+    """Of the manifest of a run: what its data and its weights were, by their hashes."""
+    try:
+        manifest = outside.read_json(path / "manifest.json", limit=_EVENTS)
+    except (OSError, ValueError):
+        return {}
+    data, weights = (manifest.get(part) for part in ("data", "weights")) if isinstance(manifest, dict) else (None, None)
+    rows: dict[str, str] = {}
+    if isinstance(data, dict):
+        rows |= {f"data: {name}": str(data[name]) for name in ("samples", "fingerprint") if name in data}
+    if isinstance(weights, dict):
+        rows |= {f"weights: {name}": str(one) for name, one in weights.items()}
+    return rows
 
 
 def _text(value: Any) -> str:

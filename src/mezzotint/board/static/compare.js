@@ -11,16 +11,22 @@ if (place) {
   const rows = texts.map((text) => {
     const cells = runs.map(([run, drawn]) => {
       const prompt = drawn.prompts.find((one) => one.text === text), there = new Set(drawn.drawn);
-      const step = prompt && drawn.steps.findLast((one) => there.has(fileOf(one, prompt.number, "raw")));
+      const kindAt = (one) => ["shadow", "raw"].find((kind) => there.has(fileOf(one, prompt.number, kind)));
+      const step = prompt && drawn.steps.findLast(kindAt);
       if (step === undefined) return null;
-      const kind = there.has(fileOf(step, prompt.number, "shadow")) ? "shadow" : "raw";
-      return el("figure", {}, el("div", { class: "frame" }, el("img", {
-        src: address(run, fileOf(step, prompt.number, kind)), loading: "lazy", alt: `${text}, ${run}, step ${step}`,
-      })), el("figcaption", { class: "quiet" }, `${run}, step ${step}`));
-    });
-    return cells.every((one) => one === null) ? null
-      : el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"), el("div", { class: "pair" }, ...cells));
-  });
-  place.replaceChildren(...rows.filter(Boolean));
-  if (!place.children.length) place.append(el("p", { class: "empty" }, "None of these runs has drawn a picture."));
+      const kind = kindAt(step), src = address(run, fileOf(step, prompt.number, kind));
+      const said = `${text}, ${run}, step ${step}`, name = fileOf(step, prompt.number, kind);
+      const shown = drawn.clips.includes(name)
+        ? el("video", { src: address(run, name, ".mp4"), controls: true, loop: true, muted: true, poster: src, "aria-label": said })
+        : el("a", { href: src }, el("img", { src, loading: "lazy", alt: said }));
+      return el("figure", {}, el("div", { class: "frame" }, shown), el("figcaption", { class: "quiet" }, `${run}, step ${step}, ${kind === "raw" ? "trained" : "averaged"} weights`));
+    }).filter(Boolean);
+    return { count: cells.length, box: el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"), el("div", { class: "pair" }, ...cells)) };
+  }).filter((one) => one.count);
+  const shared = rows.filter((one) => one.count > 1), alone = rows.filter((one) => one.count === 1);
+  if (shared.length) place.append(...shared.map((one) => one.box));
+  else if (rows.length) place.append(el("p", { class: "empty" }, "No two of these runs have drawn the same prompt; give them the same ",
+    el("code", {}, "sample.prompts"), " to see them beside each other."));
+  if (alone.length) place.append(el("h3", {}, "Prompts of one run alone"), el("div", { class: "previews" }, ...alone.map((one) => one.box)));
+  if (!rows.length) place.append(el("p", { class: "empty" }, "None of these runs has drawn a picture."));
 }

@@ -16,16 +16,40 @@ const view = {
 const sync = typeof uPlot === "undefined" ? null : uPlot.sync("charts");
 let plots = new Map(), hidden = new Set((kept("hide") || "").split("|").filter(Boolean)), last = null, timer = 0;
 
+const isOdd = (value) => value >= 1e5 || (value !== 0 && value < 1e-3);
+const exponential = (value) => value === 0 ? "0" : Number(value.toPrecision(3)).toExponential().replace("e+", "e");
 export const number = (value) => value === null || value === undefined ? "–"
-  : Math.abs(value) >= 1e5 || (value !== 0 && Math.abs(value) < 1e-3) ? value.toExponential(2)
-    : String(Number(value.toPrecision(5)));
+  : isOdd(Math.abs(value)) ? exponential(value) : String(Number(value.toPrecision(5)));
+
+/** The numbers beside an axis: all of them written alike. */
+function ticked(ticks) {
+  const all = ticks.filter((one) => one !== null), most = Math.max(...all.map(Math.abs));
+  const form = isOdd(most) ? exponential : (one) => String(Number(one.toPrecision(5)));
+  return ticks.map((one) => one === null ? "" : form(one));
+}
+const WHOLE = Array.from({ length: 13 }, (_, power) => [1, 2, 5].map((one) => one * 10 ** power)).flat();
+const CLOCK = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200,
+  ...WHOLE.slice(0, 15).map((one) => one * 86400)];
 const seconds = (value) => {
   const whole = Math.round(value), h = Math.floor(whole / 3600), m = Math.floor((whole % 3600) / 60);
   return h ? `${h}h${String(m).padStart(2, "0")}` : m ? `${m}m${String(whole % 60).padStart(2, "0")}` : `${whole}s`;
 };
+const counted = (value) => value === null ? "–" : view.axis === "time" ? seconds(value) : Math.round(value).toLocaleString("en");
 const onAxis = (value) => view.axis === "time" ? seconds(value)
   : value >= 1e6 ? `${Number((value / 1e6).toPrecision(4))}M`
     : value >= 1e4 ? `${Number((value / 1e3).toPrecision(4))}k` : String(Number(value.toFixed(2)));
+
+/** The colour of a curve: of curves in an order one after another along a ramp, of others as far apart as can be. */
+function colour(chart, index) {
+  if (!chart.ordered) return css(COLOURS[index % COLOURS.length]);
+  const level = (one) => one.label.replace(/ averaged$/, ""), levels = [...new Set(chart.series.map(level))];
+  const rank = levels.indexOf(level(chart.series[index]));
+  const share = rank / Math.max(1, levels.length - 1), light = Number(css("--ramp")) + 0.26 * share;
+  return `oklch(${light.toFixed(3)} ${(0.13 + 0.03 * share).toFixed(3)} ${Math.round(265 + 165 * share) % 360})`;
+}
+
+/** What stands in the legend while nothing is hovered: the last value. */
+const lastOf = (plot, index) => plot.data[index].findLast((one) => one !== null && one !== undefined) ?? null;
 
 /** An exponential mean without a start-up bias, as the run's own smoothed loss. */
 function smoothed(values, beta) {
@@ -65,7 +89,7 @@ function drawMarks(chart, plot) {
   chart.series.forEach((one, index) => {
     if (!one.lowest || !plot.series[index + 1].show) return;
     const x = plot.valToPos(one.lowest[0], "x", true), y = plot.valToPos(one.lowest[1], "y", true);
-    ctx.strokeStyle = css(COLOURS[index % COLOURS.length]);
+    ctx.strokeStyle = colour(chart, index);
     ctx.lineWidth = 2 * devicePixelRatio;
     ctx.beginPath();
     ctx.arc(x, y, 5 * devicePixelRatio, 0, 2 * Math.PI);
@@ -84,15 +108,19 @@ function options(chart, width) {
     legend: { live: true },
     scales: { x: { time: false }, y: { distr: view.log ? 3 : 1 } },
     axes: [
-      { stroke: ink, grid, ticks: grid, font, values: (_, ticks) => ticks.map(onAxis) },
-      { stroke: ink, grid, ticks: grid, font, size: 64, values: (_, ticks) => ticks.map((v) => v === null ? "" : number(v)) },
+      { stroke: ink, grid, ticks: grid, font, incrs: view.axis === "time" ? CLOCK : WHOLE, values: (_, ticks) => ticks.map(onAxis) },
+      { stroke: ink, grid, ticks: grid, font, size: 64, values: (_, ticks) => ticked(ticks) },
     ],
     series: [
-      { label: view.axis, value: (_, v) => v === null ? "–" : view.axis === "time" ? seconds(v) : number(Math.round(v)) },
+      { label: view.axis, value: (plot, v, _, at) => counted(at === null ? lastOf(plot, 0) : v) },
       ...chart.series.map((one, index) => ({
-        label: one.tag, stroke: css(COLOURS[index % COLOURS.length]), show: !hidden.has(one.tag), spanGaps: true,
+        label: one.label, stroke: colour(chart, index) + (one.tag === "loss" ? "90" : ""), show: !hidden.has(one.tag), spanGaps: true,
         width: one.tag === "loss" ? 1 : 1.75, points: { show: one.x.length < 40, size: 5 },
-        value: (_, v) => v === null || v === undefined ? "–" : number(v) + (chart.unit ? ` ${chart.unit}` : ""),
+        dash: chart.ordered && one.tag.includes("_shadow") ? [6, 4] : undefined,
+        value: (plot, v, place, at) => {
+          const shown = at === null ? lastOf(plot, place) : v;
+          return shown === null || shown === undefined ? "–" : number(shown) + (chart.unit ? ` ${chart.unit}` : "");
+        },
       })),
     ],
     hooks: {
@@ -105,7 +133,7 @@ function options(chart, width) {
       }],
       setSeries: [(plot, index, change) => {
         if (index === null || change.show === undefined) return;
-        const tag = plot.series[index].label;
+        const tag = chart.series[index - 1].tag;
         if (change.show) hidden.delete(tag); else hidden.add(tag);
         keep({ hide: [...hidden].join("|") });
       }],
@@ -117,13 +145,13 @@ function describe(chart) {
   const ends = chart.series.map((one) => {
     const values = one.y.filter((value) => value !== null);
     const lowest = one.lowest ? `, lowest ${number(one.lowest[1])} at ${onAxis(one.lowest[0])}` : "";
-    return `${one.tag} ${values.length ? `${number(values[0])} to ${number(values.at(-1))}` : "without a finite value"}${lowest}`;
+    return `${one.label} ${values.length ? `${number(values[0])} to ${number(values.at(-1))}` : "without a finite value"}${lowest}`;
   });
   return `${chart.name}: ${ends.join("; ")}`;
 }
 
 const lowestText = (chart) => chart.series.filter((one) => one.lowest)
-  .map((one) => `${one.tag} lowest ${number(one.lowest[1])} at ${onAxis(one.lowest[0])}`).join(" · ");
+  .map((one) => `${one.label} lowest ${number(one.lowest[1])} at ${onAxis(one.lowest[0])}`).join(" · ");
 
 function draw(answer) {
   last = answer;
@@ -153,6 +181,7 @@ function draw(answer) {
     } else {
       Object.assign(entry.chart, chart);
       entry.plot.setData(joined(chart.series), false);
+      if (entry.plot.cursor.idx === null) entry.plot.setLegend({ idx: null }, false);
     }
     const from = view.from === null ? answer.ends[0] : Number(view.from);
     const to = view.to === null ? answer.ends[1] : Number(view.to);

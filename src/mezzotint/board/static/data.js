@@ -15,32 +15,42 @@ async function watch() {
 if (opening) watch().catch((error) => say(error.message));
 
 const histograms = document.getElementById("histograms");
-async function count() {
+async function tokens() {
   while (!(await askJSON(`/api/data?${histograms.dataset.counting}`)).counted) await wait(500);
   await renew(histograms);
 }
-if (histograms?.dataset.counting) count().catch((error) => say(error.message));
+if (histograms?.dataset.counting) tokens().catch((error) => say(error.message));
 
-const near = document.getElementById("near");
-async function look() {
-  const query = near.dataset.query, said = near.querySelector("span");
-  for (;;) {
-    const answer = await askJSON(`/api/near?${query}`);
-    if (answer.ready) {
-      const thumb = (row, key) => el("figure", {}, el("div", { class: "frame" },
-        el("img", { src: `/thumb?${query}&row=${row}`, alt: key, loading: "lazy" })), el("figcaption", { class: "quiet" }, key));
-      near.replaceChildren(...answer.pairs.map(({ rows, keys, apart }) => el("div", { class: "prompt" },
-        el("div", { class: "pair" }, thumb(rows[0], keys[0]), thumb(rows[1], keys[1])),
-        el("p", { class: "quiet" }, `shades differ by ${apart} of 255`))));
-      near.className = "previews";
-      if (!answer.pairs.length) near.replaceChildren(el("p", { class: "empty" }, `None among ${answer.total} of ${answer.all} pictures.`));
-      return;
-    }
-    said.textContent = `${answer.done} of ${answer.total} looked at`;
-    await wait(400);
-  }
+const near = document.getElementById("near"), button = document.getElementById("look"), more = document.getElementById("look-all");
+const count = (number) => number.toLocaleString("en");
+let shown = "", everything = false, busy = false;
+
+function show(answer, query) {
+  const said = document.getElementById("looked"), number = answer.pairs.length;
+  const among = answer.among === answer.all ? `all ${count(answer.all)}` : `the first ${count(answer.among)} of ${count(answer.all)}`;
+  const pairs = number === answer.most ? `The nearest ${number} pairs` : number ? `${number} pair${number === 1 ? "" : "s"}` : "None";
+  said.textContent = [answer.ready ? `${pairs} among ${among} pictures.` : "",
+    answer.going ? `${count(answer.done)} of ${count(answer.total)} looked at …` : ""].filter(Boolean).join(" ");
+  more.hidden = everything || answer.going || answer.among === answer.all;
+  const key = JSON.stringify(answer.pairs);
+  if (key === shown) return;
+  shown = key;
+  const thumb = (row, name) => el("figure", {}, el("div", { class: "frame" }, el("a", { href: `/sample?${query}&row=${row}` },
+    el("img", { src: `/thumb?${query}&row=${row}`, alt: name, loading: "lazy" }))), el("figcaption", { class: "quiet" }, name));
+  near.replaceChildren(...answer.pairs.map(({ rows, keys, apart }) => el("div", { class: "prompt" },
+    el("div", { class: "pair" }, thumb(rows[0], keys[0]), thumb(rows[1], keys[1])),
+    el("p", { class: "quiet" }, `shades differ by ${apart} of 255`))));
 }
-document.getElementById("look")?.addEventListener("click", (event) => {
-  event.target.disabled = true;
-  look().catch((error) => say(error.message));
-});
+
+async function look() {
+  if (busy) return;
+  busy = true;
+  try {
+    for (let answer = { going: true }; answer.going; await wait(answer.going ? 500 : 0)) {
+      answer = await askJSON(`/api/near?${button.dataset.query}${everything ? "&all=1" : ""}`);
+      show(answer, button.dataset.query);
+    }
+  } finally { busy = false; }
+}
+button?.addEventListener("click", () => { button.hidden = true; look().catch((error) => { button.hidden = false; say(error.message); }); });
+more?.addEventListener("click", () => { everything = true; more.hidden = true; look().catch((error) => say(error.message)); });

@@ -7,5 +7,11 @@ for (const whole of document.querySelectorAll(".whole")) {
   const crop = el("span", { class: "crop" }), picture = whole.querySelector("img");
   for (const [name, value] of Object.entries({ left, top, width, height })) crop.style[name] = `${value * 100}%`;
   whole.append(crop);
+  const enlarge = () => {  // a small picture, so that its frame is seen
+    const share = Math.min(3, 180 / picture.naturalWidth, 150 / picture.naturalHeight);
+    if (share > 1) picture.style.width = `${Math.round(picture.naturalWidth * share)}px`;
+  };
+  if (picture.complete && picture.naturalWidth) enlarge();
+  else picture.addEventListener("load", enlarge);
   picture.addEventListener("error", () => whole.replaceChildren(el("span", { class: "quiet" }, "cannot be read any more")));
 }

@@ -66,7 +66,7 @@ export class Previews {
       const shown = WEIGHTS.filter(([kind]) => this.drawn.drawn.some((one) => one.endsWith(`/${pad(number, 2)}-${kind}.png`)));
       return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
         el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
-          const near = el("button", { type: "button", class: "plain near", "aria-label": `Nearest training pictures: ${text}, ${words}` }, "nearest");
+          const near = el("button", { type: "button", class: "plain near", title: "The training pictures that look most like it", "aria-label": `Nearest training pictures: ${text}, ${words}` }, "nearest");
           const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", embedded ? null : near));
           const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
           near.addEventListener("click", () => this.nearest(cell, near).catch((error) => say(error.message)));
@@ -115,9 +115,10 @@ export class Previews {
       }
       if (cell.name !== name) return;
       cell.box.querySelector(".thumbs")?.remove();
-      cell.box.append(el("div", { class: "thumbs" }, ...answer.near.map(({ row, key, apart }) => el("img", {
+      cell.box.append(el("div", { class: "thumbs" }, ...answer.near.map(({ row, key, apart }) => el("a", { href: `/sample?run=${run}&row=${row}` }, el("img", {
         src: `/thumb?run=${run}&row=${row}`, alt: `training picture ${key}`, title: `${key}, shades differ by ${apart} of 255`,
-      }))));
+      })))));
+      if (answer.among < answer.all) say(`among the first ${answer.among} of ${answer.all}; the page Data looks at all`);
     } finally { button.disabled = false; }
   }
 

@@ -30,13 +30,16 @@ async function live() {
       field.box.classList.add("bad");
       field.input.setAttribute("aria-invalid", "true");
     }
-    return el("p", { class: "problem" }, el("code", {}, one.where), " ", words);
+    const where = el("code", {}, one.where);
+    return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, " ", words);
   }));
   document.getElementById("command").textContent = answer.command;
   document.getElementById("yaml").textContent = answer.yaml || "(the recipe does not read; its problems stand above)";
 }
 
 const soon = () => { clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
+
+const opened = new Map();  // what was open before something was looked for
 
 function filter() {
   const words = find.value.trim().toLowerCase().split(/\s+/).filter(Boolean);
@@ -48,7 +51,10 @@ function filter() {
       left += !box.hidden;
     }
     section.hidden = !left;
-    if (words.length || only.checked) section.open = left > 0;
+    const narrowed = words.length > 0 || only.checked;
+    if (narrowed) opened.set(section, opened.get(section) ?? section.open);
+    if (narrowed) section.open = left > 0;
+    else if (opened.has(section)) { section.open = opened.get(section); opened.delete(section); }
   }
 }
 
@@ -74,7 +80,22 @@ button("check", async () => {
   const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
   place.textContent = `$ ${answer.command}\n${answer.text}`;
 });
-button("save", async () => say((await send("/api/save", form_as({ file: document.getElementById("file").value }))).said));
+button("save", async () => {
+  const { said, base } = await send("/api/save", form_as({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
+  say(said);
+  saved.hidden = false;
+  saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Begin with this file"));
+});
+document.getElementById("problems").addEventListener("click", (event) => {
+  const field = document.getElementById(event.target.closest("a")?.hash.slice(1) ?? "");
+  if (!field) return;
+  event.preventDefault();  // focus goes there as well, and what the search has hidden is shown
+  find.value = "";
+  only.checked = false;
+  filter();
+  field.closest("details").open = true;
+  field.focus();
+});
 button("start", async () => say((await send("/api/start", form_as())).said));
 button("translate", async () => {
   const place = document.getElementById("translated");

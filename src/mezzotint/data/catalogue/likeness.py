@@ -44,6 +44,10 @@ class Looks:
         """Of pictures that are looked at later, by `put`."""
         return cls(np.zeros(count, np.uint64), np.zeros((count, 8, 8, 3), np.uint8))
 
+    def first(self, count: int) -> Looks:
+        """Those of the first pictures alone, without a copy."""
+        return Looks(self.hashes[:count], self.shades[:count])
+
     def put(self, row: int, image: Image.Image) -> None:
         """Notes a picture, small or whole, in RGB."""
         self.shades[row] = shades_of(image)
@@ -108,9 +112,9 @@ def near_pairs(looks: Looks, most: int | None = None) -> list[tuple[int, int, fl
     places = [np.stack([own[again], again], axis=1)]
     places.append(first[_alike(kept)])
     pairs = np.sort(np.concatenate(places), axis=1)
-    shades = looks.shades.reshape(len(looks.shades), -1).astype(np.float32)
+    shades = looks.shades.reshape(len(looks.shades), 192)
     apart = np.concatenate([
-        np.sqrt(((shades[part[:, 0]] - shades[part[:, 1]]) ** 2).mean(axis=1))
+        np.sqrt(((shades[part[:, 0]].astype(np.float32) - shades[part[:, 1]]) ** 2).mean(axis=1))
         for part in np.array_split(pairs, len(pairs) // 100_000 + 1)
     ])  # fmt: skip
     pairs, apart = pairs[apart <= SHADES_APART], apart[apart <= SHADES_APART]
@@ -151,8 +155,9 @@ def _in_runs(
 def nearest(vectors: NDArray[Any], own: NDArray[Any], count: int = 4) -> Sequence[tuple[int, float]]:
     """The rows that are nearest to a vector of the same kind, with the root of the mean squared difference: shades of
     pictures, or what an encoder makes of them."""
-    apart = vectors.reshape(len(vectors), -1).astype(np.float32) - own.reshape(1, -1).astype(np.float32)
-    distance = np.sqrt((apart**2).mean(1))
+    flat, one = vectors.reshape(len(vectors), -1), own.reshape(1, -1).astype(np.float32)
+    parts = np.array_split(flat, len(flat) // 100_000 + 1)  # of a million not all as float32 at a time
+    distance = np.concatenate([np.sqrt(((part.astype(np.float32) - one) ** 2).mean(1)) for part in parts])
     return [(int(row), round(float(distance[row]), 4)) for row in np.argsort(distance, kind="stable")[:count]]
 
 

@@ -21,15 +21,16 @@ SIDE = 320
 """Pixels of the longer side."""
 
 _FOLDER = "thumbnails"
+_LARGE_SIDE = 2048
 _LARGE = 2_000_000
 
 
 def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
     """A WebP of the whole picture of a row, of a clip of its first frame; None for one that cannot be read any more."""
-    digest = catalogue.digest[row].tobytes().hex()
-    place = settings.cache.path.expanduser() / _FOLDER / digest[:2] / f"{digest}.webp"
-    with contextlib.suppress(OSError):
-        return outside.read_bytes(place, limit=_LARGE)
+    there = kept(catalogue, row, settings)
+    if there is not None:
+        return there
+    place = _place(catalogue, row, settings)
     try:
         image = likeness.image_of(catalogue, row, settings, SIDE)
     except (MezzotintError, OSError):
@@ -42,6 +43,30 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
         with durable.replacing(place, durably=False) as aside:
             aside.write_bytes(content.getvalue())
     return content.getvalue()
+
+
+def kept(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
+    """The small copy of a row that was made before; None without one."""
+    with contextlib.suppress(OSError):
+        return outside.read_bytes(_place(catalogue, row, settings), limit=_LARGE)
+    return None
+
+
+def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
+    """A WebP of the whole picture of a row, large enough to be looked at; it is not kept. None as `thumbnail`."""
+    try:
+        image = likeness.image_of(catalogue, row, settings, _LARGE_SIDE)
+    except (MezzotintError, OSError):
+        return None
+    content = io.BytesIO()
+    image.save(content, "WEBP", quality=90)
+    return content.getvalue()
+
+
+def _place(catalogue: Catalogue, row: int, settings: DataSettings) -> Path:
+    digest = catalogue.digest[row].tobytes().hex()
+    place: Path = settings.cache.path.expanduser() / _FOLDER / digest[:2] / f"{digest}.webp"
+    return place
 
 
 def shades_at(path: Path) -> NDArray[np.uint8] | None:
