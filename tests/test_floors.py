@@ -268,6 +268,7 @@ NAMED = {
     },
     "formats": {
         "adapters/files.py": _LORA_FILES,
+        "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
         "recipe/advice.py": "whose documents advise",
         "recipe/families/sdxl.py": "whose documents advise",
         "recipe/formats/base.py": "the default for the pictures beside clips",
