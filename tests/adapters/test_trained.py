@@ -54,6 +54,29 @@ def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: lis
     assert caught.value.code == "E1437"
 
 
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"targets": ["text_encoder/attention"]},
+            "add text_encoder to model.train, or leave text_encoder/attention out",
+        ),
+        ({"targets": ["denoser/attention"]}, "write denoiser/attention"),
+        ({"targets": ["attentoin"]}, "did you mean attention?"),
+        ({"rank_pattern": {"*attn9*": 3}}, r"rank_pattern: no layer that gets an adapter is called '\*attn9\*'"),
+        ({"rank_pattern": {"*conv1": 3}}, "rank_pattern: no layer that gets an adapter is called"),
+        ({"alpha_pattern": {"*to_q": 3, "denoiser/mid_blok*": 1}}, "alpha_pattern: no layer that gets an adapter"),
+        ({"alpha_pattern": {"text_encoder/*": 3}}, "alpha_pattern: text_encoder/.* is about text_encoder"),
+    ],
+)
+def test_words_that_no_layer_answers_to_are_refused(
+    model_files: ModelFiles, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(WeightsError, match=sentence) as caught:
+        adapter(model_files, **settings)
+    assert caught.value.code == "E1437"
+
+
 def test_the_last_pattern_that_fits_decides_rank_and_alpha(model_files: ModelFiles) -> None:
     patterns = {"*attn1*": 8, "denoiser/mid_block*": 3}
     trained = adapter(model_files, rank_pattern=patterns, alpha_pattern={"*attn2*": 0.5})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Literal
+from typing import Literal, get_args
 
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError, did_you_mean
@@ -42,7 +42,11 @@ def chosen(names: LayerNames, component: str, targets: Preset | Sequence[str]) -
             if not any(fnmatchcase(layer.path, pattern) for layer in shapes):
                 raise WeightsError(
                     f"no layer of {component} is called {pattern!r}; "
-                    + did_you_mean(pattern, [each.path for each in shapes], "`*` stands for any part of a name"),
+                    + did_you_mean(
+                        pattern,
+                        [*get_args(Preset), *(each.path for each in shapes)],
+                        "`*` stands for any part of a name",
+                    ),
                     code="E1437",
                 )
         return [layer for layer in shapes if any(fnmatchcase(layer.path, pattern) for pattern in targets)]
