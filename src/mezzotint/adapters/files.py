@@ -246,7 +246,7 @@ def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: M
         )
     if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 1:
         tensors[MAGNITUDE] = tensors[MAGNITUDE][:, None]
-    if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 4 and tensors[MAGNITUDE].shape[0] == 1:
+    if kind == "lora" and MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 4 and tensors[MAGNITUDE].shape[0] == 1:
         rows = tensors["lora_up.weight"].shape[0]
         if tensors[MAGNITUDE].shape[1] == rows:  # peft keeps a convolution's as (1, out, 1, 1)
             tensors[MAGNITUDE] = tensors[MAGNITUDE].reshape(rows, 1, 1, 1)
@@ -315,8 +315,8 @@ def _notes(
             "the file does not say its alpha; it is read with alpha = rank, as diffusers reads it. If it was trained "
             "with another alpha, its strength is alpha / rank"
         )
-    if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors["lora_up.weight"].shape[0]
-           for m in modules.values() if m.kind == "lora"):  # fmt: skip
+    if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors[MAGNITUDE].numel()
+           for m in modules.values()):  # fmt: skip
         yield "its DoRA has a length for each column (older LyCORIS) instead of each row; it is computed so"
 
 
