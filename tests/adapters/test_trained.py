@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import FILES, SD
 from torch import nn
 
 from mezzotint.adapters.trained import START, TrainedAdapter
@@ -128,3 +129,18 @@ def test_pissa_begins_without_effect_and_is_written_as_a_change_of_the_models_ow
         weights[f"denoiser/{layer.path}.lora_up.weight"] *= 2
     moved = next(iter(trained.as_file(weights).modules.values()))
     assert float(moved.difference(tuple(own[layer.path].shape)).norm()) > 0.1
+
+
+@pytest.mark.parametrize("record", ["sd_lokr_r2_a4_factor4", "sd_loha_r2_a4", "sd_dora_r4_a8"])
+def test_training_goes_on_from_files_of_others_as_they_are(record: str) -> None:
+    """Of the LoKr some second factors are whole and some are not, and no header tells its factor."""
+    settings = ModelSettings(path=SD, adapter={"path": FILES / f"{record}.lycoris.safetensors"})  # type: ignore[arg-type]
+    opened = Family.files.of(settings)
+    trained = TrainedAdapter.of(settings, opened)
+    parameters = trained.put_on(dict(Family.load(opened).parts()))
+    written = trained.as_file({name: p.detach() for name, p in parameters.items()})
+    assert trained.begun is not None
+    assert written.modules.keys() == trained.begun.modules.keys()
+    for layer, module in written.modules.items():
+        weight = torch.randn(trained.names.weights[layer], generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(module.adapted(weight), trained.begun.modules[layer].adapted(weight))
