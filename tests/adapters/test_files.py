@@ -297,3 +297,18 @@ def test_lengths_of_columns_are_read_and_not_written_for_diffusers(bases: dict[s
     assert "a length for each column" in adapter.notes[0]
     with pytest.raises(WeightsError, match="lengths of columns"):
         files.write(adapter, tmp_path / "b.safetensors", bases["sd"].names, "diffusers")
+
+
+def test_lengths_of_columns_belong_to_any_kind(tmp_path: Path) -> None:
+    """Older LyCORIS wrote (1, in, 1, 1) for convolutions of every kind."""
+    names = LayerNames({"unet": {"conv.weight": (6, 4, 3, 3)}})
+    draw = torch.Generator().manual_seed(0)
+    shapes = {"hada_w1_a": (6, 2), "hada_w1_b": (2, 36), "hada_w2_a": (6, 2), "hada_w2_b": (2, 36)}
+    tensors = {f"lora_unet_conv.{leaf}": torch.randn(shape, generator=draw) for leaf, shape in shapes.items()}
+    lengths = torch.rand(1, 4, 1, 1, generator=draw) + 1
+    save_file(tensors | {"lora_unet_conv.dora_scale": lengths}, tmp_path / "a.safetensors")
+    adapter = files.read(tmp_path / "a.safetensors", names)
+    assert any("a length for each column" in note for note in adapter.notes)
+    (module,) = adapter.modules.values()
+    adapted = module.adapted(torch.randn(6, 4, 3, 3, generator=draw))
+    torch.testing.assert_close(torch.linalg.vector_norm(adapted, dim=(0, 2, 3)), lengths.flatten())

@@ -13,7 +13,10 @@ from rounding import within
 from safetensors.torch import load_file
 
 from mezzotint.adapters import files, merging
+from mezzotint.adapters.extraction import RankRule, resized
 from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "adapters"
@@ -114,3 +117,16 @@ def test_a_lokr_of_two_whole_factors_is_scaled_too(bases: dict[str, Any]) -> Non
     outside = merging.merged("unet", base.weights["unet"], [(adapter, 0.25)])
     for name in own:
         within(own[name], outside[name], roundings=4)
+
+
+def test_what_is_not_finite_is_told_with_its_layer() -> None:
+    pair = {"lora_down.weight": torch.ones(1, 2), "lora_up.weight": torch.full((3, 1), 1e30)}
+    layer, rows = LayerName("unet", "a.b"), {"dora_scale": torch.ones(3, 1)}
+    large = AdapterModule("lora", pair, 1e30)
+    flat = AdapterModule("lora", {name: torch.zeros_like(t) for name, t in pair.items()} | rows)
+    for module in (large, flat):
+        with pytest.raises(WeightsError, match=r"unet\.a\.b: what the adapter makes of it") as caught:
+            merging.merged("unet", {"a.b.weight": torch.zeros(3, 2)}, [(Adapter({layer: module}), 1.0)])
+        assert caught.value.code == "E1403"
+        with pytest.raises(WeightsError, match="not finite"):
+            resized(Adapter({layer: module}), RankRule(1), {layer: torch.zeros(3, 2)}, {layer: (3, 2)})

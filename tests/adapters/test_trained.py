@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from adapter_records import FILES, SD
 from torch import nn
 
 from mezzotint.adapters.trained import START, TrainedAdapter
@@ -51,6 +52,29 @@ def test_a_word_with_a_part_before_a_slash_is_about_that_part_alone(model_files:
 def test_layers_that_are_nowhere_are_named(model_files: ModelFiles, targets: list[str], sentence: str) -> None:
     with pytest.raises(WeightsError, match=sentence) as caught:
         adapter(model_files, BOTH, targets=targets)
+    assert caught.value.code == "E1437"
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"targets": ["text_encoder/attention"]},
+            "add text_encoder to model.train, or leave text_encoder/attention out",
+        ),
+        ({"targets": ["denoser/attention"]}, "write denoiser/attention"),
+        ({"targets": ["attentoin"]}, "did you mean attention?"),
+        ({"rank_pattern": {"*attn9*": 3}}, r"rank_pattern: no layer that gets an adapter is called '\*attn9\*'"),
+        ({"rank_pattern": {"*conv1": 3}}, "rank_pattern: no layer that gets an adapter is called"),
+        ({"alpha_pattern": {"*to_q": 3, "denoiser/mid_blok*": 1}}, "alpha_pattern: no layer that gets an adapter"),
+        ({"alpha_pattern": {"text_encoder/*": 3}}, "alpha_pattern: text_encoder/.* is about text_encoder"),
+    ],
+)
+def test_words_that_no_layer_answers_to_are_refused(
+    model_files: ModelFiles, settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(WeightsError, match=sentence) as caught:
+        adapter(model_files, **settings)
     assert caught.value.code == "E1437"
 
 
@@ -105,3 +129,18 @@ def test_pissa_begins_without_effect_and_is_written_as_a_change_of_the_models_ow
         weights[f"denoiser/{layer.path}.lora_up.weight"] *= 2
     moved = next(iter(trained.as_file(weights).modules.values()))
     assert float(moved.difference(tuple(own[layer.path].shape)).norm()) > 0.1
+
+
+@pytest.mark.parametrize("record", ["sd_lokr_r2_a4_factor4", "sd_loha_r2_a4", "sd_dora_r4_a8"])
+def test_training_goes_on_from_files_of_others_as_they_are(record: str) -> None:
+    """Of the LoKr some second factors are whole and some are not, and no header tells its factor."""
+    settings = ModelSettings(path=SD, adapter={"path": FILES / f"{record}.lycoris.safetensors"})  # type: ignore[arg-type]
+    opened = Family.files.of(settings)
+    trained = TrainedAdapter.of(settings, opened)
+    parameters = trained.put_on(dict(Family.load(opened).parts()))
+    written = trained.as_file({name: p.detach() for name, p in parameters.items()})
+    assert trained.begun is not None
+    assert written.modules.keys() == trained.begun.modules.keys()
+    for layer, module in written.modules.items():
+        weight = torch.randn(trained.names.weights[layer], generator=torch.Generator().manual_seed(0))
+        torch.testing.assert_close(module.adapted(weight), trained.begun.modules[layer].adapted(weight))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import FILES
+from adapter_records import FILES, SD
 from pickles import Canary
 from safetensors.torch import load_file, save_file
 
@@ -59,6 +59,24 @@ def test_an_adapter_of_sd_is_not_for_sdxl(shared_world: Any, capsys: Any) -> Non
 def test_numbers_that_are_not_finite_are_named(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     path = spoilt(tmp_path, lambda tensors: next(iter(tensors.values())).fill_(float("nan")))
     assert "finite" in refused(shared_world, capsys, model__adapter__path=path)
+
+
+@pytest.mark.usefixtures("pickles_read_here")
+def test_an_alpha_that_is_missing_is_told_by_train_and_by_check(
+    shared_world: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
+    path = tmp_path / "fox.pt"  # which is read as any other
+    torch.save({name: tensor for name, tensor in tensors.items() if not name.endswith("alpha")}, path)
+    settings = {
+        "model__path": SD, "model__weights": "files", "model__train": "[denoiser, text_encoder]",
+        "model__adapter__path": path, "run__steps": 1,
+    }  # fmt: skip
+    for verb in ("check", "train"):
+        assert shared_world.train("no-alpha", verb, **settings) == 0, capsys.readouterr().err
+        said = " ".join(capsys.readouterr().out.split())
+        assert f"{path}: 44 of 44 layers have no alpha; they are read with alpha = rank" in said, verb
 
 
 def test_a_pickle_that_runs_code_runs_none(shared_world: Any, capsys: Any, tmp_path: Path) -> None:

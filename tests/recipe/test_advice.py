@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,6 +40,13 @@ def test_advice_is_about_settings_that_are_there_and_explain_carries_it() -> Non
         text = " ".join(reference.explain(path).split())
         assert text.endswith(f"Advised: {words}")
     assert "Advised" not in reference.explain("data.workers")
+
+
+@pytest.mark.parametrize("name", ["sd15-lora", "subject", "style"])
+def test_recipes_of_adapters_that_ship_are_left_in_peace(name: str) -> None:
+    path = Path(__file__).parents[2] / "recipes" / f"{name}.yaml"
+    recipe = read_text(path.read_text("utf-8")).recipe
+    assert [note for note in advice.notes(recipe, prediction="epsilon") if not note.startswith("data.flip")] == []
 
 
 def test_a_recipe_that_keeps_to_it_is_left_in_peace() -> None:
@@ -87,6 +95,9 @@ def test_what_leaves_it_is_told(words: list[str], seen: dict[str, Any], path: st
     ("words", "seen"),
     [
         (["optim.lr=1e-4", "data.batch_size=64"], {}),
+        (["optim.lr=1e-4", "model.adapter.kind=lora"], {}),
+        (["optim.lr=1e-4", "model.adapter.path=fox.safetensors", "optim.lr_batch_power=0.5"], {}),
+        (["optim.lr=5e-3", "model.train=[tokens]", "model.tokens.words={'<toy>': toy}"], {}),
         (["optim.lr=1.0", "optim.optimizer={kind: library, class_name: pytorch_optimizer.Prodigy}"], {}),
         (["optim.schedule.kind=cosine", "optim.schedule.decay_steps=150"], {"steps": 100}),
         (["objective.pyramid_discount=0.5"], {"steps": 1999}),

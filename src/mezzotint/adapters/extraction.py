@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mezzotint.adapters.files import Adapter
-from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.modules import AdapterModule, require_finite
 from mezzotint.adapters.names import LayerName
 
 
@@ -88,7 +88,9 @@ def resized(
 
 
 def approximated(layer: LayerName, difference: Tensor, rule: RankRule) -> tuple[AdapterModule, Remainder]:
-    """The LoRA nearest to a difference of weights, float32, and what it leaves out."""
+    """The LoRA nearest to a difference of weights, float32, and what it leaves out. Raises WeightsError E1403 for one
+    that is not finite."""
+    require_finite(layer, difference)
     shape = tuple(difference.shape)
     left, values, right = torch.linalg.svd(difference.flatten(1), full_matrices=False)
     rank = rule.choose(values, shape)

@@ -23,7 +23,7 @@ from mezzotint import outside
 from mezzotint.adapters.modules import LEAVES, MAGNITUDE, AdapterModule, Kind
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError
-from mezzotint.weights.files import tensor_files
+from mezzotint.weights.files import pickled, tensor_files
 
 Layout = Literal["diffusers", "kohya"]
 DIFFUSERS_NAME = "pytorch_lora_weights.safetensors"
@@ -89,14 +89,25 @@ def file_at(path: Path) -> Path:
     return there[0] if len(there) == 1 else path / DIFFUSERS_NAME
 
 
-def read(path: Path, names: LayerNames) -> Adapter:
-    """Reads an adapter for the model with these layers. path: the file, or a folder with diffusers' name of one.
+def read(path: Path, names: LayerNames, store: Path | None = None) -> Adapter:
+    """Reads an adapter for the model with these layers; a pickled one by way of a process that can do no harm. path:
+    the file, or a folder with diffusers' name of one. store: for copies of pickles; None is the usual one.
 
-    Raises WeightsError: E1401, E1402, E1403 as any file of tensors; E1430 when it holds no adapter; E1431 when it is of
-    another model, E1432 naming a layer whose shape does not fit; E1433 for a layer that lacks a tensor; E1434 for
-    settings in its header that cannot be read.
+    Raises WeightsError: E1401, E1402, E1403 as any file of tensors, E1411 for a pickle that is no plain weights; E1430
+    when it holds no adapter; E1431 when it is of another model, E1432 naming a layer whose shape does not fit; E1433
+    for a layer that lacks a tensor; E1434 for settings in its header that cannot be read.
     """
     file = file_at(path)
+    source = pickled.readable(file, store)
+    try:
+        return _read(source, names)
+    except WeightsError as error:
+        if source == file:
+            raise
+        raise WeightsError(error.message.replace(str(source), str(file)), code=error.code) from error
+
+
+def _read(file: Path, names: LayerNames) -> Adapter:
     header = tensor_files.read_header(file)
     if not is_adapter(header):
         raise WeightsError(
@@ -235,7 +246,7 @@ def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: M
         )
     if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 1:
         tensors[MAGNITUDE] = tensors[MAGNITUDE][:, None]
-    if MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 4 and tensors[MAGNITUDE].shape[0] == 1:
+    if kind == "lora" and MAGNITUDE in tensors and tensors[MAGNITUDE].ndim == 4 and tensors[MAGNITUDE].shape[0] == 1:
         rows = tensors["lora_up.weight"].shape[0]
         if tensors[MAGNITUDE].shape[1] == rows:  # peft keeps a convolution's as (1, out, 1, 1)
             tensors[MAGNITUDE] = tensors[MAGNITUDE].reshape(rows, 1, 1, 1)
@@ -304,8 +315,8 @@ def _notes(
             "the file does not say its alpha; it is read with alpha = rank, as diffusers reads it. If it was trained "
             "with another alpha, its strength is alpha / rank"
         )
-    if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors["lora_up.weight"].shape[0]
-           for m in modules.values() if m.kind == "lora"):  # fmt: skip
+    if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors[MAGNITUDE].numel()
+           for m in modules.values()):  # fmt: skip
         yield "its DoRA has a length for each column (older LyCORIS) instead of each row; it is computed so"
 
 

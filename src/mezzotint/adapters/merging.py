@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.adapters.files import Adapter
-from mezzotint.adapters.modules import AdapterModule
+from mezzotint.adapters.modules import AdapterModule, require_finite
 from mezzotint.adapters.names import LayerName
 from mezzotint.adapters.networks import file_weights
 from mezzotint.errors import WeightsError
@@ -23,7 +23,7 @@ def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) ->
 
     component: of a model folder. weights: by the names of its files; some or all. Computed in float32, and cast once to
     each weight's own type. Weights that no adapter changes are returned as they are. Raises WeightsError E1416 when a
-    sum is too large for its type.
+    sum is too large for its type, E1403 when what an adapter makes of a weight is not finite.
     """
     result = dict(weights)
     by_path = [(adapter.of(component), strength) for adapter, strength in adapters]
@@ -37,18 +37,20 @@ def merged(component: str, weights: Mapping[str, Tensor], adapters: Weighted) ->
             (module.adapted(weight, strength) - base for module, strength in changes), start=torch.zeros(())
         )
         result[name] = total.to(weight.dtype)
-        if not torch.isfinite(result[name]).all() and torch.isfinite(total).all():
-            raise WeightsError(
-                f"{component}.{name}: the sum reaches {float(total.abs().max()):.3g}, too large for "
-                f"{str(weight.dtype).removeprefix('torch.')}; merge into fp32 or bf16, or with less strength",
-                code="E1416",
-            )
+        if torch.isfinite(result[name]).all() or not torch.isfinite(base).all():
+            continue
+        require_finite(f"{component}.{path}", total)
+        raise WeightsError(
+            f"{component}.{name}: the sum reaches {float(total.abs().max()):.3g}, too large for "
+            f"{str(weight.dtype).removeprefix('torch.')}; merge into fp32 or bf16, or with less strength",
+            code="E1416",
+        )
     return result
 
 
 def merge_into(network: nn.Module, component: str, adapters: Weighted) -> None:
     """Puts adapters into the weights of a network, in place, as `merged`. component: of a model folder. Raises
-    WeightsError E1416."""
+    WeightsError E1403, E1416."""
     weights = file_weights(network)
     with torch.no_grad():
         for name, weight in merged(component, weights, adapters).items():

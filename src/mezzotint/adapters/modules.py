@@ -16,6 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mezzotint.errors import WeightsError
+
 Kind = Literal["lora", "loha", "lokr"]
 
 LEAVES: dict[Kind, tuple[str, ...]] = {
@@ -116,6 +118,16 @@ class AdapterModule:
         if self.is_dora and _axis(tensors[MAGNITUDE], shape) is None:
             raise ValueError("lengths of other rows")
         return tuple(product.shape)
+
+
+def require_finite(layer: object, change: Tensor) -> None:
+    """Raises WeightsError E1403 for a change of a layer's weight, or a weight with one, that numbers cannot hold."""
+    if not torch.isfinite(change).all():
+        raise WeightsError(
+            f"{layer}: what the adapter makes of it has numbers that are not finite; its alpha or its factors are too "
+            "large, or a DoRA's row has no length; take another copy of the adapter",
+            code="E1403",
+        )
 
 
 def row_lengths(weight: Tensor, axis: int = 0) -> Tensor:

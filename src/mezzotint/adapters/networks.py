@@ -164,8 +164,18 @@ def shape_of(modules: Mapping[str, AdapterModule], factor: int = -1) -> AdapterS
         )
     ranks = {path: module.rank for path, module in modules.items()}
     alphas = {path: float(m.rank if m.alpha is None else m.alpha) for path, m in modules.items()}
+    for path, module in modules.items():
+        if "lokr_w2" in module.tensors:  # whole in peft where its rank is at least half of its sides; read at scale 1
+            ranks[path] = max(module.tensors["lokr_w2"].shape[:2])
+            alphas[path] = module.scale * ranks[path]
     (method,) = methods
-    return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, factor)
+    return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, _factor(modules, factor))
+
+
+def _factor(modules: Mapping[str, AdapterModule], factor: int) -> int:
+    """Of a LoKr: what is asked for, or what its small matrices show; one number for all, as peft has it."""
+    sides = {side for m in modules.values() for side in m.tensors.get("lokr_w1", torch.empty(0)).shape}
+    return sides.pop() if factor == -1 and len(sides) == 1 else factor
 
 
 def _method_of(module: AdapterModule) -> Method:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.errors import WeightsError, did_you_mean
@@ -39,7 +39,11 @@ def chosen(
             if not any(fnmatchcase(layer.path, pattern) for layer in shapes):
                 raise WeightsError(
                     f"no layer of {component} is called {pattern!r}; "
-                    + did_you_mean(pattern, [each.path for each in shapes], "`*` stands for any part of a name"),
+                    + did_you_mean(
+                        pattern,
+                        [*get_args(Preset), *(each.path for each in shapes)],
+                        "`*` stands for any part of a name",
+                    ),
                     code="E1437",
                 )
         return [layer for layer in shapes if any(fnmatchcase(layer.path, pattern) for pattern in targets)]

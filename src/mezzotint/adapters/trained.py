@@ -22,7 +22,7 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName, LayerNames
 from mezzotint.adapters.networks import AdapterShape
-from mezzotint.errors import WeightsError
+from mezzotint.errors import WeightsError, did_you_mean, most_alike
 from mezzotint.recipe.sections.adapter import AdapterSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.model_files import ModelFiles
@@ -59,6 +59,7 @@ class TrainedAdapter:
             begun = files.read(settings.path, names)
             return cls(settings, names, folders, _shapes_of(begun, model, folders), begun)
         layers = _layers(settings.targets, names, folders, model_files.spec.layers)
+        _require_use(settings, layers, folders, names)
         return cls(settings, names, folders, {part: _shape(settings, part, layers[part]) for part in folders})
 
     def __str__(self) -> str:
@@ -66,6 +67,11 @@ class TrainedAdapter:
         ranks = sorted({shape.ranks.get(path, shape.rank) for shape in self.shapes.values() for path in shape.layers})
         rank = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {ranks[0]} to {ranks[-1]}"
         return f"{shape.method} of {rank}"
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of the file that it goes on from, in sentences."""
+        return () if self.begun is None else tuple(f"{self.settings.path}: {note}" for note in self.begun.notes)
 
     def put_on(self, parts: Mapping[str, nn.Module], seed: int = 0, *, values: bool = True) -> dict[str, nn.Parameter]:
         """Puts it on the networks, which are frozen, with the values that training begins with; returns its parameters
@@ -175,6 +181,7 @@ def _layers(
     """Paths of the adapted layers of each part, in the model's order. own: as of `targets.chosen`."""
     chosen: dict[str, set[str]] = {part: set() for part in folders}
     for word in words:
+        _require_part("targets", word, folders, names)
         parts, rest = _parts_of(word, folders)
         failures = []
         for part in parts:
@@ -200,6 +207,35 @@ def _parts_of(word: str, folders: Mapping[str, str]) -> tuple[Sequence[str], str
     """The parts that a word is about, and what it says of them."""
     first, slash, rest = word.partition("/")
     return ([first], rest) if slash and first in folders else (list(folders), word)
+
+
+def _require_part(setting: str, word: str, folders: Mapping[str, str], names: LayerNames) -> None:
+    """Raises WeightsError E1437 where a word is about a part that is not trained; no layer has a slash in its name."""
+    first, slash, rest = word.partition("/")
+    if not slash or any(fnmatchcase(part, first) for part in folders):
+        return
+    near = None if first in names.shapes else most_alike(first, folders)
+    remedy = f"write {near}/{rest}" if near else f"add {first} to model.train, or leave {word} out"
+    raise WeightsError(
+        f"model.adapter.{setting}: {word} is about {first}, and model.train names {', '.join(folders)}; {remedy}",
+        code="E1437",
+    )
+
+
+def _require_use(
+    settings: AdapterSettings, layers: Mapping[str, Sequence[str]], folders: Mapping[str, str], names: LayerNames
+) -> None:
+    """Raises WeightsError E1437 for a rank or an alpha of layers that have no adapter."""
+    known = [name for part, paths in layers.items() for path in paths for name in (path, f"{part}/{path}")]
+    for setting in ("rank_pattern", "alpha_pattern"):
+        for pattern in getattr(settings, setting):
+            _require_part(setting, pattern, folders, names)
+            if not any(fnmatchcase(name, pattern) for name in known):
+                advice = did_you_mean(pattern, known, "`*` stands for any part of a name")
+                raise WeightsError(
+                    f"model.adapter.{setting}: no layer that gets an adapter is called {pattern!r}; {advice}",
+                    code="E1437",
+                )
 
 
 def _shape(settings: AdapterSettings, part: str, layers: Sequence[str]) -> AdapterShape:

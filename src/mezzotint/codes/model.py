@@ -61,8 +61,8 @@ CODES: dict[str, str] = {
     "E1435": "The layout that was asked for has no place for this adapter. diffusers' layout knows LoRA and DoRA; "
     "LoHa, LoKr and convolutions in three factors are written in kohya's.",
     "E1436": "The adapters cannot be made into one by adding. Only plain LoRA adds up without loss.",
-    "E1437": "A pattern of `targets` fits no layer of the part. Paths are those of the model's files, with `*` for any"
-    " part.",
+    "E1437": "A pattern of `targets`, `rank_pattern` or `alpha_pattern` fits no layer of the parts that are trained. "
+    "Paths are those of the model's files, with `*` for any part.",
     "E1438": 'Adapters are made of the package peft, which is not installed: `pip install "mezzotint[adapters]"`.',
     "E1439": "An adapter is asked for on a layer that the network does not have.",
     "E1440": "The adapter to go on from has other layers, another rank or another kind than the recipe asks for.",

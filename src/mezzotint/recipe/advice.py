@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.tokens import PART
 
 ADVICE: Mapping[str, str] = {
     "data.resolution": "SD 1.5 takes 576, 640 and 704 as well as 512, the more so with hundreds of pictures; "
     "a model of 768 is trained around 768. Higher resolutions want more memory and a lower rate.",
     "optim.lr": "1e-6 in general for SD 1.5 at 512, 2e-6 to 5e-6 with batches of 6 to 8; about half at 768 "
-    "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher.",
+    "(1e-6 to 2.5e-6); 2e-7 for SD 2.1 at 768. With a cosine start 25 to 50 % higher. An adapter takes ten to twenty "
+    "times as much.",
     "optim.schedule.kind": "A cosine may start 25 to 50 % higher than a constant rate.",
     "optim.schedule.decay_steps": "Leave it to be worked out: a decay that ends before the run leaves the "
     "rate at the floor, or lets a wave rise again; one over three times as long as the run hardly lowers "
@@ -75,8 +77,9 @@ class Seen:
 
     @property
     def has_rate(self) -> bool:
-        """Whether the denoiser's optimizer is one that the advised rates are meant for."""
-        return self.recipe.optim.optimizer.takes_usual_rates
+        """Whether the advised rates are meant for what is trained, a denoiser's own weights, and for its optimizer."""
+        model = self.recipe.model
+        return self.recipe.optim.optimizer.takes_usual_rates and not model.has_adapter and model.train != (PART,)
 
 
 def notes(

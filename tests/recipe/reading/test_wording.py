@@ -14,7 +14,9 @@ from mezzotint.recipe.reading import wording
     [
         (None, "null"),
         (True, "true"),
-        ({"a": 1}, "a mapping"),
+        ({"a": 1, "*b": [2]}, "{a: 1, *b: [2]}"),
+        ({}, "{}"),
+        ({f"key {number}": number for number in range(9)}, "a mapping of 9"),
         ([1, None, "x"], "[1, null, 'x']"),
         (list(range(60)), "a list of 60"),
         (0.00001, "1e-05"),

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from adapter_records import FILES
 from drawing import FOLDER, draw
+from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.sd import Family
@@ -16,6 +19,7 @@ from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.sample import Request, Sampling, sample
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
+from mezzotint.weights.files import new_words
 
 
 def test_the_verb_draws_what_the_library_call_draws(tmp_path: Path) -> None:
@@ -106,3 +110,31 @@ def test_what_cannot_be_drawn_is_told_with_a_remedy(words: list[str], code: str,
     assert caught.value.code == code
     assert said in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.usefixtures("pickles_read_here")
+def test_what_is_to_be_known_of_an_adapter_is_told_whatever_its_form(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    tensors = load_file(FILES / "sd_lora_text_r4.kohya.safetensors")
+    plain = {name: tensor for name, tensor in tensors.items() if not name.endswith("alpha")}
+    seen = []
+    for name in ("fox.safetensors", "fox.pt"):
+        (save_file if name.endswith("safetensors") else torch.save)(plain, tmp_path / name)
+        drawn = draw(tmp_path / name.replace(".", "-"), "--prompt=a <wug>", f"--adapter={tmp_path / name}")
+        said = capsys.readouterr().out
+        assert f"{tmp_path / name}: 44 of 44 layers have no alpha" in said, name
+        assert "<wug>" not in said
+        pixels, facts = next(iter(drawn.values()))
+        assert facts[f"adapter {name}"] == "1"
+        seen.append(pixels)
+    assert np.array_equal(*seen), "and a pickle draws the same"
+    new_words.write(tmp_path, {"<wug>": {"text_encoder": torch.zeros(1, 32)}}, torch.float32, {"format": "pt"})
+    draw(tmp_path / "out", "--prompt=a <wug>", "--prompt=a fox", f"--adapter={tmp_path / 'fox.safetensors'}")
+    word = tmp_path / "embeddings" / "wug.safetensors"
+    assert f"add --embedding='<wug>={word}'" in capsys.readouterr().out
+    draw(
+        tmp_path / "both", "--prompt=a <wug>", f"--adapter={tmp_path / 'fox.safetensors'}", f"--embedding=<wug>={word}"
+    )
+    assert "add --embedding" not in capsys.readouterr().out

@@ -331,10 +331,12 @@ def test_new_words_beside_an_adapter_are_not_left_out_in_silence(tmp_path: Path,
     folder.mkdir()
     shutil.copy(FILES / "sd_lora_r4_a8.kohya.safetensors", folder / "pytorch_lora_weights.safetensors")
     merged(SD, folder, tmp_path / "one")
-    assert "new words" not in capsys.readouterr().out
+    assert "new word" not in capsys.readouterr().out
     save_file({"<wug>": torch.zeros(1, 8)}, folder / "learned_embeds.safetensors")
     merged(SD, folder, tmp_path / "two")
-    assert f"{folder}: its new words are not in the result; draw with --embedding=" in capsys.readouterr().out
+    file = folder / "learned_embeds.safetensors"
+    said = f"{folder}: its new word <wug> is not in the result; draw with --embedding='<wug>={file}'"
+    assert said in capsys.readouterr().out
 
 
 def test_sums_are_rounded_once_to_the_type_that_is_asked_for(tmp_path: Path) -> None:

@@ -42,6 +42,19 @@ def test_several_words_have_folders_of_their_own(tmp_path: Path) -> None:
     assert load_file(tmp_path / "embeddings" / "a.safetensors")["emb_params"].dtype == torch.float16
 
 
+def test_words_beside_an_adapter_are_told_with_the_files_that_bring_them(tmp_path: Path) -> None:
+    adapter = tmp_path / "fox.safetensors"
+    assert new_words.beside(adapter) == {}
+    new_words.write(tmp_path, {"<a b>": {"text_encoder": rows(1, 8)}}, torch.float32, {"format": "pt"})
+    brought = {"<a b>": tmp_path / "embeddings" / "a-b.safetensors"}
+    assert new_words.beside(adapter) == new_words.beside(tmp_path) == brought
+    (tmp_path / "c").mkdir()
+    save_file({"<c>": rows(1, 8)}, tmp_path / "c" / "learned_embeds.safetensors")
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "learned_embeds.safetensors").write_bytes(b"nothing")
+    assert new_words.beside(tmp_path) == brought | {"<c>": tmp_path / "c" / "learned_embeds.safetensors"}
+
+
 def test_files_of_others_are_read(tmp_path: Path) -> None:
     a1111 = {"string_to_token": {"*": 265}, "string_to_param": {"*": rows(3, 8)}, "name": "toy", "step": 500,
              "sd_checkpoint": None, "sd_checkpoint_name": None}  # fmt: skip

@@ -81,7 +81,8 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):
-        return "a mapping"
+        text = "{" + ", ".join(f"{key}: {shown(inner)}" for key, inner in value.items()) + "}"
+        return text if len(text) <= 60 else f"a mapping of {len(value)}"
     if isinstance(value, (list, tuple)):
         text = "[" + ", ".join(shown(item) for item in value) + "]"
         return text if len(text) <= 60 else f"a list of {len(value)}"

@@ -140,8 +140,12 @@ class _Builder:
         """The value behind an alias, copied, within the limit on all aliases of a document."""
         if event.anchor not in self.anchors:
             is_open = event.anchor in self.opened
-            what = f"*{event.anchor} lies within itself" if is_open else f"no &{event.anchor} stands before this alias"
-            self.problems.append(_at(event, _dotted(place), f"{what}; write the value out"))
+            what = (
+                f"*{event.anchor} lies within itself; write the value out"
+                if is_open
+                else f"no &{event.anchor} stands before this alias; put a text that begins with * in quotes"
+            )
+            self.problems.append(_at(event, _dotted(place), what))
             return None
         value, nodes = self.anchors[event.anchor]
         self.alias_nodes += nodes
@@ -272,7 +276,7 @@ def _check_directives(event: Any, builder: _Builder) -> None:
 def _syntax(error: yaml.MarkedYAMLError, text: str, name: str, *, flow: bool) -> Problem:
     words = _plain(error.problem or "this is not YAML")
     mark = error.problem_mark or error.context_mark
-    if words.endswith("not closed"):
+    if words.endswith(("not closed", "of its own")):
         mark = error.context_mark or mark  # where it was opened, not where the file ends
     line, column = getattr(mark, "line", 0), getattr(mark, "column", 0)
     lines = text.split("\n")
@@ -309,6 +313,7 @@ def _plain(problem: str) -> str:
         "expected ',' or '}'": "a mapping that is not closed",
         "found unexpected end of stream": "a quote that is not closed",
         "cannot start any token": "a character that no value starts with",
+        "alphabetic or numeric character": "a * or & where a text begins, which YAML takes for a name of its own",
     }
     return next((words for part, words in known.items() if part in problem), f"this is not YAML ({problem})")
 
@@ -318,7 +323,7 @@ def _advice(row: str, words: str) -> str:
         return (
             "look at this line and the next" if "quote" in words else f"close it with {'}' if 'map' in words else ']'}"
         )
-    if re.search(r":\s*[@`%]", row) or row.count(":") > 1:
+    if re.search(r":\s*[@`%]", row) or row.count(":") > 1 or "of its own" in words:
         return "put the value in quotes"
     return "look at this line and the one above"
 

@@ -36,7 +36,8 @@ class AdapterSettings(Section):
     `[denoiser/attention+mlp, text_encoder/attention]`."""
 
     rank_pattern: Annotated[dict[str, Annotated[int, Field(gt=0, le=10**5)]], NEVER] = Field(default_factory=dict)
-    """Other ranks, by pattern of names as in `targets`, such as `{"denoiser/*attn1*": 8}`. The last that fits holds."""
+    """Other ranks, by pattern of names as in `targets`, such as `{"denoiser/*attn1*": 8}`. The last that fits holds;
+    one that fits no layer is refused."""
 
     alpha_pattern: Annotated[dict[str, PositiveFloat], NEVER] = Field(default_factory=dict)
     """Other alphas, by pattern of names. The last that fits holds."""
@@ -60,9 +61,9 @@ class AdapterSettings(Section):
     `scale_weight_norms`; 1 is usual). None leaves it."""
 
     path: Annotated[InputPath | None, FREE] = None
-    """An adapter to go on from, of ours or of another program: .safetensors in diffusers' or kohya's layout, or a
-    folder with one. Kind, layers, ranks and alphas are its own; `kind` may be left out. A run that goes on reads it
-    again and knows it by its content."""
+    """An adapter to go on from, of ours or of another program: .safetensors in diffusers' or kohya's layout, a pickled
+    .pt or .ckpt of the same tensors, or a folder with one. Kind, layers, ranks and alphas are its own; `kind` may be
+    left out. A run that goes on reads it again and knows it by its content."""
 
     trigger: Annotated[str, FREE] = ""
     """The word or words that call up what was trained. They are written into the files, where picture programs show

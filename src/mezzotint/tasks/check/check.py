@@ -146,6 +146,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
         outline = Outline(recipe, checked.device.type)
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
+        checked.notes += outline.adapter.notes if outline.adapter is not None else ()
         assemble.refuse_unfit(recipe, outline.family.grid)
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:

@@ -14,6 +14,7 @@ from mezzotint.data.catalogue import requirements
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted
+from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe, effective
@@ -275,7 +276,7 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
         again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
         what = f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
         yield "activations", worst.bytes, what
-    yield "update", memory.update, "copies and intermediate results, while nothing of the passes is kept"
+    yield "update", memory.update, _update_words(checked.recipe)
     yield "loading", memory.loading, "all that lies there before the first pass, gradients and passes not yet"
     at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     if memory.copy:
@@ -285,8 +286,18 @@ def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, s
     yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
 
 
+def _rules(recipe: Recipe) -> list[Optimizer]:
+    return [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
+
+
+def _update_words(recipe: Recipe) -> str:
+    words = ["copies and intermediate results, while nothing of the passes is kept"]
+    words += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
+    return "; ".join(dict.fromkeys(words))
+
+
 def _state_words(recipe: Recipe) -> str:
-    rules = [recipe.optim.part_optimizer.get(part, recipe.optim.optimizer) for part in recipe.model.train]
+    rules = _rules(recipe)
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
     words += [f"the host waits for the device once a step of {rule.label}" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,6 +39,7 @@ from mezzotint.tasks.sample._plan import (
     refuse_taken,
 )
 from mezzotint.tasks.sample._stages import drawn, size_of
+from mezzotint.weights.files import new_words
 
 _TILE = 384  # pixels of a picture's longer side on a contact sheet
 _ROWS, _COLUMNS = 24, 8  # of a contact sheet; more pictures make more sheets
@@ -73,6 +75,8 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Ope
     planned = plan(args, lines, recipe.sample, say)
     out = args.out or durable.free_folder(Path("samples") / source.name)
     model = opened(source, args.weights, args.adapters)
+    for sentence in (*model.notes, *_words_left_out(args, lines, recipe)):
+        say(f"note: {sentence}")
     drawings = _drawings(planned, args, recipe, model, is_model=source.is_model)
     if args.numbered:
         drawings = _numbered(out, drawings)
@@ -91,6 +95,17 @@ def draw(args: SampleArgs, place: Place, say: Callable[[str], None], opened: Ope
             say(f"interrupted: {where}")
         raise
     yield _where(out, drawings, tiles, recipe.sample, source.name, replaces=args.replaces)
+
+
+def _words_left_out(args: SampleArgs, lines: Sequence[Line], recipe: Recipe) -> Iterator[str]:
+    """New words of prompts that lie beside an adapter and are not brought."""
+    texts = [text for line in lines for text in (line.prompt, line.negative or "")]
+    known = {*recipe.model.tokens.words, *recipe.model.tokens.files}
+    for path, _ in args.adapters:
+        for word, file in new_words.beside(path).items():
+            if word not in known and any(word in text for text in texts):
+                bringing = shlex.quote(f"{word}={file}")
+                yield f"{word} in a prompt is a word that was learned beside {path}; add --embedding={bringing}"
 
 
 def _where(

@@ -59,7 +59,8 @@ class ModelSource:
 
 @dataclass(slots=True)
 class SampledModel:
-    """A family ready to draw. facts: what pictures say of it, as text by name. watch: hears each step."""
+    """A family ready to draw. facts: what pictures say of it, as text by name. watch: hears each step. notes: about
+    the files of its adapters."""
 
     family: ModelFamily
     objective: Objective
@@ -67,6 +68,7 @@ class SampledModel:
     device: torch.device
     facts: dict[str, str]
     watch: Watch | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def own_size(self) -> Size | None:
@@ -173,7 +175,10 @@ def open_model(
         precision.shelter(denoiser)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
-    return SampledModel(family, objective.to(device), precision, device, facts)
+    of_files = tuple(
+        f"{path}: {note}" for (path, _), (one, _) in zip(adapters, laid, strict=False) for note in one.notes
+    )
+    return SampledModel(family, objective.to(device), precision, device, facts, notes=of_files)
 
 
 def _overlay(

@@ -75,6 +75,7 @@ def before_step_one(
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
     captions that the text encoder cuts."""
     of_model, pictures = model.family.notes, of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
+    of_model = (*of_model, *(model.adapter.notes if model.adapter is not None else ()))
     buckets = len(_bucket_counts(recipe, dataset))
     of_recipe = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
     names = of_names(recipe, model.family.parts(), model.trained)

@@ -105,7 +105,7 @@ class BaseModel:
     def read(self, path: Path, store: Path) -> Adapter:
         """An adapter for it; a pickled one is read in a process that can do no harm. Raises WeightsError as
         `files.read`."""
-        return files.read(pickled.readable(files.file_at(path), store), self.names)
+        return files.read(path, self.names, store)
 
 
 def _by_file_names(network: nn.Module) -> dict[str, Tensor]:

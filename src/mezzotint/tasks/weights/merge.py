@@ -8,6 +8,7 @@ ends in .ckpt.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import ItemsView, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,8 +33,7 @@ from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
 from mezzotint.tasks.weights import adapter_files, convert
 from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
-from mezzotint.weights.files import mindspore, pickled, tensor_files
-from mezzotint.weights.files.new_words import DIFFUSERS_NAMES
+from mezzotint.weights.files import mindspore, new_words, tensor_files
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.merge import KINDS, Merge, file_plan, open_base, open_other, read_in_order
 from mezzotint.weights.single_file import known_layouts, writing
@@ -113,7 +113,7 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
     laid: list[LaidAdapter] = []
     for path, strength, is_adapter in list(zip(args.sources, args.strengths, adapters, strict=True))[1:]:
         if is_adapter:
-            adapter = files.read(pickled.readable(files.file_at(path), store), names)
+            adapter = files.read(path, names, store)
             laid.append(LaidAdapter(path, adapter, 1.0 if strength is None else strength, len(others)))
             yield from (f"  {note}" for note in _words_beside(path))
         else:
@@ -131,11 +131,9 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
 
 def _words_beside(path: Path) -> Iterator[str]:
     """What to do about the new words in the folder of an adapter, which are no weights of a model."""
-    if any((path / name).is_file() for name in DIFFUSERS_NAMES):
-        yield (
-            f"{path}: its new words are not in the result; draw with --embedding=WORD=FILE, the files in "
-            f"{path / 'embeddings'}"
-        )
+    for word, file in new_words.beside(path).items():
+        bringing = shlex.quote(f"{word}={file}")
+        yield f"{path}: its new word {word} is not in the result; draw with --embedding={bringing}"
 
 
 def _into_one(args: MergeArgs, store: Path) -> Iterator[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,6 +75,19 @@ def write(
             tensor_files.write(tensors, file, metadata)
             written.append(file)
     return written
+
+
+def beside(path: Path) -> dict[str, Path]:
+    """The new words whose files lie in the folder of an adapter, as `write` leaves them there, and the file of each
+    that brings it. path: of the adapter, or its folder. What cannot be read is left out."""
+    folder = path if path.is_dir() else path.parent
+    words: dict[str, Path] = {}
+    for file in sorted((*folder.glob(DIFFUSERS_NAMES[0]), *folder.glob(f"*/{DIFFUSERS_NAMES[0]}"))):
+        with suppress(WeightsError):
+            for word in tensor_files.read_header(file):
+                own = folder / "embeddings" / f"{plain_name(word)}.safetensors"
+                words[word] = own if own.is_file() else file
+    return words
 
 
 def fingerprint_of(path: Path) -> str:
