@@ -6,6 +6,7 @@ there; what cannot be written is not kept. It goes with its index."""
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 import shutil
 from contextlib import suppress
@@ -38,7 +39,7 @@ def copy_out(kept: Path, out: IO[bytes]) -> bool:
     return False
 
 
-def keep(content: IO[bytes], kept: Path) -> None:
+def keep(content: io.BufferedIOBase, kept: Path) -> None:
     """Keeps what a file has, from its beginning, in the place of what was kept under that word before."""
     what = kept.name.rpartition("-")[0]
     with suppress(OSError):
