@@ -146,8 +146,13 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
     assert answer == {"text": "fits", "command": "mezzotint check tiny_cpu run.name=mine --dry"}
     root = board.pages.places.folders[0]
     assert lines == [
-        (["train", "tiny_cpu", "run.name=mine"], root), (["check", "tiny_cpu", "run.name=mine", "--dry"], root)
-    ]  # fmt: skip
+        (["train", "tiny_cpu", "run.name=mine", "run.folder=mine"], root),
+        (["check", "tiny_cpu", "run.name=mine", "--dry"], root),
+    ]
+    with monkeypatch.context() as context:
+        context.setattr(board.pages, "rows", list)
+        assert board.post("/api/start", value)[0] == 200
+    assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "no run lies in that folder itself"
     assert board.post("/api/start", value | {"text": "schema: 1\n"})[1]["code"] == "E1949"
     assert board.post("/api/start", value | {"changes": {"optim.lr": "x"}})[0] == 409
 

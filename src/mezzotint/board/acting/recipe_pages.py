@@ -111,11 +111,14 @@ class RecipePages:
         return JSONResponse({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
-        """Starts a form as a run, in a process of its own."""
+        """Starts a form as a run, in a process of its own: beside the others where they lie in the first folder."""
         value = await body_of(request)
         base, words = self._base(value), _words(value)
         reading = base.read(words)
         folder = self.pages.places.folders[0]
+        rows = await run_in_threadpool(self.pages.rows)
+        if reading.recipe.run.folder is None and any(row.path.parent == folder for row in rows):
+            words.append(f"run.folder={reading.recipe.run.name}")
         out = folder / f"{reading.recipe.run.name}.started.out"
         line = ["train", *self._named(base), *words]
         sentence = await run_in_threadpool(self.pages.started.start, line, out, folder)
