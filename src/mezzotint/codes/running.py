@@ -92,7 +92,8 @@ CODES: dict[str, str] = {
     "E1802": "A GPU was asked for and torch sees none: no driver, a torch without CUDA, or no device visible to this "
     "process.",
     "E1803": "A batch cannot be divided among more processes than it has samples.",
-    "E1804": "Another process of this run died or hung, so that a step could not be finished. The message of that "
+    "E1804": "Another process of this run died or hung, so that a step could not be finished, or it has not come to "
+    "where all meet at the start. The message of that "
     "process says why; start the same command again, it goes on from the newest checkpoint.",
     "E1805": "`run.runtime=ddp` and `fsdp` need several processes, and a launcher that tells each its place: torchrun "
     "or accelerate launch. `run.runtime=auto` takes what the launch says.",

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mezzotint.errors import PeerLost
 from mezzotint.runtimes.shared import processes
 
 
 @given(st.text())
 def test_a_text_comes_back_as_it_went(text: str) -> None:
     assert processes._text_of(processes._bytes_of(text)) == text
+
+
+@pytest.mark.parametrize("words", ["Connection reset by peer", "wait timeout: Timed out after 61000ms\nframe #0"])
+def test_a_process_that_ends_before_all_have_met_is_no_bug_of_ours(words: str) -> None:
+    with pytest.raises(PeerLost, match="process 1 has not met the others of this run") as caught, processes._meeting(1):
+        raise dist.DistNetworkError(words)
+    assert (caught.value.code, "frame" in caught.value.message) == ("E1804", False)
+    with pytest.raises(RuntimeError, match="another thing"), processes._meeting(1):
+        raise RuntimeError("another thing")

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from mezzotint.errors import RecipeError
+from mezzotint.errors import PeerLost, RecipeError
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 
@@ -73,12 +73,19 @@ def _store_of_attempt(attempt: int, timeout: datetime.timedelta) -> Any:
 
 
 @contextmanager
-def _taken_port() -> Iterator[None]:
-    """Raises RecipeError E1712 where the port that the first process listens on is another program's."""
+def _meeting(rank: int) -> Iterator[None]:
+    """Raises RecipeError E1712 where the port that the first process listens on is another program's, PeerLost E1804
+    where another process ends before all have met, or does not come."""
     try:
         yield
-    except dist.DistNetworkError as error:
+    except RuntimeError as error:
         if "EADDRINUSE" not in str(error):
+            if any(word in str(error) for word in base.ABOUT_PEERS):
+                raise PeerLost(
+                    f"process {rank} has not met the others of this run ({str(error).splitlines()[0][:200]}): one has "
+                    "ended, or cannot reach the address of the first; start the same command again",
+                    code="E1804",
+                ) from error
             raise
         port = re.search(r"port: (\d+)", str(error))
         raise RecipeError(
@@ -99,7 +106,7 @@ class Processes(base.Runtime):
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
             timeout, is_placed = datetime.timedelta(seconds=settings.timeout_seconds), launch.meeting or launch.attempt
-            with _taken_port():
+            with _meeting(launch.rank):
                 dist.init_process_group(
                     backend,
                     init_method=launch.meeting or None,
@@ -110,7 +117,8 @@ class Processes(base.Runtime):
                 )
 
         self._store = dist.distributed_c10d.PrefixStore("where", dist.distributed_c10d._get_default_store())
-        self._store.set(f"address {self.rank}", _address())
+        with _meeting(launch.rank):
+            self._store.set(f"address {self.rank}", _address())
 
     def at(self, place: str) -> None:
         with suppress(RuntimeError):  # who keeps the store may be gone

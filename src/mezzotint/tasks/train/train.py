@@ -24,7 +24,7 @@ from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.overfit_report import overfit_report
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
-from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, class_pictures, text_files
 from mezzotint.tasks.check import fitting, room
@@ -62,9 +62,6 @@ from mezzotint.training.trainable import UpdateCheck
 from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
 from mezzotint.weights.model_files import ModelFiles
-
-_ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
-"""What torch says where another process is gone."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -165,7 +162,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
                 f"mathematics stays the same), or take a smaller data.resolution; {going_on()}",
                 code="E1750",
             ) from error
-        if runtime.world_size > 1 and any(word in str(error) for word in _ABOUT_PEERS):
+        if runtime.world_size > 1 and any(word in str(error) for word in ABOUT_PEERS):
             lost = f"process {runtime.rank} lost {runtime.lost()}"
             words = (lost, runtime.whereabouts(), "the newest checkpoint is whole", going_on())
             raise PeerLost("; ".join(filter(None, words)), code="E1804") from error
