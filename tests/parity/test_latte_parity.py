@@ -19,12 +19,24 @@ from mezzotint.nets.latte import Latte, LatteConfig
 DATA = Path(__file__).parent / "data" / "open-sora-plan"
 RECORDS = ("latte_base", "latte_rope", "latte_compress_kv")
 CASES = [(r, case) for r in RECORDS for case in json.loads((DATA / f"{r}.json").read_text())["cases"]]
-ROUNDINGS = {torch.float64: (64, 192), torch.float32: (128, 384)}
-"""Of outputs and of gradients. The angles of a timestep come to 1000: where each of its frequencies is one rounding
-off, outputs are up to 162 roundings off and gradients up to 359. With frequencies that are rounded once, our float64 is
-28 and 91 roundings from the records on every processor: that is the records' own. Allowed is twice as much, and in
-float32, which adds up in an order that the processor chooses, twice that."""
+# a record's own sums are 9 roundings (of outputs) and 21 (of gradients) from the truth, as float64 shows anywhere;
+# float32 adds up in an order that the processor chooses, which may cost several times as much
+ROUNDINGS = {torch.float64: (32, 64), torch.float32: (128, 256)}
+RECORDED = [12, 106]
+"""Frequencies of a timestep, of 128, that the program which made the records rounded up where the nearest number lies
+below (MKL's exponential with SSE instructions does). Angles come to 1000: one rounding of each frequency moves outputs
+by up to 162 roundings and gradients by 359, and each processor's exponential rounds others wrongly."""
 TRAINED = [(r, case) for r, case in CASES if "train" in case and case != "joint_train_plain"]
+
+
+class AsRecorded(RoundedOnce):
+    """Rounded once, and a timestep's frequencies as in the records: alike on every processor."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs)
+        if func is torch.exp and (result.dtype, result.shape) == (torch.float32, (128,)):
+            result.view(torch.int32)[RECORDED] += 1
+        return result
 
 
 @lru_cache(maxsize=3)
@@ -66,7 +78,7 @@ def run(latte: Latte, name: str, case: str) -> Tensor:
 @pytest.mark.parametrize("dtype", ROUNDINGS, ids=str)
 @pytest.mark.parametrize(("name", "case"), [c for c in CASES if c[1] != "joint_train_plain"])
 def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None:
-    with torch.no_grad(), RoundedOnce():
+    with torch.no_grad(), AsRecorded():
         output = run(network(name, dtype), name, case)
     within(output, record(name)[f"{case}.out.sample"], roundings=ROUNDINGS[dtype][0])
 
@@ -75,7 +87,7 @@ def test_output_is_the_records(name: str, case: str, dtype: torch.dtype) -> None
 @pytest.mark.parametrize(("name", "case"), TRAINED)
 def test_gradients_are_the_records(name: str, case: str, dtype: torch.dtype) -> None:
     latte = network(name, dtype).train()
-    with RoundedOnce():
+    with AsRecorded():
         loss = run(latte, name, case).square().mean()
         loss.backward()
     within(loss.detach()[None], record(name)[f"{case}.out.loss_mean_square"], roundings=32, name="loss")
@@ -91,7 +103,7 @@ def test_stills_without_recompute_differ_by_the_temporal_table_alone(monkeypatch
     """Open-Sora-Plan leaves the table out there. Ours adds it always; without it the record comes out."""
     latte, case = network("latte_base"), "joint_train_plain"
     expected = record("latte_base")[f"{case}.out.sample"]
-    with torch.no_grad(), RoundedOnce():
+    with torch.no_grad(), AsRecorded():
         assert (run(latte, "latte_base", case) - expected).abs().max() > 1
         monkeypatch.setattr(latte, "_time_table", lambda x, frames: torch.zeros(()))
         output = run(latte, "latte_base", case)
