@@ -27,8 +27,8 @@ Scope = Literal["all", "part", "tensor"]
 _ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Where torch reads how it is to deal out a GPU's memory, by its older name and its newer one."""
 
-ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "timed out", "peer", "NCCL", "Broken pipe", "gloo")
-"""What torch says where another process is gone, or does not come."""
+ABOUT_PEERS = ("Connection closed", "Connection reset", "Timed out", "peer", "NCCL", "Broken pipe", "gloo")
+"""What torch says where another process is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,18 @@ def test_a_text_comes_back_as_it_went(text: str) -> None:
     assert processes._text_of(processes._bytes_of(text)) == text
 
 
-@pytest.mark.parametrize("words", ["Connection reset by peer", "wait timeout: Timed out after 61000ms\nframe #0"])
-def test_a_process_that_ends_before_all_have_met_is_no_bug_of_ours(words: str) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        dist.DistNetworkError("Connection reset by peer"),
+        dist.DistStoreError("wait timeout after 61000ms, keys: /1\nframe #0"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:144] Connection closed by peer\nframe #0"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_process_that_ends_before_all_have_met_is_no_bug_of_ours(error: RuntimeError) -> None:
     with pytest.raises(PeerLost, match="process 1 has not met the others of this run") as caught, processes._meeting(1):
-        raise dist.DistNetworkError(words)
+        raise error
     assert (caught.value.code, "frame" in caught.value.message) == ("E1804", False)
     with pytest.raises(RuntimeError, match="another thing"), processes._meeting(1):
         raise RuntimeError("another thing")

@@ -30,19 +30,15 @@ def thumbnail(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes |
     there = kept(catalogue, row, settings)
     if there is not None:
         return there
-    place = _place(catalogue, row, settings)
-    try:
-        image = likeness.image_of(catalogue, row, settings, SIDE)
-    except (MezzotintError, OSError):
+    place, content = _place(catalogue, row, settings), _webp(catalogue, row, settings, SIDE, quality=80)
+    if content is None:
         return None
-    content = io.BytesIO()
-    image.save(content, "WEBP", quality=80)
     with contextlib.suppress(StorageError, OSError):  # where nothing can be kept it is made again
         place.parent.mkdir(parents=True, exist_ok=True)
         durable.sweep(place.parent, place.name)
         with durable.replacing(place, durably=False) as aside:
-            aside.write_bytes(content.getvalue())
-    return content.getvalue()
+            aside.write_bytes(content)
+    return content
 
 
 def kept(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
@@ -54,12 +50,16 @@ def kept(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None
 
 def large(catalogue: Catalogue, row: int, settings: DataSettings) -> bytes | None:
     """A WebP of the whole picture of a row, large enough to be looked at; it is not kept. None as `thumbnail`."""
+    return _webp(catalogue, row, settings, _LARGE_SIDE, quality=90)
+
+
+def _webp(catalogue: Catalogue, row: int, settings: DataSettings, side: int, *, quality: int) -> bytes | None:
     try:
-        image = likeness.image_of(catalogue, row, settings, _LARGE_SIDE)
+        image = likeness.image_of(catalogue, row, settings, side)
     except (MezzotintError, OSError):
         return None
     content = io.BytesIO()
-    image.save(content, "WEBP", quality=90)
+    image.save(content, "WEBP", quality=quality)
     return content.getvalue()
 
 

@@ -80,7 +80,8 @@ def _meeting(rank: int) -> Iterator[None]:
         yield
     except RuntimeError as error:
         if "EADDRINUSE" not in str(error):
-            if any(word in str(error) for word in base.ABOUT_PEERS):
+            of_store = isinstance(error, (dist.DistNetworkError, dist.DistStoreError))
+            if of_store or any(word in str(error) for word in base.ABOUT_PEERS):
                 raise PeerLost(
                     f"process {rank} has not met the others of this run ({str(error).splitlines()[0][:200]}): one has "
                     "ended, or cannot reach the address of the first; start the same command again",
