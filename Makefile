@@ -7,11 +7,12 @@ STAMP := $(VENV)/.installed
 # files in the order of tests/conftest.py, the long ones first; not those with many tests first
 TWO := -n 2 --dist loadfile --no-loadscope-reorder
 export GLOO_SOCKET_IFNAME ?= lo
-export OMP_WAIT_POLICY ?= passive
+# two processes of tests on two cores: nobody spins for the other's
+test slow faults portable oldest newest: export OMP_WAIT_POLICY ?= passive
 # what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-photos test portable oldest newest slow timing faults check lock docs survey bench-check benchmarks format clean
+.PHONY: demo demo-photos test portable oldest newest slow faults check lock docs survey bench-check benchmarks format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     6 a peer process was lost; 128 + n a signal.
     """
     late.install()  # in programs of ours alone: who imports a module of ours gets every library as it is
-    startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
+    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
     _show_everything()
     startup.leave_out_warnings()
     arguments = list(sys.argv[1:] if argv is None else argv)

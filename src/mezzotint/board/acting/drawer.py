@@ -58,7 +58,7 @@ def main(lines: TextIO, out: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    startup.wait_asleep(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
+    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
     own = sys.stdout
     sys.stdout = sys.stderr
     main(sys.stdin, own)
