@@ -49,7 +49,7 @@ def test_threads_wait_by_what_else_runs_where_nobody_decided_it(monkeypatch: pyt
 
 
 def test_threads_wait_asleep_where_nothing_says_whether_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(startup, "_DELAYS", Path("/proc/none"))
+    monkeypatch.setattr(startup, "_DELAYS", "/proc/none")
     environ: dict[str, str] = {}
     startup.let_threads_wait(environ, is_loaded=False)
     assert environ == {"OMP_WAIT_POLICY": "passive"}

@@ -8,8 +8,7 @@ exception is our own bug, shown with one and exit status 1.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from mezzotint.codes import CODES as CODES
 
@@ -38,8 +37,7 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong in a file or a request.
 
     where: the recipe path or file it concerns; what: the sentence; remedy: what to write instead ("" when `what` says

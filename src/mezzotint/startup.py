@@ -11,7 +11,6 @@ before torch. Processes that are started from here inherit it.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import sys
@@ -19,8 +18,10 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping, MutableMapping, Sequence
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
 
 POLICY = "OMP_WAIT_POLICY"
 _SPINS = "GOMP_SPINCOUNT"
@@ -33,7 +34,7 @@ _BY_LOAD = {POLICY: "passive", _SPINS: "30000"}
 it has not: 30,000 times is 0.5 to 2 ms. From 10,000 on steps are as fast as with any number. Intel's library reads the
 policy alone."""
 
-_DELAYS = Path("/proc/self/schedstat")
+_DELAYS = "/proc/self/schedstat"
 """Of the main thread, by Linux: nanoseconds on a processor, nanoseconds of waiting for one, and turns."""
 
 _LOOK_SECONDS = 0.25
@@ -74,7 +75,8 @@ def waiting(environment: Mapping[str, str]) -> Waiting:
 def _delay() -> float | None:
     """Seconds that the main thread has waited for a processor; None where the system does not count them."""
     try:
-        ran, waited, _ = _DELAYS.read_text().split()
+        with open(_DELAYS, encoding="ascii") as file:
+            ran, waited, _ = file.read().split()
     except (OSError, ValueError):
         return None
     return int(waited) / 1e9 if int(ran) else None
@@ -123,7 +125,10 @@ def _watch() -> None:
 def _fall_asleep() -> threading.Event | None:
     """Gives libgomp more threads than there are processors: from then on none of them spins, as its source says of
     `gomp_throttled_spin_count_var`. The event takes them away. None where no libgomp is loaded."""
-    maps = Path("/proc/self/maps").read_text()
+    import ctypes  # some milliseconds, which --help does without
+
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        maps = file.read()
     libraries = sorted(set(re.findall(r"/\S*/libgomp\S*", maps)))
     threads = getattr(sys.modules.get("torch"), "get_num_threads", lambda: 1)()
     team = max(2, _processors() - threads + 2)  # with torch's own threads one more than processors
@@ -136,8 +141,10 @@ def _fall_asleep() -> threading.Event | None:
     return None
 
 
-def _hold(libraries: Sequence[ctypes.CDLL], team: int, awake: threading.Event) -> None:
+def _hold(libraries: Sequence[CDLL], team: int, awake: threading.Event) -> None:
     """Has a team of threads in each library, until awake is set: libgomp ends them with the thread that began them."""
+    import ctypes
+
     for library in libraries:
         nothing = ctypes.cast(library.omp_get_num_threads, ctypes.c_void_p)  # a function that may be called by anyone
         library.GOMP_parallel(nothing, None, ctypes.c_uint(team), ctypes.c_uint(0))

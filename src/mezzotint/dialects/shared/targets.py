@@ -117,7 +117,7 @@ class Config:
         self.draft, self.file, self.document = draft, setting_files.short(name), document
         self.tree, self._targets = document.tree, targets
         for problem in document.problems:
-            draft.problems.append(replace(problem, where=f"{problem.where} in {self.file}"))
+            draft.problems.append(problem._replace(where=f"{problem.where} in {self.file}"))
         flags = [flag_of(place) for place in document.lines if place]
         draft.files = {**draft.files, **dict.fromkeys(flags, self.file)}
         draft.named = draft.named | frozenset(flags)

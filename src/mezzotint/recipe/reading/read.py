@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
@@ -65,7 +65,7 @@ class Reading:
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
         """Problems of settings with the lines of the recipe's file that give them; those of defaults say so."""
         return [
-            replace(problem, line=problem.line or self._line(problem.where), is_default=self._is_default(problem.where))
+            problem._replace(line=problem.line or self._line(problem.where), is_default=self._is_default(problem.where))
             for problem in problems
         ]
 

@@ -116,4 +116,4 @@ def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
     words = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
     flag = words.removeprefix("default of ")
     is_flag = flag.startswith("--") or " in " in flag  # `key in train.json`
-    return replace(problem, where=flag, line=None) if is_flag else replace(problem, line=None)
+    return problem._replace(where=flag, line=None) if is_flag else problem._replace(line=None)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os.path  # pathlib takes a tenth of --help
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 MANY = 10**9
 """As many names as one likes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Switch:
+class Switch(NamedTuple):
     """A switch of a verb. form: how it is written, `--dtype=fp16`, or `--json` for one that stands alone. meaning: one
     line of help. choices: the values
     it takes; empty takes any. aliases: what other programs call it. setting: the recipe's setting that it stands for,
@@ -55,8 +55,7 @@ REPLACE = Switch("--replace", "put what is written in the place of what lies the
 """Of every verb that writes where its user says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
+class Verb(NamedTuple):
     """A verb. about: one line. form: what follows it. examples: three command lines with what they do. switches: its
     own. reads_recipe: whether RECIPE key=value come first, or the line of another trainer after `--as`. has_tools:
     whether it takes lines of other trainers' tools: MindONE's example has one for each. names: how many names stand
@@ -73,7 +72,7 @@ class Verb:
     has_tools: bool = False
     names: tuple[int, int] = (0, MANY)
     flags_are_names: bool = False
-    instead: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, str] = MappingProxyType({})
     floor: str = "tasks"
 
     @property

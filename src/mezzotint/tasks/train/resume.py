@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -218,7 +218,7 @@ def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
     if line is None or len(allowed) < len(problems):
         return list(problems)
     remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
-    return [replace(one, remedy=remedy) if one.where in ("run.steps", "run.epochs") else one for one in problems]
+    return [one._replace(remedy=remedy) if one.where in ("run.steps", "run.epochs") else one for one in problems]
 
 
 def settled(
