@@ -20,6 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 QUICK = ("tests/parity", "tests/diffusion", "tests/nets", "tests/families", "tests/effects/test_latte_effects.py")
 """Where settings have made a difference so far: what `--quick` runs."""
+SLOW = (
+    "tests/adapters", "tests/diffusion", "tests/nets", "tests/families", "tests/parity", "tests/sampling",
+    "tests/training", "tests/weights/test_layers_in_turn.py", "tests/runtimes/shared/test_offload.py",
+)  # fmt: skip
+"""Whose slow tests compare with numbers of other programs, or of other ways to one result. They run where all run."""
 SWITCHES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR")
 """torch's own kernels; its convolutions; its matrix products on Intel, and on others."""
 
@@ -87,8 +92,18 @@ def environment(setting: Setting, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def run(setting: Setting, paths: Sequence[str], *, workers: int) -> Outcome:
-    """The tests that compare numbers under a setting; what fails is printed."""
-    marks = "numbers and not slow and not gpu and not timing"
+    """The tests that compare numbers under a setting; what fails is printed. paths: all of them where there are none,
+    and then slow ones as well."""
+    outcome = _run(setting, "not slow", paths, workers)
+    if paths:
+        return outcome
+    slow = _run(setting, "slow and not exhaustive", SLOW, workers)
+    passed, failed = outcome.passed + slow.passed, outcome.failed + slow.failed
+    return Outcome(passed, failed, outcome.seconds + slow.seconds, outcome.status or slow.status)
+
+
+def _run(setting: Setting, which: str, paths: Sequence[str], workers: int) -> Outcome:
+    marks = f"numbers and {which} and not gpu and not timing"
     command = [sys.executable, "-m", "pytest", "-m", marks, "--tb=line", *paths]
     if workers > 1:
         command += ["-n", str(workers), "--dist", "loadfile"]

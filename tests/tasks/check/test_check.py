@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from checking import checked, codes, everything_below
+from pictures import broken_inside
 
 from mezzotint.errors import CheckpointError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read
@@ -34,6 +35,13 @@ def test_all_problems_are_told_together(quick: Path, capsys: pytest.CaptureFixtu
     assert [problem.code for problem in caught.value.problems] == ["E1803", "E1602", "E1407", "E1201", "E1507"]
     assert caught.value.exit_status == 2
     assert "denoiser" in capsys.readouterr().out  # what could be found out is shown all the same
+
+
+def test_deep_decodes_what_a_recipe_would_believe(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken_inside(quick / "pictures" / "1.png")
+    for words, damaged in (([], False), (["--deep"], True), ([], False)):
+        check.run(["recipe.yaml", "data.verify=use", *words])
+        assert ("1.png" in capsys.readouterr().out) == damaged
 
 
 def test_a_single_problem_is_raised_as_what_it_is(quick: Path) -> None:

@@ -13,7 +13,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.reading.read import read, read_text
-from mezzotint.tasks.check import check, page
+from mezzotint.tasks.check import check, fitting, page
 from mezzotint.weights import kinds
 
 pytestmark = pytest.mark.usefixtures("unmeasured")
@@ -31,6 +31,11 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
     assert "more than the 1 kB that are free on cpu; set run.micro_batch=1 (the mathematics stays the same)" in said
     outcome = check.check(read(line[0], line[1:]))
     assert page.document(outcome)["fits"] is False
+    assert outcome.memory is not None
+    outcome.ways = [fitting.Way({"run.micro_batch": 1}, outcome.memory)]
+    way, _, verdict = " ".join(page.page(outcome)).rpartition("does not fit: ")
+    assert "would fit with run.micro_batch=1 (" in way
+    assert "would" not in verdict, "the verdict stands last"
     outcome.at_hand = 10**12
     last = page.page(outcome)[-1]
     assert last.startswith("fits: a step's peak is ")

@@ -19,6 +19,7 @@ from mezzotint import outside
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.recipe.sections.model import ModelSettings
@@ -55,8 +56,8 @@ _PARTS = {"E12": "data", "E13": "cache", "E14": "model", "E15": "run", "E16": "o
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint check RECIPE key=value … [--json] [--all] [--dry] [--processes=N]`. Returns 0 when the recipe can run,
-    5 when it does not fit into memory.
+    """`mezzotint check RECIPE key=value … [--json] [--all] [--deep] [--dry] [--processes=N]`. Returns 0 when the recipe
+    can run, 5 when it does not fit into memory.
 
     Raises the one problem that there is, or a RecipeError with all of them when they are several.
     """
@@ -66,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0  # the first process looks for all
     processes = line.whole("--processes", 1) or launch.world_size
     words = line.written(leaving=[switch.name for switch in line.verb.switches])
-    checked = check(reading, processes=processes, dry="--dry" in line, words=words)
+    checked = check(reading, processes=processes, deep="--deep" in line, dry="--dry" in line, words=words)
     if "--json" in line:
         print(json.dumps(page.document(checked), indent=1, ensure_ascii=False))
     elif not checked.problems or any(error.code not in _OF_PATHS for error in checked.problems):
@@ -76,9 +77,11 @@ def run(arguments: Sequence[str]) -> int:
     return OutOfMemory.exit_status if checked.fits is False else 0
 
 
-def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Sequence[str] = ()) -> Checked:
-    """Looks at everything. Problems are in the answer; none of them is raised. words: what stands behind other verbs to
-    do the same."""
+def check(
+    reading: Reading, *, processes: int = 1, deep: bool = False, dry: bool = False, words: Sequence[str] = ()
+) -> Checked:
+    """Looks at everything. Problems are in the answer; none of them is raised. deep: pictures are decoded, whatever
+    data.verify says. words: what stands behind other verbs to do the same."""
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
     recorded = _take_as_begun(checked)
@@ -90,7 +93,7 @@ def check(reading: Reading, *, processes: int = 1, dry: bool = False, words: Seq
     outline = _look_at_model(checked)
     with checked.gathering():
         text_files.require(checked.recipe, words)
-    _look_at_data(checked, outline)
+    _look_at_data(checked, outline, deep=deep)
     outline = _with_sums(checked, outline)
     _advise(checked, outline)
     if outline is not None:
@@ -173,8 +176,9 @@ def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings)
             checked.keep(problem)
 
 
-def _look_at_data(checked: Checked, outline: Outline | None) -> None:
+def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> None:
     recipe, note = class_pictures.as_checked(checked.recipe)
+    recipe = with_values(recipe, {"data.verify": "start"}) if deep else recipe
     checked.notes += note
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)

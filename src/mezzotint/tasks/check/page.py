@@ -77,10 +77,9 @@ def _verdict(checked: Checked) -> list[str]:
     peak, free = size(checked.memory.peak), f"{size(checked.at_hand)} that are free on {checked.device}"
     if checked.fits:
         return _wrapped("", f"fits: a step's peak is {peak} of the {free}")
-    lines = _wrapped("", f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}")
-    if checked.ways:
-        lines += _wrapped("", f"it fits with {'; or with '.join(map(str, checked.ways))}")
-    return lines
+    ways = _wrapped("", f"would fit with {'; or with '.join(map(str, checked.ways))}") if checked.ways else []
+    verdict = f"does not fit: a step's peak is {peak}, more than the {free}; {less_memory(checked.recipe)}"
+    return ways + _wrapped("", verdict)
 
 
 def _wrapped(margin: str, line: str) -> list[str]:
