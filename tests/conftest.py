@@ -65,6 +65,9 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread() -> None:
     torch.set_num_threads(int(os.environ.get("MEZZOTINT_TEST_THREADS", "1")))
+    # A build for CUDA without a GPU pretends to have devices once something is compiled; if the first backward pass
+    # comes after that, it starts threads for them, and no fork of this process can compute gradients any more.
+    torch.zeros(1, requires_grad=True).sum().backward()
 
 
 @pytest.fixture

@@ -156,12 +156,22 @@ def _orientation(exif: bytes) -> int:
     [num] = struct.unpack_from(f"{order}H", exif, at)
     entries = exif[at + 2 : at + 2 + 12 * num]
     _require(len(entries) == 12 * num)
-    turns = [entry[1:] for entry in struct.iter_unpack(f"{order}HHIH2x", entries) if entry[0] == 0x0112]
+    turns = []
+    for tag, kind, count, field in struct.iter_unpack(f"{order}HHI4s", entries):
+        size = count * _SIZES.get(kind, 0)
+        # before 13 Pillow reads no further behind an entry whose value lies outside
+        _require(size <= 4 or struct.unpack(f"{order}I", field)[0] + size <= len(exif))
+        if tag == 0x0112:
+            turns.append((kind, count, *struct.unpack(f"{order}H2x", field)))
     if not turns:
         return 1
     kind, count, value = turns[0]
     _require(len(turns) == 1 and kind == 3 and count == 1 and value > 0)
     return int(value)
+
+
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
+"""Bytes of a value, by TIFF's types."""
 
 
 def _require(is_plain: bool) -> None:
