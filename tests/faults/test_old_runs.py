@@ -47,9 +47,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def behind(name: str, run: Path) -> None:
-    """Holds the steps behind the checkpoint against those of the code that wrote it."""
-    rounding = ROUNDING.get(name, 1e-4)
+def behind(name: str, run: Path) -> dict[str, Any]:
+    """Holds the steps behind the checkpoint against those of the code that wrote it. Returns the event of going on."""
+    resumed = next(event for event in RunFolder(run).events() if event["event"] == "resumed")
+    # of random weights another torch draws others, and the run has said so
+    is_same = not any(change.endswith("have changed") for change in resumed["changes"])
+    rounding = ROUNDING.get(name, 1e-4) if is_same else 0.05
     before = [line for line in lines(OLD / name / "behind" / "metrics.jsonl") if "loss" in line]
     now = [line for line in lines(run / "metrics.jsonl") if line["step"] > 3 and "loss" in line]
     exact = ["step", "epoch", "samples", "applied"] + ["samples_digest"] * (name != "rows")  # of the first process
@@ -61,6 +64,7 @@ def behind(name: str, run: Path) -> None:
     drawn, draws = samples(run / "logs", 3), samples(OLD / name / "behind", 3)
     assert [one[:2] for one in drawn] == [one[:2] for one in draws], "which samples, and which timesteps"
     assert [one[2] for one in drawn] == pytest.approx([one[2] for one in draws], rel=10 * rounding)
+    return resumed
 
 
 def samples(folder: Path, after: int) -> list[tuple[int, str, float, float]]:
@@ -80,8 +84,7 @@ def test_an_old_run_goes_on(name: str, tmp_path: Path, capsys: Any) -> None:
     run, line = begun(name, tmp_path)
     assert main([*line, "run.runtime=auto"]) == 0, capsys.readouterr().err
     assert state.newest(run / "checkpoints").path == run / "checkpoints" / "step-00000006"
-    behind(name, run)
-    resumed = next(event for event in RunFolder(run).events() if event["event"] == "resumed")
+    resumed = behind(name, run)
     assert resumed["step"] == 3
     if name == "rows":
         assert "world size: 2 → 1" in resumed["changes"]
