@@ -187,9 +187,9 @@ class FlowFamily(ModelFamily):
         """T5's states (B, L, D), in which padding is attended to, as these models are trained. Never under autocast:
         its numbers are too large for float16."""
         encoder = self._part(part)
-        ids, mask, _ = self._tokens(part, captions)
+        ids, _, _ = self._tokens(part, captions)
         with as_it_is(encoder):
-            return t5.states(encoder, ids, torch.ones_like(mask))
+            return t5.states(encoder, ids, None)
 
 
 def as_it_is(module: nn.Module) -> torch.autocast:
