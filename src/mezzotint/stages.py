@@ -222,7 +222,8 @@ class Condition:
 class Noised:
     """Latents under noise. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) what the
     model is told; level: (B,) t or sigma. begun: (B,) bool, clips whose first latent frame is shown without noise; None
-    is none of them."""
+    is none of them. host_level: (B,) the same as `level` on the host, where it was drawn there; None where nobody knows
+    it there."""
 
     x_0: Tensor
     noise: Tensor
@@ -231,6 +232,7 @@ class Noised:
     model_t: Tensor
     level: Tensor
     begun: Tensor | None = None
+    host_level: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.base import Grid, like_parameters, sent
 from mezzotint.families.shared.flow import ChannelStatistics, Standardized, as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
@@ -228,9 +228,12 @@ class Family(Standardized, ClipFamily):
             nets = tuple(moving) if len(moving) == 1 else nets
         if len(nets) == 1 or isinstance(noised.model_t, FakeTensor):
             return self._velocity(nets[0], noised, condition.text.states)
-        velocity, is_high = torch.zeros_like(noised.model_input), noised.model_t >= self._boundary * 1000
+        velocity, told = torch.zeros_like(noised.model_input), noised.model_t
+        if noised.host_level is not None:  # so that the host need not wait for the device to know whose each sample is
+            told = noised.host_level * self.schedule.num_timesteps
+        is_high = told >= self._boundary * 1000
         for net, mine in zip(nets, (is_high, ~is_high), strict=True):
-            rows = mine.nonzero()[:, 0]
+            rows = sent(mine.nonzero()[:, 0], velocity.device) if told.is_cpu else mine.nonzero()[:, 0]
             share = 1.0 if len(rows) else 0.0
             if not share and not torch.is_grad_enabled():
                 continue
