@@ -240,18 +240,18 @@ EVERYDREAM: dict[str, Any] = {
 def test_no_step_reads_a_number_back(precision: str, sections: dict[str, Any]) -> None:
     """On a device without values, where whatever the host reads raises."""
     family = Family.tiny()
-    steps = [step_batches([valueless(one) for one in four_samples(family, (2,))], step) for step in range(2)]
+    step = step_batches([valueless(one) for one in four_samples(family, (2,))], 1)
     optim, run = (sections.get(section, {}) for section in ("optim", "run"))
     trainer = trainer_over(
         family,
-        steps,
+        [],
         optim={"ema": {"rule": "ramp"}} | optim,
         run={"precision": precision} | run,
         objective=sections.get("objective"),
         update_check=None,
         device="meta",
     )
-    assert [trainer.step(step).numbers.is_meta for step in steps] == [True, True]
+    assert trainer.step(step).numbers.is_meta
 
 
 ASKED_OF_MASKS = {"flux2", "latte", "qwen-image", "wan", "z-image"}
@@ -273,7 +273,7 @@ def test_no_step_of_any_family_reads_a_number_back(name: str, text: str, monkeyp
         embedding = family.encode_text(captions) if text == "cached" else None
     batch = valueless(batch_of(torch.zeros(2, grid.channels, *sides), embedding, captions=captions))
     trainer = trainer_over(family, [], update_check=None, device="meta")
-    assert [trainer.step(step_batches([batch], step)).numbers.is_meta for step in range(2)] == [True, True]
+    assert trainer.step(step_batches([batch], 0)).numbers.is_meta
 
 
 @pytest.mark.parametrize(
