@@ -9,11 +9,12 @@ from mezzotint.stages import Epoch, Loss, StepReport, TextEmbedding
 
 
 def test_dropped_samples_have_zeros_and_the_others_stay() -> None:
-    text = TextEmbedding(torch.ones(2, 3, 4), torch.ones(2, 3), torch.ones(2, 5))
+    text = TextEmbedding(torch.ones(2, 3, 4), torch.ones(2, 3), torch.ones(2, 5), lengths=(3, 3))
     assert text.zeroed(None) is text
     zeroed = text.zeroed(torch.tensor([True, False]))
     assert [float(part.sum()) for part in (zeroed.states[0], zeroed.states[1], zeroed.pooled[0])] == [0.0, 12.0, 0.0]  # type: ignore[index]
     assert zeroed.mask is text.mask
+    assert zeroed.lengths == zeroed.to("meta").lengths == (3, 3)
 
 
 def test_a_loss_is_the_weighted_sum() -> None:

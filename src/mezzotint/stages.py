@@ -88,23 +88,25 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class TextEmbedding:
     """What text encoders say of captions. states: (B, L, D). mask: (B, L), 1 where a token counts, or None. pooled:
-    (B, P) or None."""
+    (B, P) or None. lengths: with a mask, how many tokens of each text count, B numbers that the host knows, so that
+    nobody has to read them back from a device; None where nobody has counted them."""
 
     states: Tensor
     mask: Tensor | None = None
     pooled: Tensor | None = None
+    lengths: tuple[int, ...] | None = None
 
     def to(self, place: device | str) -> TextEmbedding:
         """The same on a device."""
         mask, pooled = (None if t is None else t.to(place) for t in (self.mask, self.pooled))
-        return TextEmbedding(self.states.to(place), mask, pooled)
+        return replace(self, states=self.states.to(place), mask=mask, pooled=pooled)
 
     def zeroed(self, dropped: Tensor | None) -> TextEmbedding:
         """Zeros for some samples, states and pooled. dropped: (B,) bool, or None for none of them."""
         if dropped is None:
             return self
         pooled = None if self.pooled is None else self.pooled.masked_fill(dropped[:, None], 0.0)
-        return TextEmbedding(self.states.masked_fill(dropped[:, None, None], 0.0), self.mask, pooled)
+        return replace(self, states=self.states.masked_fill(dropped[:, None, None], 0.0), pooled=pooled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,7 @@ class Batch:
                 each = value.size // self.size
                 return value.rows(start * each, stop * each)
             if isinstance(value, TextEmbedding):
-                return TextEmbedding(of(value.states), of(value.mask), of(value.pooled))
+                return replace(value, **{field.name: of(getattr(value, field.name)) for field in fields(value)})
             return value[start:stop]
 
         return replace(self, **{field.name: of(getattr(self, field.name)) for field in fields(self)})
@@ -220,7 +222,8 @@ class Condition:
 class Noised:
     """Latents under noise. x_0, noise, x_t: (B, C, …). model_input: x_t after input scaling. model_t: (B,) what the
     model is told; level: (B,) t or sigma. begun: (B,) bool, clips whose first latent frame is shown without noise; None
-    is none of them."""
+    is none of them. host_level: (B,) the same as `level` on the host, where it was drawn there; None where nobody knows
+    it there."""
 
     x_0: Tensor
     noise: Tensor
@@ -229,6 +232,7 @@ class Noised:
     model_t: Tensor
     level: Tensor
     begun: Tensor | None = None
+    host_level: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

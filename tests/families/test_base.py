@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from sd_folder import FOLDER
+from torch.utils._python_dispatch import TorchDispatchMode
+from valueless import without_autocast, without_question
 
+from mezzotint import registry
 from mezzotint.errors import WeightsError
 from mezzotint.families import base
-from mezzotint.families.base import Grid
+from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.families.sd import Family
-from mezzotint.families.shared import stable
+from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.sections.model import ModelSettings
 
 
@@ -66,14 +71,63 @@ class Page:
         return self
 
 
-def test_tokens_go_to_a_gpu_through_page_locked_memory(family: Family, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_sent_goes_to_a_gpu_through_page_locked_memory() -> None:
     page = Page()
     base.sent(page, torch.device("cuda"))  # type: ignore[arg-type]
     assert page.said == ["page-locked", "to cuda, not waited for"]
     page = Page()
     base.sent(page, torch.device("cpu"))  # type: ignore[arg-type]
     assert page.said == ["to cpu"]
-    tokens: list[torch.Tensor] = []
-    monkeypatch.setattr(stable, "sent", lambda tensor, device: tokens.append(tensor) or tensor)
-    family.encode_text(["a red circle"])
-    assert [t.dtype for t in tokens] == [torch.int64]
+
+
+class Sendings(TorchDispatchMode):
+    """Tensors of the host that go to another device: those that are `sent`, and those that are only copied."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self.sent: list[torch.dtype] = []
+        self.copied: list[torch.dtype] = []
+        self._is_sending = False
+        real = base.sent
+
+        def watched(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+            self._is_sending = True
+            try:
+                return real(tensor, device)
+            finally:
+                self._is_sending = False
+
+        for module in [*sys.modules.values()]:
+            if vars(module).get("sent") is real:
+                monkeypatch.setattr(module, "sent", watched)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten._to_copy.default, torch.ops.aten.copy_.default) and result.is_meta:
+            source = args[0] if func is torch.ops.aten._to_copy.default else args[1]
+            if source.device.type == "cpu":
+                (self.sent if self._is_sending else self.copied).append(source.dtype)
+        return result
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in specs()])
+def test_nothing_of_any_family_goes_to_a_device_from_pageable_memory(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens, and what latents are scaled by, which goes there once. The device here is one without values."""
+    family: ModelFamily = registry.find("families", name).Family.tiny()
+    for module in family.parts().values():
+        module.to("meta")
+    without_autocast(monkeypatch)
+    without_question(monkeypatch)
+    pixels = torch.zeros(1, 3, family.grid.side, family.grid.side, device="meta")
+    with torch.no_grad(), Sendings(monkeypatch) as seen:
+        assert family.encode_text(["a red circle"]).states.is_meta
+        assert len(seen.sent) >= len(family.text_parts)
+        assert {*seen.sent} == {torch.int64}
+        moments = family.encode_media(pixels)
+        already = len(seen.sent)
+        family.encode_media(pixels)
+        family.decode_media(moments.chunk(2, dim=1)[0])
+        assert len(seen.sent) == already
+    assert seen.copied == []

@@ -91,6 +91,26 @@ def test_each_says_the_samples_on_its_side(a14b: Path) -> None:
     assert all(p.grad is not None and not p.grad.any() for p in low.proj_out.parameters())  # type: ignore[operator, union-attr]
 
 
+def test_whose_each_sample_is_follows_from_what_the_host_drew(a14b: Path) -> None:
+    """To the bit as by the levels on the device, where nothing is read back: on one without values that would raise."""
+    both = Family.load(files_of(a14b, HIGH, LOW))
+    objective = objective_of(ObjectiveSettings.model_validate({"flow": {"shift": 8.0}}), both.schedule, "flow")
+    with torch.no_grad():
+        condition = both.condition(both.encode_text(list("abcdefgh")), None)
+    mixed = objective.noise(torch.zeros(8, 16, 2, 4, 4), StepDraws.at(0, 1, np.arange(8), "cpu"))
+    assert {bool(level >= 0.875) for level in mixed.level} == {True, False}
+    with torch.no_grad():
+        on_device = both.predict(replace(mixed, host_level=None), condition)
+        assert torch.equal(both.predict(mixed, condition), on_device)
+    for net in both.denoisers:
+        net.to("meta")
+    there = objective.to("meta").noise(mixed.x_0.to("meta"), StepDraws.at(0, 1, np.arange(8), "meta"))
+    text = replace(condition, text=condition.text.to("meta"))
+    both.predict(there, text).sum().backward()
+    with pytest.raises(NotImplementedError, match="meta"):
+        both.predict(replace(there, host_level=None), text)
+
+
 def test_the_trained_one_says_all_in_training(a14b: Path) -> None:
     """A level on the boundary may be rounded to the other side."""
     family = Family.load(files_of(a14b, HIGH))

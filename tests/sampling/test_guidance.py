@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
-from mezzotint.sampling.guidance import both, guided, together
+from mezzotint.sampling.guidance import both, guided, together, zeros_like
 from mezzotint.stages import TextEmbedding
 
 
@@ -29,8 +31,10 @@ def test_guidance_moves_from_the_negative_through_the_prompt() -> None:
 
 
 def test_embeddings_are_joined_with_their_masks_and_pooled_parts() -> None:
-    one = TextEmbedding(torch.zeros(1, 2, 3), torch.ones(1, 2), torch.zeros(1, 4))
-    joined = together([one, one])
+    one = TextEmbedding(torch.zeros(1, 2, 3), torch.ones(1, 2), torch.zeros(1, 4), lengths=(2,))
+    joined = together([one, zeros_like(one)])
+    assert joined.lengths == (2, 2)
+    assert together([one, replace(one, lengths=None)]).lengths is None
     assert joined.mask is not None
     assert joined.pooled is not None
     assert (joined.states.shape, joined.mask.shape, joined.pooled.shape) == ((2, 2, 3), (2, 2), (2, 4))

@@ -11,6 +11,7 @@ import torch
 
 from mezzotint import draws
 from mezzotint.diffusion import noise
+from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.resolved import Resolved
@@ -83,12 +84,16 @@ def trainer_over(
     objective: Objective | dict[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
     attention: Any = "auto",
+    device: str = "cpu",
     **others: Any,
 ) -> Trainer:
-    """A trainer in one process on the CPU over batches that are at hand. `Reports` is always its first callback.
-    others: for the trainer, or in the place of a method of its host."""
+    """A trainer in one process over batches that are at hand. `Reports` is always its first callback. device: "meta"
+    has no values, so that whatever a step reads back to the host is an error. others: for the trainer, or in the
+    place of a method of its host."""
     run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
-    runtime = single.Runtime(torch.device("cpu"), base.Launch(), run_settings)
+    runtime = single.Runtime(torch.device(device), base.Launch(), run_settings)
+    for module in family.parts().values():
+        module.to(device)
     trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
     precision = Precision.of(run_settings)
     for module in family.parts().values():
@@ -96,12 +101,12 @@ def trainer_over(
     runtime.prepare(family.parts(), trained)
     update = Update(trained, optim_settings, separate_masters=precision.separate_masters)
     if not isinstance(objective, Objective):
-        objective = Objective(ObjectiveSettings(**(objective or {})), family.schedule, family.prediction)
+        objective = objective_of(ObjectiveSettings(**(objective or {})), family.schedule, family.prediction)
     trained_model = TrainableModel(
         family=family,
         files=None,  # type: ignore[arg-type]  # nothing is exported
         trained=trained,
-        objective=objective,
+        objective=objective.to(device),
         prediction=family.prediction,
         precision=precision,
         optim=optim_settings,

@@ -14,7 +14,8 @@ from mezzotint.training.whole_batches import filled, whole_size
 def test_the_last_sample_is_repeated_with_weight_nought() -> None:
     """Clips with two stills each, whose text has masks: the stills of the last clip are repeated together."""
     clips, stills = (
-        batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1))) for n in (2, 4)
+        batch_of(latents_at(0, n), TextEmbedding(torch.arange(n)[:, None], torch.ones(n, 1), lengths=(*range(n),)))
+        for n in (2, 4)
     )
     batch = replace(clips, stills=stills, dropped=torch.tensor([True, False]))
     whole = filled(batch, 4)
@@ -27,6 +28,7 @@ def test_the_last_sample_is_repeated_with_weight_nought() -> None:
     assert whole.stills.weight.tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
     assert whole.text is not None
     assert whole.text.states[:, 0].tolist() == [0, 1, 1, 1]
+    assert whole.text.lengths == (0, 1, 1, 1)
     assert filled(whole, 4) is whole
     assert filled(whole, 3) is whole
 

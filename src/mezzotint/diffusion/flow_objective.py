@@ -30,7 +30,8 @@ class FlowObjective(Objective):
     def noise(self, x_0: Tensor, draws: StepDraws) -> Noised:
         """See Objective: σ as `objective.flow` says, shifted by its `shift`."""
         sigma = self.levels(draws, x_0.shape[1:])
-        return self.noise_at(x_0, draws, sigma, sigma.to(x_0.device, non_blocking=True))
+        noised = self.noise_at(x_0, draws, sigma, sigma.to(x_0.device, non_blocking=True))
+        return replace(noised, host_level=sigma)
 
     def levels(self, draws: StepDraws, shape: torch.Size) -> Tensor:
         """σ of each sample, (B,) float32 on the host. shape: of one sample's latents, by which it may be shifted."""

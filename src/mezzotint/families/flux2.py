@@ -154,7 +154,7 @@ class Family(Standardized, FlowFamily):
         encoder, (length, width) = self._part(_QWEN), self._text_shape
         if not captions:
             return TextEmbedding(self._empty(_QWEN, length, width))
-        ids, mask = self._tokens(_QWEN, captions)
+        ids, mask, _ = self._tokens(_QWEN, captions)
         with as_it_is(encoder):
             layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=list(self._layers)).hidden_states
         return TextEmbedding(torch.cat([layers[number] for number in self._layers], dim=-1))

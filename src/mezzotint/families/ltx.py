@@ -133,12 +133,12 @@ class Family(ClipFamily):
         length, width = self._text_shape
         if not captions:
             empty = self._empty(_T5, length, width)
-            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
-        ids, mask = self._tokens(_T5, captions)
+            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
+        ids, mask, lengths = self._tokens(_T5, captions)
         if not self._is_later:
-            return TextEmbedding(self._t5(_T5, captions), mask)
+            return TextEmbedding(self._t5(_T5, captions), mask, lengths=lengths)
         with as_it_is(encoder := self._part(_T5)):
-            return TextEmbedding(t5.states(encoder, ids, mask), mask)
+            return TextEmbedding(t5.states(encoder, ids, mask), mask, lengths=lengths)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is 1000 σ in float32, and where tokens lie in seconds and pixels."""

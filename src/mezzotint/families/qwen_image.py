@@ -13,7 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from mezzotint.families.base import Grid, like_parameters
-from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, lengths_of, packed, unpacked
+from mezzotint.families.shared.flow import (
+    ChannelStatistics,
+    FlowFamily,
+    Standardized,
+    as_it_is,
+    lengths_of,
+    packed,
+    unpacked,
+)
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
@@ -61,8 +69,7 @@ class Family(Standardized, FlowFamily):
 
     def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
         super().__init__(files, parts)
-        vae = self._configs["vae"]
-        self._mean, self._std = (torch.tensor(vae[name]).view(1, -1, 1, 1) for name in ("latents_mean", "latents_std"))
+        self._statistics = ChannelStatistics(self._configs["vae"])
 
     def grid_of(self, files: FlowFiles) -> Grid:
         """See FlowFamily."""
@@ -79,19 +86,19 @@ class Family(Standardized, FlowFamily):
 
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """See Standardized: those of the VAE's configuration."""
-        return self._mean.to(like.device), self._std.to(like.device)
+        return self._statistics.like(like)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 512, 3584), zeros behind the text, with a mask of what is text."""
         encoder, (length, width) = self._part(_QWEN), self._text_shape
         if not captions:
             empty = self._empty(_QWEN, length, width)
-            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
-        ids, mask = self._tokens(_QWEN, captions)
+            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
+        ids, mask, lengths = self._tokens(_QWEN, captions, before=_BEFORE)
         with as_it_is(encoder):
             states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         states, mask = states[:, _BEFORE:], mask[:, _BEFORE:]
-        return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask)
+        return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return [_SENTENCE.format(caption) for caption in captions]
@@ -99,14 +106,13 @@ class Family(Standardized, FlowFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is σ; no text is longer than the longest of the batch."""
         net, x, text = self._part("denoiser"), noised.model_input, condition.text
-        assert text.mask is not None, "a text of another family"
         height, width = x.shape[-2:]
-        lengths = lengths_of(text.mask)
-        longest = max(lengths, default=1)
+        lengths = lengths_of(text)
+        longest, mask = max(lengths, default=1), cast(Tensor, text.mask)
         velocity = net(
             hidden_states=like_parameters(packed(x), net),
             encoder_hidden_states=like_parameters(text.states[:, :longest], net),
-            encoder_hidden_states_mask=None if min(lengths, default=1) == longest else text.mask[:, :longest],
+            encoder_hidden_states_mask=None if min(lengths, default=1) == longest else mask[:, :longest],
             timestep=noised.model_t / 1000,
             img_shapes=[[(1, height // 2, width // 2)]] * len(x),
             return_dict=False,

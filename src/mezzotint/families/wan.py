@@ -20,8 +20,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.base import Grid, like_parameters
-from mezzotint.families.shared.flow import Standardized, as_it_is
+from mezzotint.families.base import Grid, like_parameters, sent
+from mezzotint.families.shared.flow import ChannelStatistics, Standardized, as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_files import Configs
@@ -187,8 +187,7 @@ class Family(Standardized, ClipFamily):
         super().__init__(files, parts)
         assert isinstance(files, Files)
         vae = files.configs["vae"]
-        shape = (1, -1, 1, 1, 1)
-        self._mean, self._std = (torch.tensor(vae[name]).view(shape) for name in ("latents_mean", "latents_std"))
+        self._statistics = ChannelStatistics(vae)
         self.takes_first_frame = files.by_token
         self.begun_share = files.settings.own(WanSettings).first_frame
         self._boundary = files.boundary
@@ -205,14 +204,14 @@ class Family(Standardized, ClipFamily):
 
     def statistics(self, like: Tensor) -> tuple[Tensor, Tensor]:
         """See Standardized: those of the VAE's configuration."""
-        return self._mean.to(like.device), self._std.to(like.device)
+        return self._statistics.like(like)
 
     def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
         """See ModelFamily: states (B, 512, 4096), zeros behind the text, without a mask."""
         encoder, (length, width) = self._part(_UMT5), self._text_shape
         if not captions:
             return TextEmbedding(self._empty(_UMT5, length, width))
-        ids, mask = self._tokens(_UMT5, captions)
+        ids, mask, _ = self._tokens(_UMT5, captions)
         with as_it_is(encoder):
             states = t5.states(encoder, ids, mask)
         return TextEmbedding(states * mask[:, :, None].to(states.dtype))
@@ -229,9 +228,12 @@ class Family(Standardized, ClipFamily):
             nets = tuple(moving) if len(moving) == 1 else nets
         if len(nets) == 1 or isinstance(noised.model_t, FakeTensor):
             return self._velocity(nets[0], noised, condition.text.states)
-        velocity, is_high = torch.zeros_like(noised.model_input), noised.model_t >= self._boundary * 1000
+        velocity, told = torch.zeros_like(noised.model_input), noised.model_t
+        if noised.host_level is not None:  # so that the host need not wait for the device to know whose each sample is
+            told = noised.host_level * self.schedule.num_timesteps
+        is_high = told >= self._boundary * 1000
         for net, mine in zip(nets, (is_high, ~is_high), strict=True):
-            rows = mine.nonzero()[:, 0]
+            rows = sent(mine.nonzero()[:, 0], velocity.device) if told.is_cpu else mine.nonzero()[:, 0]
             share = 1.0 if len(rows) else 0.0
             if not share and not torch.is_grad_enabled():
                 continue

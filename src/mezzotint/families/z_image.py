@@ -84,11 +84,11 @@ class Family(FlowFamily):
         length = self._lengths[_QWEN]
         if not captions:
             empty = self._empty(_QWEN, length, int(config["hidden_size"]))
-            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device))
-        ids, mask = self._tokens(_QWEN, captions)
+            return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
+        ids, mask, lengths = self._tokens(_QWEN, captions)
         with as_it_is(encoder):
             states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=[-2]).hidden_states[-2]
-        return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask)
+        return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         return self._chats(part, captions, thinking=True)
@@ -96,8 +96,7 @@ class Family(FlowFamily):
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""
         net, text = self._part("denoiser"), condition.text
-        assert text.mask is not None, "a text of another family"
-        lengths, states = lengths_of(text.mask), like_parameters(text.states, net)
+        lengths, states = lengths_of(text), like_parameters(text.states, net)
         output = net(
             [x[:, None] for x in like_parameters(noised.model_input, net)],
             (1000 - noised.model_t) / 1000,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -59,9 +60,8 @@ def thresholded(clean: Tensor, *, ratio: float, most: float) -> Tensor:
 
 def zeros_like(text: TextEmbedding) -> TextEmbedding:
     """No text at all: zeros in the place of states and pooled text. The mask stays."""
-    return TextEmbedding(
-        torch.zeros_like(text.states), text.mask, None if text.pooled is None else torch.zeros_like(text.pooled)
-    )
+    pooled = None if text.pooled is None else torch.zeros_like(text.pooled)
+    return replace(text, states=torch.zeros_like(text.states), pooled=pooled)
 
 
 def together(texts: Sequence[TextEmbedding]) -> TextEmbedding:
@@ -72,5 +72,7 @@ def together(texts: Sequence[TextEmbedding]) -> TextEmbedding:
         assert len(present) in (0, len(tensors))
         return torch.cat(present) if present else None
 
-    states = torch.cat([text.states for text in texts])
-    return TextEmbedding(states, joined([text.mask for text in texts]), joined([text.pooled for text in texts]))
+    states, counted = torch.cat([text.states for text in texts]), [text.lengths for text in texts]
+    lengths = None if None in counted else tuple(length for each in counted for length in each or ())
+    mask, pooled = joined([text.mask for text in texts]), joined([text.pooled for text in texts])
+    return TextEmbedding(states, mask, pooled, lengths)

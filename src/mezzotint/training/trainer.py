@@ -157,7 +157,8 @@ class Trainer:
         )
 
     def step(self, batches: StepBatches) -> Pending:
-        """One optimizer step. Nothing in it is read back to the host."""
+        """One optimizer step. Nothing in it is read back to the host, but for what a library asks of the masks of text
+        that is encoded in it (`docs/gpu-path.md`)."""
         return self._finished(batches, self._passes(batches))
 
     def _passes(self, batches: StepBatches, at_most: int | None = None) -> StepSums:

@@ -38,7 +38,7 @@ def _with_last(batch: Batch, times: int, *, each: int) -> Batch:
             case tuple():
                 return value + value[-each:] * times
             case TextEmbedding():
-                return TextEmbedding(of(value.states), of(value.mask), of(value.pooled))
+                return replace(value, **{field.name: of(getattr(value, field.name)) for field in fields(value)})
             case Batch():
                 return _with_last(value, times, each=value.size // batch.size)
             case _:

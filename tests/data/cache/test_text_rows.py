@@ -49,6 +49,7 @@ def test_each_caption_is_kept_up_to_its_last_token(pooled: bool, tmp_path: Path)
     order = [3, 0, 4, 0, 1]
     read_back = TextRows(tmp_path, layout_of(text), "fp32").read(addresses(5)[order])
     assert torch.equal(read_back.mask, text.mask[order])
+    assert read_back.lengths == tuple(LENGTHS[i] for i in order)
     assert torch.equal(read_back.states, masked(text)[order])
     assert (read_back.pooled is None) == (not pooled)
     if pooled and read_back.pooled is not None and text.pooled is not None:

@@ -75,6 +75,7 @@ def test_pinning_reaches_every_tensor_and_changes_none(
         pinned.clear()
         plain, moved = (worker_module.to_batch(p, torch.device("cpu")) for p in (piece, piece.pin_memory()))
         assert list(seen(StepBatches(0, 0, 0, (plain,)))) == list(seen(StepBatches(0, 0, 0, (moved,))))
+        assert not caches or moved.text.lengths == (5,) * moved.size
         assert len(pinned) == (7 if caches else 4)  # three small ones; pixels, or latents with states, mask and pooled
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import accumulate
 from typing import Any
 
@@ -245,3 +246,44 @@ def test_the_look_for_what_is_read_back_sees_it() -> None:
     norm = torch.ones(1)
     with pytest.raises(AssertionError), NoReadBack():
         apply(update, norms=norm)
+
+
+class Copies(TorchDispatchMode):
+    """Operators that copy or change a type, each of them a launch on a GPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen[func._schema.name.removeprefix("aten::")] += func._schema.name in COPIES
+        return func(*args, **(kwargs or {}))
+
+
+COPIES = {"aten::_foreach_copy_", "aten::copy_", "aten::_to_copy", "aten::clone"}
+
+
+def test_a_cast_is_one_launch_however_many_tensors() -> None:
+    tensors = [torch.arange(float(count)) for count in range(1, 40)]
+    with Copies() as copies:
+        copied = base.cast(tensors, torch.bfloat16)
+    assert +copies.seen == {"_foreach_copy_": 1}
+    assert all(torch.equal(one, tensor.bfloat16()) for one, tensor in zip(copied, tensors, strict=True))
+
+
+@pytest.mark.parametrize("kind", [kind for kind in BUILT_IN if kind != "adafactor"])
+def test_an_update_of_more_tensors_casts_as_often(kind: str) -> None:
+    """Of weights in bfloat16 beside float32 masters, with an average. Adafactor measures each tensor by itself."""
+    launches = []
+    for count in (4, 12):
+        trained = parameters({f"denoiser/{n}": (6, 5) for n in range(count)}, torch.bfloat16)
+        update = update_of(KINDS[kind], trained, ema={"rule": "constant", "decay": 0.9})
+        steps(update, trained, range(1))
+        give_gradients(trained, 1)
+        norm, scale, found_inf = torch.ones(1), torch.ones(()), torch.zeros(())
+        lr = {group.name: 0.1 for group in update.groups}
+        with Copies() as copies:
+            update.apply(loss_scale=scale, norms=norm, found_inf=found_inf, lr=lr, update_ema=True)
+        launches.append(+copies.seen)
+    assert launches[0] == launches[1]
+    assert launches[0]["_foreach_copy_"] >= 2  # gradients to float32, weights from the masters

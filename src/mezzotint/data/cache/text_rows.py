@@ -97,8 +97,8 @@ class TextRows:
             self._stores[length].append(addresses[here], rows, names=[names[i] for i in here.tolist()], at_once=at_once)
 
     def read(self, addresses: Addresses) -> TextEmbedding | NDArray[np.int64]:
-        """The embeddings, (B, L, D) in the stored type; or the numbers of those that have no sound entry. Raises
-        CacheError E1303 for an entry that turns out to be damaged."""
+        """The embeddings, (B, L, D) in the stored type, with masks counted; or the numbers of those that have no sound
+        entry. Raises CacheError E1303 for an entry that turns out to be damaged."""
         keys = as_addresses(addresses)
         if not self.layout.mask:
             rows = self.stores[0].fetch(keys)
@@ -125,7 +125,9 @@ class TextRows:
             if pooled is not None and part.pooled is not None:
                 pooled[here] = part.pooled
             is_open[here.numpy()] = False
-        return np.flatnonzero(is_open) if is_open.any() else TextEmbedding(states, mask, pooled)
+        if is_open.any():
+            return np.flatnonzero(is_open)
+        return TextEmbedding(states, mask, pooled, tuple(mask.sum(1).tolist()))
 
     def _length_of(self, text: TextEmbedding, i: int) -> int:
         """The shortest length that holds all tokens that count."""

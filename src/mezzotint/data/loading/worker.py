@@ -291,7 +291,8 @@ def to_batch(batch: HostBatch, device: torch.device) -> Batch:
     moved = with_each_tensor(batch, lambda tensor: tensor.to(device, non_blocking=True))
     latents, text = (None if moved.latents is None else moved.latents.float()), moved.text
     if text is not None:
-        text = TextEmbedding(text.states.float(), text.mask, None if text.pooled is None else text.pooled.float())
+        pooled = None if text.pooled is None else text.pooled.float()
+        text = replace(text, states=text.states.float(), pooled=pooled)
     return Batch(
         keys=batch.keys,
         captions=batch.captions,

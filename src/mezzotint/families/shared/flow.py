@@ -18,8 +18,9 @@ from mezzotint import fault_injection
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.families.base import Grid, ModelFamily, like_parameters, whole_state
+from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent, whole_state
 from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.stages import TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
@@ -164,8 +165,9 @@ class FlowFamily(ModelFamily):
             self._tokenizers[part] = self._open_tokenizer(part)
         return self._tokenizers[part]
 
-    def _tokens(self, part: str, captions: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Tokens and their mask, (B, L) int64 on the device of a text encoder; what does not fit is cut off."""
+    def _tokens(self, part: str, captions: Sequence[str], before: int = 0) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+        """Tokens and their mask, (B, L) int64 on the device of a text encoder, and how many of each text count; what
+        does not fit is cut off. before: tokens that are not among the counted ones, as they are not told."""
         tokens = self._tokenizer(part)(
             self._templated(part, captions),
             padding="max_length",
@@ -174,7 +176,8 @@ class FlowFamily(ModelFamily):
             return_tensors="pt",
         )
         device = next(self._part(part).parameters()).device
-        return tokens.input_ids.to(device), tokens.attention_mask.to(device)
+        ids, mask = tokens.input_ids, tokens.attention_mask
+        return sent(ids, device), sent(mask, device), _counted(mask[:, before:])
 
     def _empty(self, part: str, *shape: int) -> Tensor:
         """Nothing, of the type and on the device of a text encoder."""
@@ -184,9 +187,9 @@ class FlowFamily(ModelFamily):
         """T5's states (B, L, D), in which padding is attended to, as these models are trained. Never under autocast:
         its numbers are too large for float16."""
         encoder = self._part(part)
-        ids, mask = self._tokens(part, captions)
+        ids, _, _ = self._tokens(part, captions)
         with as_it_is(encoder):
-            return t5.states(encoder, ids, torch.ones_like(mask))
+            return t5.states(encoder, ids, None)
 
 
 def as_it_is(module: nn.Module) -> torch.autocast:
@@ -194,13 +197,19 @@ def as_it_is(module: nn.Module) -> torch.autocast:
     return torch.autocast(next(module.parameters()).device.type, enabled=False)
 
 
-def lengths_of(mask: Tensor) -> list[int]:
-    """How many tokens of each text count, on the host, for denoisers that have to know: where it computes elsewhere,
-    the one place in which a step waits for it. All of them, where nothing has values. mask: (B, L), 1 where a token
-    counts, from the first on."""
-    if isinstance(mask, FakeTensor) or mask.is_meta:
-        return [mask.shape[1]] * len(mask)
-    return [int(length) for length in mask.sum(1).tolist()]
+def lengths_of(text: TextEmbedding) -> tuple[int, ...]:
+    """How many tokens of each text count, on the host, for denoisers that have to know. A text that nobody has counted,
+    as neither encoders nor caches make it, is counted here, for which the host waits. text: with a mask, 1 where a
+    token counts, from the first on."""
+    assert text.mask is not None, "a text of another family"
+    return _counted(text.mask) if text.lengths is None else text.lengths
+
+
+def _counted(mask: Tensor) -> tuple[int, ...]:
+    """All tokens of each text, where nothing has values."""
+    if isinstance(mask, FakeTensor):
+        return (mask.shape[1],) * len(mask)
+    return tuple(map(int, mask.sum(1).tolist()))
 
 
 def packed(x: Tensor) -> Tensor:
@@ -233,3 +242,23 @@ class Standardized(ABC):
         """See FlowFamily."""
         center, spread = self.statistics(latents)
         return latents * spread + center
+
+
+class ChannelStatistics:
+    """Mean and deviation of each channel by the configuration of a VAE. They are sent to a device once, and not at each
+    call."""
+
+    def __init__(self, vae: Mapping[str, Any]) -> None:
+        self._numbers = tuple(torch.tensor(vae[name]).view(1, -1, 1, 1) for name in ("latents_mean", "latents_std"))
+        self._by_device: dict[torch.device, tuple[Tensor, ...]] = {}
+
+    def like(self, latents: Tensor) -> tuple[Tensor, Tensor]:
+        """As latents lie, of pictures or of clips, on their device."""
+        if isinstance(latents, FakeTensor):  # nothing of it outlives the fakes
+            numbers = tuple(one.to(latents.device) for one in self._numbers)
+        else:
+            if latents.device not in self._by_device:
+                self._by_device[latents.device] = tuple(sent(one, latents.device) for one in self._numbers)
+            numbers = self._by_device[latents.device]
+        mean, std = (one[..., None] if latents.ndim == 5 else one for one in numbers)
+        return mean, std

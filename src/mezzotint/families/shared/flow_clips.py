@@ -70,9 +70,10 @@ class ClipFamily(FlowFamily):
 
 
 def rows_of(noised: Noised, rows: Tensor) -> Noised:
-    """Some samples alone. rows: (n,) int64."""
-    values: dict[str, Any] = {field.name: getattr(noised, field.name) for field in fields(noised)}
-    return replace(noised, **{name: value[rows] for name, value in values.items() if value is not None})
+    """Some samples alone, without what the host knows of them. rows: (n,) int64 on the device of the samples."""
+    alone = replace(noised, host_level=None)
+    values: dict[str, Any] = {field.name: getattr(alone, field.name) for field in fields(alone)}
+    return replace(alone, **{name: value[rows] for name, value in values.items() if value is not None})
 
 
 def as_clips(x: Tensor) -> Tensor:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import fields
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -131,7 +130,7 @@ def _by_threads(
 
 
 def _numbers(result: Tensor | TextEmbedding) -> list[Tensor | None]:
-    return [result] if isinstance(result, Tensor) else [getattr(result, field.name) for field in fields(result)]
+    return [result] if isinstance(result, Tensor) else [result.states, result.mask, result.pooled]
 
 
 def _equal(one: Tensor | None, other: Tensor | None) -> bool:

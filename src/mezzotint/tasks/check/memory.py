@@ -350,7 +350,8 @@ class Outline:
         if shape is None or "text_encoder" in self.family.parts():
             return self.family.encode_text([""] * samples)
         states = torch.zeros(samples, *shape, dtype=self.precision.frozen, device=self.device)
-        return TextEmbedding(states, torch.ones(samples, shape[0], dtype=torch.int64, device=self.device))
+        mask = torch.ones(samples, shape[0], dtype=torch.int64, device=self.device)
+        return TextEmbedding(states, mask, lengths=(shape[0],) * samples)
 
     def _own(self) -> Iterable[Tensor]:
         for module in self.family.parts().values():

@@ -197,9 +197,7 @@ class Validation(Callback):
     def _text(self, batch: Batch) -> TextEmbedding:
         if batch.text is None:
             return self.model.family.encode_text(batch.captions)
-        text = batch.text
-        mask, pooled = (None if part is None else part.to(self.device) for part in (text.mask, text.pooled))
-        return TextEmbedding(text.states.to(self.device), mask, pooled)
+        return batch.text.to(self.device)
 
 
 def spread(count: int, num_timesteps: int, span: tuple[float, float] = (0.0, 1.0)) -> tuple[int, ...]:

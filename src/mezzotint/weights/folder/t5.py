@@ -141,8 +141,9 @@ def construct(config: Mapping[str, Any], where: Path, kind: str = "t5") -> nn.Mo
     return encoder
 
 
-def states(encoder: Any, ids: Tensor, mask: Tensor) -> Tensor:
-    """The last hidden states (B, L, D) of tokens (B, L); what the mask has 0 for is not attended to.
+def states(encoder: Any, ids: Tensor, mask: Tensor | None) -> Tensor:
+    """The last hidden states (B, L, D) of tokens (B, L); what the mask has 0 for is not attended to. Of a mask the
+    library asks on the host whether it has any; None is attended to whole, and nothing is asked.
 
     In half precision of float16 the last layer of each feed-forward block is computed in float32: its values exceed
     that type (transformers' own rule).
