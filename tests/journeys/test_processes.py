@@ -128,6 +128,39 @@ def test_a_kill_while_each_writes_its_part_leaves_the_checkpoint_before(
     assert not list(checkpoints.glob(".*")), "nothing half is left"
 
 
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_kill_while_training_goes_on_beside_a_save_changes_no_bit(shared_world: Any, two: Path, rank: int) -> None:
+    """Of two processes that each write a part one is killed, two steps after the save began, with a file written. Of
+    the save before, two files are written when training has gone on, which must not be seen in them."""
+    world, name = shared_world, f"behind-{rank}"
+    settings = SETTINGS | {"run__save__every": 2, "run__save__keep": 1}
+    assert "run__save__asynchronous" not in settings, "as everybody has it"
+    files = "checkpoint.file@1:sleep=2,checkpoint.file@4:sleep=100"  # three files each
+    faults = {rank: f"{files},step.backward@6:sleep=2,step.backward@6:kill"}
+    began = time.monotonic()
+    children = world.fork_group(name, 2, faults=faults, **settings)
+    assert world.wait(children[rank]) == 128 + signal.SIGKILL, world.out(name)
+    assert time.monotonic() - began < 100, "no step waited for the file"
+    assert world.wait(children[1 - rank]) == 6, world.out(name)
+    checkpoints = world.root / name / "checkpoints"
+    assert [path.name for path in state.listed(checkpoints)] == ["step-00000002"]
+    assert state.damage(checkpoints / "step-00000002") is None
+    (partial,) = checkpoints.glob(".*")
+    written = {path.name for path in partial.glob("*.safetensors")}
+    mine = {file for file in written if f"-{rank + 1:05d}-of-" in file}
+    assert len(mine) == 1, "one of three files"
+    for child in world.fork_group(name, 2, **settings):
+        assert world.wait(child) == 0, world.out(name)
+    assert world.end(name) == world.end("two")
+    resumed = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "resumed"]
+    assert [event["step"] for event in resumed] == [2]
+    assert [path.name for path in state.listed(checkpoints)] == ["step-00000006"]
+    assert not list(checkpoints.glob(".*")), "nothing half is left"
+
+
 @pytest.mark.distributed
 def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
     for child in shared_world.fork_group("many", 2, **SETTINGS | {"data__batch_size": 1}):
