@@ -208,8 +208,11 @@ def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, lau
     assert logged(folder) == pytest.approx(logged(alone)[:2], rel=2e-5)
 
 
-def under_torchrun(world: Any, name: str, *options: str, fault: str = "", **settings: Any) -> int:
-    """Starts torchrun with two processes in a process group of its own; what they print is added to NAME.out."""
+def under_torchrun(
+    world: Any, name: str, *options: str, backend: str = "static", fault: str = "", **settings: Any
+) -> int:
+    """Starts torchrun with two processes in a process group of its own; what they print is added to NAME.out. backend:
+    by which they meet, of torchrun's own."""
     words = world.words(name, **SETTINGS | settings)
     child = os.fork()
     if not child:
@@ -218,25 +221,43 @@ def under_torchrun(world: Any, name: str, *options: str, fault: str = "", **sett
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         os.environ["MEZZOTINT_FAULT"] = fault
-        place = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-        run_as_main("torch.distributed.run", [*place, *options, "-m", "mezzotint", "train", *words])
+        port = str(free_port())
+        place = ["--master-addr", "127.0.0.1", "--master-port", port]
+        if backend != "static":
+            place = ["--rdzv-backend", backend, "--rdzv-endpoint", f"localhost:{port}", "--local-addr", "127.0.0.1"]
+        line = [*place, "--nproc-per-node", "2", *options, "-m", "mezzotint", "train", *words]
+        run_as_main("torch.distributed.run", line)
     return child
+
+
+OFTEN_SAVED = {"run__save__every": 2, "run__save__asynchronous": False}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_world: Any) -> str:
+    """The name of a run of two processes that nobody kills."""
+    children = shared_world.fork_group("undisturbed-two", 2, **SETTINGS | OFTEN_SAVED)
+    assert [shared_world.wait(child) for child in children] == [0, 0], shared_world.out("undisturbed-two")
+    return "undisturbed-two"
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(shared_world: Any) -> None:
-    world, settings = shared_world, {"run__save__every": 2, "run__save__asynchronous": False}
-    children = world.fork_group("undisturbed-two", 2, **SETTINGS | settings)
-    assert [world.wait(child) for child in children] == [0, 0], world.out("undisturbed-two")
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(
+    shared_world: Any, undisturbed: str, backend: str
+) -> None:
+    """What the processes of one attempt have left where they meet does not disturb those of the next."""
+    world, name = shared_world, f"elastic-{backend}"
     # the first process alone comes to this point, and after the second checkpoint it comes there once
-    child = under_torchrun(world, "elastic", "--max-restarts", "1", fault="checkpoint.renamed@2:kill", **settings)
-    assert world.wait(child) == 0, world.out("elastic")
-    assert world.end("elastic") == world.end("undisturbed-two")
-    resumed = [e for e in outside.read_lines(world.root / "elastic" / "history.jsonl") if e["event"] == "resumed"]
-    assert [event["step"] for event in resumed] == [4], world.out("elastic")
-    assert RunFolder(world.root / "elastic").attempts() == 2, "the history shows both"
+    fault = "checkpoint.renamed@2:kill"
+    child = under_torchrun(world, name, "--max-restarts", "2", backend=backend, fault=fault, **OFTEN_SAVED)
+    assert world.wait(child) == 0, world.out(name)
+    assert world.end(name) == world.end(undisturbed)
+    resumed = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "resumed"]
+    assert [event["step"] for event in resumed] == [4], world.out(name)
+    assert RunFolder(world.root / name).attempts() == 2, "the history shows both"
 
 
 @pytest.mark.slow
