@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,26 @@ from catalogues import Looks, paint
 from films import write_listed_pictures
 from loaded import SIZES, data
 from PIL import Image
+from s3_server import S3Server
 
 from mezzotint import durable
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
+
+
+@pytest.fixture(scope="session")
+def only_s3_server() -> Iterator[S3Server]:
+    server = S3Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_server(only_s3_server: S3Server) -> Iterator[S3Server]:
+    """S3 on this machine, where s3:// addresses lead, with an empty bucket `box`."""
+    with pytest.MonkeyPatch.context() as patch:
+        only_s3_server.make_known(patch)
+        yield only_s3_server
 
 
 @pytest.fixture

@@ -128,6 +128,39 @@ def test_a_kill_while_each_writes_its_part_leaves_the_checkpoint_before(
     assert not list(checkpoints.glob(".*")), "nothing half is left"
 
 
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_kill_while_training_goes_on_beside_a_save_changes_no_bit(shared_world: Any, two: Path, rank: int) -> None:
+    """Of two processes that each write a part one is killed, two steps after the save began, with a file written. Of
+    the save before, two files are written when training has gone on, which must not be seen in them."""
+    world, name = shared_world, f"behind-{rank}"
+    settings = SETTINGS | {"run__save__every": 2, "run__save__keep": 1}
+    assert "run__save__asynchronous" not in settings, "as everybody has it"
+    files = "checkpoint.file@1:sleep=2,checkpoint.file@4:sleep=100"  # three files each
+    faults = {rank: f"{files},step.backward@6:sleep=2,step.backward@6:kill"}
+    began = time.monotonic()
+    children = world.fork_group(name, 2, faults=faults, **settings)
+    assert world.wait(children[rank]) == 128 + signal.SIGKILL, world.out(name)
+    assert time.monotonic() - began < 100, "no step waited for the file"
+    assert world.wait(children[1 - rank]) == 6, world.out(name)
+    checkpoints = world.root / name / "checkpoints"
+    assert [path.name for path in state.listed(checkpoints)] == ["step-00000002"]
+    assert state.damage(checkpoints / "step-00000002") is None
+    (partial,) = checkpoints.glob(".*")
+    written = {path.name for path in partial.glob("*.safetensors")}
+    mine = {file for file in written if f"-{rank + 1:05d}-of-" in file}
+    assert len(mine) == 1, "one of three files"
+    for child in world.fork_group(name, 2, **settings):
+        assert world.wait(child) == 0, world.out(name)
+    assert world.end(name) == world.end("two")
+    resumed = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "resumed"]
+    assert [event["step"] for event in resumed] == [2]
+    assert [path.name for path in state.listed(checkpoints)] == ["step-00000006"]
+    assert not list(checkpoints.glob(".*")), "nothing half is left"
+
+
 @pytest.mark.distributed
 def test_more_processes_than_samples_are_refused(shared_world: Any) -> None:
     for child in shared_world.fork_group("many", 2, **SETTINGS | {"data__batch_size": 1}):
@@ -175,8 +208,11 @@ def test_under_the_launchers_that_people_use(shared_world: Any, alone: Path, lau
     assert logged(folder) == pytest.approx(logged(alone)[:2], rel=2e-5)
 
 
-def under_torchrun(world: Any, name: str, *options: str, fault: str = "", **settings: Any) -> int:
-    """Starts torchrun with two processes in a process group of its own; what they print is added to NAME.out."""
+def under_torchrun(
+    world: Any, name: str, *options: str, backend: str = "static", fault: str = "", **settings: Any
+) -> int:
+    """Starts torchrun with two processes in a process group of its own; what they print is added to NAME.out. backend:
+    by which they meet, of torchrun's own."""
     words = world.words(name, **SETTINGS | settings)
     child = os.fork()
     if not child:
@@ -185,25 +221,43 @@ def under_torchrun(world: Any, name: str, *options: str, fault: str = "", **sett
         os.dup2(handle, 1)
         os.dup2(handle, 2)
         os.environ["MEZZOTINT_FAULT"] = fault
-        place = ["--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", str(free_port())]
-        run_as_main("torch.distributed.run", [*place, *options, "-m", "mezzotint", "train", *words])
+        port = str(free_port())
+        place = ["--master-addr", "127.0.0.1", "--master-port", port]
+        if backend != "static":
+            place = ["--rdzv-backend", backend, "--rdzv-endpoint", f"localhost:{port}", "--local-addr", "127.0.0.1"]
+        line = [*place, "--nproc-per-node", "2", *options, "-m", "mezzotint", "train", *words]
+        run_as_main("torch.distributed.run", line)
     return child
+
+
+OFTEN_SAVED = {"run__save__every": 2, "run__save__asynchronous": False}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(shared_world: Any) -> str:
+    """The name of a run of two processes that nobody kills."""
+    children = shared_world.fork_group("undisturbed-two", 2, **SETTINGS | OFTEN_SAVED)
+    assert [shared_world.wait(child) for child in children] == [0, 0], shared_world.out("undisturbed-two")
+    return "undisturbed-two"
 
 
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(shared_world: Any) -> None:
-    world, settings = shared_world, {"run__save__every": 2, "run__save__asynchronous": False}
-    children = world.fork_group("undisturbed-two", 2, **SETTINGS | settings)
-    assert [world.wait(child) for child in children] == [0, 0], world.out("undisturbed-two")
+@pytest.mark.parametrize("backend", ["static", "c10d"])
+def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(
+    shared_world: Any, undisturbed: str, backend: str
+) -> None:
+    """What the processes of one attempt have left where they meet does not disturb those of the next."""
+    world, name = shared_world, f"elastic-{backend}"
     # the first process alone comes to this point, and after the second checkpoint it comes there once
-    child = under_torchrun(world, "elastic", "--max-restarts", "1", fault="checkpoint.renamed@2:kill", **settings)
-    assert world.wait(child) == 0, world.out("elastic")
-    assert world.end("elastic") == world.end("undisturbed-two")
-    resumed = [e for e in outside.read_lines(world.root / "elastic" / "history.jsonl") if e["event"] == "resumed"]
-    assert [event["step"] for event in resumed] == [4], world.out("elastic")
-    assert RunFolder(world.root / "elastic").attempts() == 2, "the history shows both"
+    fault = "checkpoint.renamed@2:kill"
+    child = under_torchrun(world, name, "--max-restarts", "2", backend=backend, fault=fault, **OFTEN_SAVED)
+    assert world.wait(child) == 0, world.out(name)
+    assert world.end(name) == world.end(undisturbed)
+    resumed = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "resumed"]
+    assert [event["step"] for event in resumed] == [4], world.out(name)
+    assert RunFolder(world.root / name).attempts() == 2, "the history shows both"
 
 
 @pytest.mark.slow

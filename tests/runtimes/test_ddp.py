@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
 from forked import free_port
 from model_export import tiny_model
@@ -141,18 +143,52 @@ def test_bytes_travel_as_gradients_become_ready(family: type[ModelFamily], monke
     assert places[0] == places[1]
 
 
-def collectives(step: Callable[[], int]) -> list[tuple[int, str]]:
+def collectives(step: Callable[[], int], patch: pytest.MonkeyPatch) -> list[tuple[int, str]]:
     """What this process says to the others from now on: in which step, by which of torch's functions."""
     met: list[tuple[int, str]] = []
     for name in ("all_reduce", "broadcast", "all_gather", "reduce", "barrier"):
-        real = getattr(ddp.dist, name)
-        setattr(ddp.dist, name, partial(_noted, met, step, name, real))
+        patch.setattr(ddp.dist, name, partial(_noted, met, step, name, getattr(ddp.dist, name)))
     return met
 
 
 def _noted(met: list[tuple[int, str]], step: Callable[[], int], name: str, real: Any, *words: Any, **named: Any) -> Any:
     met.append((step(), name))
     return real(*words, **named)
+
+
+@pytest.fixture
+def group() -> Iterator[None]:
+    """Two processes of which this is the first; what they say to each other costs nothing and comes to nothing."""
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # which makes the backend known
+    dist.init_process_group("fake", store=dist.HashStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group")
+@pytest.mark.parametrize("num_buckets", [1, 4])
+def test_a_step_with_nothing_due_has_its_buckets_and_no_other_collective(
+    monkeypatch: pytest.MonkeyPatch, num_buckets: int
+) -> None:
+    """What the processes have to agree on, and the sums of the losses, ride on the gradients."""
+    model = tiny_model(sd.Family)
+    with torch.no_grad():
+        batches = [batch_of(latents_at(0, 1), model.encode_text(["a"]))]
+    trainer = trainer_over(model, [step_batches(batches, step) for step in range(4)], update_check=None)
+    trained = trainer.model.trained
+    if num_buckets > 1:
+        monkeypatch.setattr(ddp, "_BUCKET_BYTES", sum(p.nbytes for p in trained.values()) // num_buckets)
+    trainer.runtime = runtime = ddp.Runtime(torch.device("cpu"), base.Launch(0, 0, 2), RunSettings())
+    vars(runtime)["_patient"] = dist.group.WORLD  # gloo would wait for the other
+    runtime.prepare(model.parts(), trained)
+    met = collectives(lambda: trainer.progress.step, monkeypatch)
+    trainer.run()
+    assert runtime._exchange is not None
+    buckets = runtime._exchange._buckets
+    assert buckets is not None
+    assert num_buckets <= len(buckets) <= 2 * num_buckets - 1
+    for step in (1, 2, 3):  # the first agrees on the order
+        assert [name for at, name in met if at == step] == ["all_reduce"] * len(buckets)
 
 
 def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
@@ -175,7 +211,7 @@ def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
     )
     if fails < 0:
         trainer.update_check = None  # which agrees in the first steps
-    met = collectives(lambda: here.step)
+    met = collectives(lambda: here.step, pytest.MonkeyPatch())
     trainer.run()
     losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
     torch.save((trainer.tensors(), losses, trainer.micro_batch, len(said), met), f"{folder}/{fails}-{rank}.pt")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from streams import Line
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -105,22 +106,6 @@ def test_what_fails_in_the_thread_of_the_average_is_raised_where_it_is_read() ->
     average.follow(masters, torch.zeros(()))
     with pytest.raises(RuntimeError):
         _ = average.weights
-
-
-class Line:
-    """In the place of a stream or an event of CUDA: what is asked of it, in order."""
-
-    def __init__(self, name: str, said: list[str]) -> None:
-        self.name, self.said = name, said
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *others: self.said.append(" ".join([self.name, name, *(o.name for o in others)]))
-
-    def __enter__(self) -> None:
-        self.said.append(f"within {self.name}")
-
-    def __exit__(self, *error: object) -> None:
-        self.said.append(f"out of {self.name}")
 
 
 def test_weights_leave_a_device_on_a_stream_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

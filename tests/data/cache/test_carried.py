@@ -10,12 +10,14 @@ import fsspec
 import pytest
 import torch
 from refusals import refused
+from s3_server import S3Server, waits_between_tries
 from stores import addresses, file_of, filled, flip, open_store, rows
 
 from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.data.cache import carried
 from mezzotint.data.cache.store import Store
+from mezzotint.data.files import remote
 
 ADDRESS = Path("memory://box/cache")
 FOLDER = "latents/0123456789abcdef"
@@ -68,6 +70,30 @@ def test_rows_are_read_on_another_machine_each_when_it_is_asked_for(machines: An
         assert torch.equal(read(open_store(folder / FOLDER), [0, 2]), rows([0, 2])), "what was read lies here"
         with refused("E1841", "cannot be read"):
             read(store, [1])
+
+
+def test_a_real_server_keeps_a_cache_and_is_asked_again_when_it_is_overloaded(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, waits = Path("s3://box/cache"), waits_between_tries(monkeypatch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path / "one"))
+        store = filled(carried.local_folder(address) / FOLDER, range(4))
+        store.close_writer()
+        written = {file_of(store, ending).name: file_of(store, ending).read_bytes() for ending in (".rows", ".index")}
+        place = f"/box/cache/{FOLDER}/{store.folder.name}"
+        s3_server.overloaded.add(("PUT", f"{place}/{file_of(store, '.rows').name}"))
+        assert (carried.carry(address), carried.carry(address)) == (2, 0), "rows and their index, once"
+        there = fsspec.filesystem("s3").find("box/cache")
+        assert {name.rpartition("/")[2]: fsspec.filesystem("s3").cat_file(name) for name in there} == written
+        patch.setenv("HOME", str(tmp_path / "two"))
+        folder = carried.local_folder(address)
+        assert (carried.bring(address, keep_gb=1), carried.bring(address, keep_gb=1)) == (2, 0)
+        assert not list(folder.rglob("*.rows")), "rows lie on the server alone"
+        s3_server.overloaded.add(("GET", f"{place}/{file_of(store, '.rows').name}"))
+        assert torch.equal(read(open_store(folder / FOLDER), [2, 0]), rows([2, 0]))
+    assert not s3_server.overloaded
+    assert waits == [remote.WAITS[0]] * 2
 
 
 def test_each_machine_adds_shards_of_its_own_and_carries_what_has_grown(machines: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import pickle
 import sys
@@ -10,9 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from data_sets import read
 from refusals import refused
+from s3_server import S3Server, waits_between_tries
 from shards import picture, shard
 
 from mezzotint import fault_injection
@@ -163,37 +168,69 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         read(Path("s3://box"), format="webdataset")
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A bucket `box` on a server of this machine that speaks S3."""
-    moto, _ = pytest.importorskip("moto.server"), pytest.importorskip("s3fs")
-    own = moto.ThreadedMotoServer(port=0, verbose=False)
-    own.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{own._server.server_port}")
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "nobody")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("box")
-        yield "s3://box"
-    own.stop()
-
-
-def test_shards_of_a_real_server_are_indexed_and_read(server: str, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("s3_server")
+def test_shards_of_a_real_server_are_indexed_and_read(tmp_path: Path) -> None:
     system = fsspec.filesystem("s3")
     system.pipe_file("box/data/0.tar", shard_in(tmp_path, 1, 2))
     system.pipe_file("box/data/1.tar", shard_in(tmp_path, 3))
-    first = catalogue_of(f"{server}/data", tmp_path / "index")
+    first = catalogue_of("s3://box/data", tmp_path / "index")
     assert shades(first) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
     for path in kept(tmp_path / "index"):
         path.unlink()
-    assert catalogue_of(f"{server}/data", tmp_path / "index").folder == first.folder, (
-        "the server tells the same version"
-    )
+    assert catalogue_of("s3://box/data", tmp_path / "index").folder == first.folder, "the server tells the same version"
     assert not kept(tmp_path / "index"), "a second start lists and fetches nothing"
     assert shades(first) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
     with refused("E1841", "s3://none/data: cannot be read"):
         catalogue_of("s3://none/data", tmp_path / "index")
+
+
+def pictures_with_table(ending: str) -> dict[str, bytes]:
+    """Two pictures and a table that names them, by place."""
+    names, captions = ["a.png", "in/b.png"], ["shade 5", "shade 6"]
+    table = io.BytesIO()
+    if ending == "parquet":
+        pq.write_table(pa.table({"file_name": names, "text": captions}), table)
+    else:
+        lines = (json.dumps({"file_name": n, "text": c}) + "\n" for n, c in zip(names, captions, strict=True))
+        table.write("".join(lines).encode())
+    return {f"metadata.{ending}": table.getvalue(), "a.png": picture(5), "in/b.png": picture(6)}
+
+
+@pytest.mark.usefixtures("s3_server")
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_a_table_of_a_real_server_is_read_as_from_a_disk(tmp_path: Path, ending: str) -> None:
+    system = fsspec.filesystem("s3")
+    for name, data in pictures_with_table(ending).items():
+        system.pipe_file(f"box/table/{name}", data)
+        (tmp_path / "disk" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "disk" / name).write_bytes(data)
+    here = catalogue_of(os.fspath(tmp_path / "disk"), tmp_path / "one", format="metadata")
+    there = catalogue_of("s3://box/table", tmp_path / "two", format="metadata")
+    assert there.fingerprint == here.fingerprint
+    assert [there.key(i) for i in range(2)] == [here.key(i) for i in range(2)] == ["a.png", "in/b.png"]
+    assert shades(there) == shades(here) == {"shade 5": 5, "shade 6": 6}
+
+
+def test_a_real_server_that_is_overloaded_for_a_moment_is_asked_again(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 once: to the list, to the table, to a picture."""
+    waits = waits_between_tries(monkeypatch)
+    system = fsspec.filesystem("s3")
+    for name, data in pictures_with_table("jsonl").items():
+        system.pipe_file(f"box/table/{name}", data)
+    of_table, of_picture = ("GET", "/box/table/metadata.jsonl"), ("GET", "/box/table/a.png")
+    s3_server.overloaded |= {("GET", "/box"), of_table}
+    catalogue = catalogue_of("s3://box/table", tmp_path, format="metadata")
+    assert not s3_server.overloaded
+    assert waits == [remote.WAITS[0]] * 2
+    for path in kept(tmp_path):
+        path.unlink()
+    s3_server.overloaded.add(of_picture)
+    assert shades(catalogue) == {"shade 5": 5, "shade 6": 6}
+    assert not s3_server.overloaded
+    assert waits == [remote.WAITS[0]] * 3
+    assert s3_server.asked.count(of_table) == 2
 
 
 def test_paths_and_addresses() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,29 +21,48 @@ from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
 
+class Hashed:
+    """The names of files that are hashed whole, and of those that are hashed as their tensors are read."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.files: list[str] = []
+        self.read: list[str] = []
+        for module, name, names in ((durable, "sha256", self.files), (tensor_files, "read_hashed", self.read)):
+            patch.setattr(module, name, partial(self._counted, getattr(module, name), names))
+
+    @staticmethod
+    def _counted(real: Callable[[Path], Any], names: list[str], path: Path) -> Any:
+        names.append(path.name)
+        return real(path)
+
+
 def test_a_run_reads_its_checkpoints_to_go_on_and_never_besides(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    hashed, read = [], []
-    of_file, in_one_pass = durable.sha256, tensor_files.read_hashed
-
-    def counted(path: Path) -> str:
-        hashed.append(path.name)
-        return of_file(path)
-
-    def counted_pass(path: Path) -> Any:
-        read.append(path.name)
-        return in_one_pass(path)
-
-    monkeypatch.setattr(durable, "sha256", counted)
-    monkeypatch.setattr(tensor_files, "read_hashed", counted_pass)
+    counted = Hashed(monkeypatch)
     saving = {"run__steps": 4, "run__save__every": 1, "run__save__keep": 1}
     assert world.train("run", **saving) == 0
     of_checkpoints = {"weights.safetensors", "shadow.safetensors", "optimizer.safetensors", "state.json"}
-    assert not of_checkpoints & {*hashed}, "what was written here was hashed then"
-    hashed.clear()
-    assert not read
+    assert not of_checkpoints & {*counted.files}, "what was written here was hashed then"
+    counted.files.clear()
+    assert not counted.read
     assert world.train("run", **saving) == 0
-    assert sorted(read) == ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
-    assert {"state.json"} == of_checkpoints & {*hashed}
+    assert sorted(counted.read) == ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
+    assert {"state.json"} == of_checkpoints & {*counted.files}
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_the_first_process_hashes_a_checkpoint_once_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    content = {"w/denoiser/a": torch.ones(3), "ema/denoiser/a": torch.zeros(3), "opt.applied": torch.tensor(2.0)}
+    path = state.write(tmp_path, step=1, tensors=content, values={}, recipe_digest="")
+    hashed = Hashed(monkeypatch)
+    runtime: Any = SimpleNamespace(is_first=rank == 0, shares={}, gather=lambda text: ("", text))
+    held = train._read(state.read(path, tensors=False), runtime)
+    assert held.keys() == content.keys()
+    assert all(torch.equal(held[name], tensor) for name, tensor in content.items())
+    of_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
+    assert sorted(hashed.read) == of_tensors
+    assert hashed.files == ["state.json"], "a few bytes, which every process reads"
 
 
 @pytest.mark.parametrize("rank", [0, 1])

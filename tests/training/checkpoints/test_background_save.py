@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from streams import Line
 from torch import Tensor
 
 from mezzotint import durable, fault_injection
@@ -245,6 +246,50 @@ def test_without_page_locked_memory_training_waits(tmp_path: Path, monkeypatch: 
     begin(one, 1, tensors())
     assert not one.is_writing
     assert "page-locked memory for a copy of the checkpoint is not to be had: training waits" in said[0]
+
+
+class OnDevice(Tensor):
+    """A tensor of this machine that says it lies on a GPU, and says when it is copied from."""
+
+    device = torch.device("cuda", 0)
+    said: list[str]
+
+    @classmethod
+    def __torch_function__(
+        cls, called: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if called is Tensor.copy_:
+            cls.said.append("copied" if (kwargs or {}).get("non_blocking") else "copied while the host waits")
+        return super().__torch_function__(called, types, args, kwargs or {})
+
+
+def test_copies_of_a_device_set_out_behind_what_is_queued_and_nothing_changes_before_they_have_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy that begins before the update is through, or ends after the next has begun, tears a checkpoint."""
+    said: list[str] = []
+    side, arrived, main = (Line(name, said) for name in ("side", "arrived", "main"))
+    for name, line in (("Stream", side), ("Event", arrived), ("current_stream", main)):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, line=line: line)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    monkeypatch.setattr(OnDevice, "said", said, raising=False)
+    content = {name: tensor.as_subclass(OnDevice) for name, tensor in tensors().items()}
+    pinned = PinnedCopies()
+    for _ in range(2):  # the second takes the memory and the stream of the first
+        said.clear()
+        snapshot = Snapshot(content, pinned)
+        sets_out = ["side wait_stream main", "within side", *["copied"] * len(content), "arrived record side"]
+        assert said == [*sets_out, "out of side"]
+        said.clear()
+        snapshot.hold()
+        assert said == ["main wait_event arrived"], "the device waits, the host does not"
+        snapshot.hold()
+        assert said[1:] == [], "once"
+        read = snapshot.pieces("w/denoiser/a")
+        assert said[1:] == []
+        piece = next(read)
+        assert said[1:] == ["arrived synchronize"], "the thread waits before it reads"
+        assert torch.equal(piece, tensors()["w/denoiser/a"].reshape(-1).view(torch.uint8)[: len(piece)])
 
 
 @pytest.mark.gpu
