@@ -13,7 +13,7 @@ import pytest
 from mezzotint import outside
 from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
-from mezzotint.errors import MezzotintError
+from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.outside import NoPlainFile
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports.run_report import run_report
@@ -96,8 +96,9 @@ def test_the_numbers_of_a_run_are_read_from_plain_files(put: Callable[[Path], Pa
     folder = RunFolder(tmp_path / "run").open()
     put(folder.metrics)
     metrics_log.truncate(folder, 0)  # what is no plain file is let alone
-    with pytest.raises(NoPlainFile):
+    with pytest.raises(CheckpointError) as caught:
         run_report(folder)
+    assert caught.value.code == "E1160"
 
 
 def test_a_file_is_bounded_where_it_is_opened(tmp_path: Path) -> None:
