@@ -181,7 +181,8 @@ class StableFiles(FolderFiles):
             yield from self.overlay.notes()
         if self.whole_depth:
             layers = sorted({match[0] for name in self._left_out() if (match := _LAYER.match(name))}, key=_natural)
-            yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
+            if layers:  # a depth may also be that of the files
+                yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
         if self.settings.weights == "random":
             if "vae" in parts and self.vae is None and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
