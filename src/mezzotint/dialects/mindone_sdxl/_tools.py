@@ -278,7 +278,7 @@ def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
 
 
 TOOLS = (
-    Tool("convert", _CONVERT, _convert, ("convert_weight.py",)),
-    Tool("merge", _MERGE, _merge, ("merge_weight.py",)),
-    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",)),
+    Tool("convert", _CONVERT, _convert, ("convert_weight.py",), ("weight_safetensors", "weight_ms")),
+    Tool("merge", _MERGE, _merge, ("merge_weight.py",), ("base_weight", "additional_weights", "save_path")),
+    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",), ("weight",)),
 )
