@@ -205,7 +205,7 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | No
     if is_other and xl is not None:
         return xl
     if is_other and "unet" in index:
-        return f"{WIDTHS.get(unet.get('cross_attention_dim', 0), 'no SDXL')} (one text encoder, no size conditioning)"
+        return f"{_sd_of_index(index, unet)} (one text encoder, no size conditioning)"
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
@@ -221,6 +221,12 @@ def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: str)
     """The family that trains what a folder holds, when it is another than the one asked for and known here."""
     fitting = [s.name for s in specs() if s.name != family and "unet" in index and s.holds(index, unet)]
     return next((name for name in fitting if of_index(index, unet, name) is None), None)
+
+
+def _sd_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str:
+    of_any_width = str(index.get("_class_name")).startswith("StableDiffusion")
+    by_pipeline = ("SD 2.x" if unet.get("use_linear_projection") else "SD 1.x") if of_any_width else "no SDXL"
+    return WIDTHS.get(unet.get("cross_attention_dim", 0), by_pipeline)
 
 
 def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
