@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.weights.files import mindspore
@@ -52,13 +53,15 @@ class OtherKind(NamedTuple):
 def of_path(path: Path) -> str | None:
     """A guess, in words, at a path that is no model folder of its own: a single file, a component, an adapter.
 
-    None when it looks like a model folder. Raises WeightsError when a file cannot be read.
+    None when it looks like a model folder. Raises WeightsError when a file cannot be read, E1406 for a pipe or device.
     """
+    if what := outside.said_of(path):
+        raise WeightsError(f"{path}: {what}; give a model's folder or file", code="E1406")
     if path.is_file():
         if path.suffix != ".safetensors" and not mindspore.is_mindspore(path):
             return f"a single file ({path.suffix or 'no ending'})"
         return of_tensors(read_header(path))
-    if (path / "model_index.json").is_file():
+    if (path / "model_index.json").exists():  # what is no plain file is refused as it is read
         return None
     single = sorted(path.glob("*.safetensors"))
     if (path / "config.json").is_file() and single:

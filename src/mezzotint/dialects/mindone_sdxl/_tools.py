@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from mezzotint import outside
 from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Draft, Row, Tool, idle, refused, row
 from mezzotint.dialects.mindone_sdxl._model import model
@@ -168,6 +169,9 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     its name where there is neither."""
     name = draft.text("config")
     path = Path(name).expanduser()
+    if what := outside.said_of(path):
+        draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
+        return False, {}
     if not path.is_file():
         path = SHIPPED / path.name
         if not path.is_file():
