@@ -75,6 +75,7 @@ def test_flags_are_named_where_a_sentence_means_them(tmp_path: Path, monkeypatch
         (f"error[E1406]: {tmp_path}/a/b.ckpt: is no model", "./a/b.ckpt is --over"),
         ("error[E1406]: /elsewhere/a/b.ckpt: is no model", ""),
         ("error[E1406]: a/b.ckpt.old: is no model", ""),
+        ("a/b.ckpt has 2 problems\n  given  data.path  E1007", "data.path is --data"),
         ("give --out, or data.path", "--out is --save, data.path is --data"),
     ):
         assert their_flags(sentence, names) == (f"of this line: {flags}" if flags else "")

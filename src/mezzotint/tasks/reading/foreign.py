@@ -86,10 +86,10 @@ def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
 
 def _named(ours: str) -> re.Pattern[str]:
     """Where a sentence names a switch, a setting or a file. A file's name that is a word like others, such as `model`,
-    counts at the beginning alone."""
+    counts at the beginning alone, and none counts as the heading of a list of problems."""
     name = os.path.normpath(ours)
     before = r"(?<![\w./-])" if re.search(r"[./-]", name) else r"^(?:error\[\w+\]: )?"
-    return re.compile(rf"{before}(?:{re.escape(os.getcwd())}/|\./)?{re.escape(name)}(?![\w-]|\.\w)")
+    return re.compile(rf"{before}(?:{re.escape(os.getcwd())}/|\./)?{re.escape(name)}(?![\w-]|\.\w| has \d+ problem)")
 
 
 def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:
