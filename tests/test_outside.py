@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from model_export import load_model
 
 from mezzotint import outside
+from mezzotint.assets import MODELS
 from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
-from mezzotint.errors import MezzotintError
+from mezzotint.dialects.base import Launched
+from mezzotint.dialects.mindone_sdxl import DIALECT as MINDONE
+from mezzotint.errors import CheckpointError, MezzotintError
+from mezzotint.families.sd import Family
 from mezzotint.outside import NoPlainFile
+from mezzotint.recipe.reading.read import read as read_recipe
 from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import prompt_file
+from mezzotint.tasks.sample._plan import place_of
 from mezzotint.tasks.train.resume import choose
 from mezzotint.training.callbacks import metrics_log
 from mezzotint.training.checkpoints import state
@@ -66,6 +75,43 @@ def test_configurations_indexes_and_prompts_are_refused_by_name(put: Callable[[P
         assert "plain file" in caught.value.message
 
 
+@pytest.mark.parametrize(("kind", "word"), [("pipe", "a pipe"), ("endless", "a device")])
+def test_what_lies_under_a_name_is_not_said_to_be_missing(
+    kind: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    put_there = BEYOND[kind]
+    put_there(Path("ff.yaml"))
+    for name in ("index", "weights"):
+        shutil.copytree(MODELS / "tiny-sd", name)
+    Path("index", "model_index.json").unlink()
+    put_there(Path("index", "model_index.json"))
+    put_there(Path("weights", "unet", "diffusion_pytorch_model.safetensors"))
+    drawing, training = ["--config=ff.yaml"], ["--config=ff.yaml", "--weight=x.ckpt", "--data_path=p"]
+    readers: dict[str, Callable[[], object]] = {
+        "E1011": lambda: read_recipe("ff.yaml"),
+        "E1011 ": lambda: place_of("ff.yaml", ()),
+        "E1017": lambda: MINDONE.translate(training, Launched()),
+        "E1017 ": lambda: MINDONE.words("sample", drawing),
+        "E1409": lambda: load_model(Family, ModelSettings(path=Path("index"))),
+        "E1409 ": lambda: place_and_load("index"),
+        "E1406": lambda: load_model(Family, ModelSettings(path=Path("ff.yaml"))),
+        "E1401": lambda: load_model(Family, ModelSettings(path=Path("weights"))),
+    }
+    for code, reader in readers.items():
+        with pytest.raises(MezzotintError, match=f"it is {word}, no plain file") as caught:
+            reader()
+        assert caught.value.code == code.strip()
+    assert outside.said_of(tmp_path) == outside.said_of(tmp_path / "none") == outside.said_of(Path("x" * 300)) == ""
+    assert outside.said_of(tmp_path / "index" / "unet" / "config.json") == ""
+
+
+def place_and_load(word: str) -> None:
+    place = place_of(word, ())
+    assert place.kind == "model", "it has a model_index.json, of a kind"
+    load_model(Family, ModelSettings(path=place.path))
+
+
 def test_a_cache_with_such_files_is_as_if_it_were_not_there(put: Callable[[Path], Path], tmp_path: Path) -> None:
     put(tmp_path / "catalogue" / "manifest.json")
     with pytest.raises(columns.DamagedColumns, match="plain file"):
@@ -96,8 +142,9 @@ def test_the_numbers_of_a_run_are_read_from_plain_files(put: Callable[[Path], Pa
     folder = RunFolder(tmp_path / "run").open()
     put(folder.metrics)
     metrics_log.truncate(folder, 0)  # what is no plain file is let alone
-    with pytest.raises(NoPlainFile):
+    with pytest.raises(CheckpointError) as caught:
         run_report(folder)
+    assert caught.value.code == "E1160"
 
 
 def test_a_file_is_bounded_where_it_is_opened(tmp_path: Path) -> None:

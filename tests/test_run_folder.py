@@ -6,12 +6,15 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mezzotint import durable
 from mezzotint.errors import CheckpointError, RecipeError, StorageError
+from mezzotint.reports.curves import read_metrics
+from mezzotint.reports.run_report import summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.callbacks.metrics_log import Lines
 from mezzotint.training.callbacks.progress_line import Voice
@@ -178,6 +181,32 @@ def test_a_run_writes_into_plain_files_of_its_own_alone(name: str, kind: str, tm
     assert caught.value.code == "E1160"
     assert precious.read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "folder", "link to itself"])
+def test_a_history_that_is_no_plain_file_is_refused_before_anything_reads_it(kind: str, tmp_path: Path) -> None:
+    """Reading waits for nobody, and is refused as writing is; a run's numbers and bad steps likewise."""
+    folder = RunFolder(tmp_path / "run").open()
+    readers: dict[Path, Callable[[], object]] = {
+        folder.history: folder.attempts,
+        folder.metrics: lambda: read_metrics(folder),
+        folder.bad_steps: lambda: summary(folder),
+    }
+    for place, read in readers.items():
+        match kind:
+            case "pipe":
+                os.mkfifo(place)
+            case "device":
+                place.symlink_to("/dev/zero")
+            case "folder":
+                place.mkdir()
+            case _:
+                place.symlink_to(place.name)
+        with pytest.raises(CheckpointError, match=rf"{place.name}: is a .*, and a run writes") as caught:
+            read()
+        assert caught.value.code == "E1160"
+        place.rmdir() if kind == "folder" else place.unlink()
+    assert folder.events() == []
 
 
 @pytest.mark.parametrize("name", OURS)

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from mezzotint import outside
 from mezzotint.errors import CheckpointError, RecipeError, StorageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -375,8 +376,22 @@ def open_own(path: Path, mode: str, *, buffering: int = -1) -> IO[bytes]:
         raise
 
 
-def _not_ours(path: Path) -> CheckpointError:
-    what = "a link" if path.is_symlink() else "no plain file"
+def read_own_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file that a run keeps for itself, one a line; lines that a crash has torn are left out.
+    Empty when there is no file. Raises CheckpointError E1160 where no plain file lies there, and the system's errors.
+    """
+    try:
+        return outside.read_lines(path)
+    except outside.NoPlainFile as error:
+        raise _not_ours(path, str(error.strerror).removeprefix("it is ")) from error
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise _not_ours(path) from error
+
+
+def _not_ours(path: Path, what: str = "no plain file") -> CheckpointError:
+    what = "a link" if path.is_symlink() else what
     return CheckpointError(
         f"{path}: is {what}, and a run writes into files of its own alone; remove it, or choose another run.name",
         code="E1160",

@@ -57,14 +57,23 @@ def open_plain(path: Path, *, limit: int | None = None) -> BufferedReader:
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-            raise NoPlainFile(path, f"it is {kind}, no plain file")
+            raise NoPlainFile(path, _no_plain_file(status))
         if limit is not None and status.st_size > limit:
             raise NoPlainFile(path, f"it is larger than {limit:,} bytes, with {status.st_size:,}")
         return open(handle, "rb")
     except BaseException:
         os.close(handle)
         raise
+
+
+def said_of(path: Path) -> str:
+    """`it is a pipe, no plain file` where something lies that is neither a plain file nor a folder, for who would say
+    otherwise that nothing is there. "" for these two, and where nothing is. Opens nothing."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) else _no_plain_file(status)
 
 
 def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
@@ -133,6 +142,10 @@ def parse_json(text: str, *, pairs: Callable[[list[tuple[str, Any]]], Any] = uni
             parse_float=lambda digits: float(_not_too_long(digits)),
         )
     return json.loads(text, object_pairs_hook=pairs)
+
+
+def _no_plain_file(status: os.stat_result) -> str:
+    return f"it is {_KINDS.get(stat.S_IFMT(status.st_mode), 'something else')}, no plain file"
 
 
 def _depth(text: str) -> int:

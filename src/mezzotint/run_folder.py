@@ -98,8 +98,8 @@ class RunFolder:
         durable.append_line(self.history, {"event": event, "time": _now(), **facts})
 
     def events(self) -> list[dict[str, Any]]:
-        """The history, oldest first."""
-        return outside.read_lines(self.history)
+        """The history, oldest first. Raises as `durable.read_own_lines`."""
+        return durable.read_own_lines(self.history)
 
     def attempts(self) -> int:
         """How many times a run has been started here."""

@@ -327,10 +327,10 @@ def test_what_does_not_belong_together_is_refused_by_name(
 
 
 def test_each_family_refuses_the_others_models_and_says_whose_they_are(sdxl_folder: Path) -> None:
-    with pytest.raises(WeightsError, match=r"no SDXL .*family sdxl trains SDXL's base model") as caught:
+    with pytest.raises(WeightsError, match=r"is SD 1\.x .*family sdxl trains SDXL's base model") as caught:
         load_model(Family, ModelSettings(family="sdxl", path=shipped("tiny-sd"), weights="random"))
     assert caught.value.code == "E1406"
-    with pytest.raises(WeightsError, match=r"looks like SDXL .*family sd trains") as caught:
+    with pytest.raises(WeightsError, match=r"is SDXL .*family sd trains") as caught:
         load_model(sd.Family, ModelSettings(path=sdxl_folder))
     assert caught.value.code == "E1406"
 

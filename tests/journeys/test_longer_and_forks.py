@@ -98,6 +98,19 @@ def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys:
     assert not (world.root / "second").exists()
 
 
+def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(world: Any, capsys: Any) -> None:
+    for name in ("first", "second"):
+        assert world.train(name, run__steps=1) == 0
+    capsys.readouterr()
+    for word, offered in (
+        ("run.name=second", "run.name=second-2"),
+        (f"run.folder={world.root / 'second'}", "run.folder=FOLDER"),
+    ):
+        for verb in ("train", "check"):
+            assert main([verb, str(world.root / "first"), word, "run.seed=9"]) == 2
+            assert capsys.readouterr().err.endswith(f"or begin a new run beside it: {offered}\n")
+
+
 def test_longer_is_not_counted_in_minutes() -> None:
     with pytest.raises(RecipeError, match="counts steps or epochs, got '5 minutes'"):
         read_text("schema: 1", overrides=["run.longer=5 minutes"])

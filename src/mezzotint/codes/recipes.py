@@ -126,10 +126,10 @@ CODES: dict[str, str] = {
     "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
     "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "
     "names begin with a number of repeats, as in `10_sks dog`, and pictures directly in those.",
-    "E1160": "Where a run keeps a file of its own (lock, run.log, history.jsonl, metrics.jsonl) lies a link, a pipe "
-    "or a folder. A run writes into plain files of its own folder alone: what a link leads to is somebody else's, and "
-    "would be emptied or added to. Remove what lies there if you know it, or choose another run.name. Folders may be "
-    "links.",
+    "E1160": "Where a run keeps a file of its own (lock, run.log, history.jsonl, metrics.jsonl) lies a link, a pipe, "
+    "a device or a folder. A run writes into plain files of its own folder alone: what a link leads to is somebody "
+    "else's, and would be emptied or added to. Remove what lies there if you know it, or choose another run.name. "
+    "Folders may be links.",
     "E1161": "The recipe names an optimizer's class of a package that is not among those that Mezzotint imports for a "
     "recipe: torch, bitsandbytes and pytorch_optimizer. Importing a package runs it, so a recipe of a stranger's must "
     "not choose one: say its name yourself, on the command line, `--allow-package NAME`, where you trust it. A recipe "

@@ -285,12 +285,14 @@ class Translation:
 @dataclass(frozen=True, slots=True)
 class Tool:
     """Another program of the trainer's project that one of our verbs stands for. verb: ours. scripts: the files that
-    start it. words: what stands behind our verb to do the same. `to` of its rows: our switches and settings."""
+    start it. words: what stands behind our verb to do the same. `to` of its rows: our switches and settings. files: the
+    flags whose values are the names that stand behind our verb without a switch."""
 
     verb: str
     rows: tuple[Row, ...]
     words: Callable[[Draft], list[str]]
     scripts: tuple[str, ...]
+    files: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,14 +364,10 @@ class Dialect:
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
 
-    def flags_of(self, verb: str) -> dict[str, str]:
-        """Their flags by our switches and settings, of the tool that one of our verbs stands for."""
-        rows = [row for tool in self.tools if tool.verb == verb for row in tool.rows]
-        return {ours: f"--{row.flag}" for row in rows for ours in row.to}
-
-    def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...]]:
-        """A foreign line of one of `tools` as the words behind our verb, and notes. Raises RecipeError E1018 for a verb
-        that no tool stands for, and as `translate`."""
+    def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
+        """A foreign line of one of `tools` as the words behind our verb; notes; and the line's flags by our switches
+        and settings, and by the names of files that stand without one. Raises RecipeError E1018 for a verb that no tool
+        stands for, and as `translate`."""
         tool = next((tool for tool in self.tools if tool.verb == verb), None)
         if tool is None:
             known = ", ".join(dict.fromkeys(["train", "cache", "check", "bench", *(tool.verb for tool in self.tools)]))
@@ -384,7 +382,9 @@ class Dialect:
         _rows_into(draft)
         words = tool.words(draft)
         draft.insist(self.name)
-        return words, tuple(draft.notes)
+        flags = {ours: f"--{row.flag}" for row in tool.rows for ours in row.to}
+        names = {name.strip(): f"--{flag}" for flag in tool.files for name in draft.text(flag).split(",")}
+        return words, tuple(draft.notes), {name: flag for name, flag in names.items() if name} | flags
 
     def _lay_files(self, parsed: Parsed) -> tuple[dict[str, str], list[tuple[str, str]]]:
         """Lays under the line what its files say. Returns the file of each key that stands in one, and (flag, sentence)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import outside
+from mezzotint import durable
 from mezzotint.run_folder import RunFolder
 
 _BETA = 0.98
@@ -51,7 +51,7 @@ def read_metrics(folder: RunFolder) -> Metrics:
     """Reads metrics.jsonl. Of lines with the same step the last one counts; torn lines are left out."""
     steps: dict[int, dict[str, Any]] = {}
     held_out: dict[int, dict[str, Any]] = {}
-    for line in outside.read_lines(folder.metrics):
+    for line in durable.read_own_lines(folder.metrics):
         if not isinstance(line.get("step"), int):
             continue
         if "loss" in line:

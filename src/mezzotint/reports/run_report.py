@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mezzotint import durable, outside
+from mezzotint import durable
 from mezzotint.reports.curves import Metrics, curves_of, mean_loss_of, read_metrics
 from mezzotint.run_folder import RunFolder
 
@@ -40,7 +40,7 @@ def summary(folder: RunFolder) -> tuple[str, ...]:
     lines = [f"run {folder.path.name}", *_training_lines(metrics)]
     if attempts := folder.attempts():
         lines.append(f"attempts      {attempts}")
-    bad = outside.read_lines(folder.bad_steps)
+    bad = durable.read_own_lines(folder.bad_steps)
     lines.append(f"bad steps     {len(bad)}" + (f", the last at step {bad[-1].get('step')}" if bad else ""))
     for word, place, pattern in (
         ("checkpoints", folder.checkpoints, "step-*"),

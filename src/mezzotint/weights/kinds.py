@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mezzotint import outside
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.families.base import family_spec, specs
 from mezzotint.weights.files import mindspore
@@ -52,13 +53,15 @@ class OtherKind(NamedTuple):
 def of_path(path: Path) -> str | None:
     """A guess, in words, at a path that is no model folder of its own: a single file, a component, an adapter.
 
-    None when it looks like a model folder. Raises WeightsError when a file cannot be read.
+    None when it looks like a model folder. Raises WeightsError when a file cannot be read, E1406 for a pipe or device.
     """
+    if what := outside.said_of(path):
+        raise WeightsError(f"{path}: {what}; give a model's folder or file", code="E1406")
     if path.is_file():
         if path.suffix != ".safetensors" and not mindspore.is_mindspore(path):
             return f"a single file ({path.suffix or 'no ending'})"
         return of_tensors(read_header(path))
-    if (path / "model_index.json").is_file():
+    if (path / "model_index.json").exists():  # what is no plain file is refused as it is read
         return None
     single = sorted(path.glob("*.safetensors"))
     if (path / "config.json").is_file() and single:
@@ -205,7 +208,7 @@ def of_index(index: Mapping[str, Any], unet: Mapping[str, Any], family: str | No
     if is_other and xl is not None:
         return xl
     if is_other and "unet" in index:
-        return f"{WIDTHS.get(unet.get('cross_attention_dim', 0), 'no SDXL')} (one text encoder, no size conditioning)"
+        return f"{_sd_of_index(index, unet)} (one text encoder, no size conditioning)"
     if "transformer" in index:
         return f"a transformer model ({index.get('_class_name', 'unknown pipeline')})"
     if "prior" in index or "decoder" in index:
@@ -221,6 +224,12 @@ def other_family(index: Mapping[str, Any], unet: Mapping[str, Any], family: str)
     """The family that trains what a folder holds, when it is another than the one asked for and known here."""
     fitting = [s.name for s in specs() if s.name != family and "unet" in index and s.holds(index, unet)]
     return next((name for name in fitting if of_index(index, unet, name) is None), None)
+
+
+def _sd_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str:
+    of_any_width = str(index.get("_class_name")).startswith("StableDiffusion")
+    by_pipeline = ("SD 2.x" if unet.get("use_linear_projection") else "SD 1.x") if of_any_width else "no SDXL"
+    return WIDTHS.get(unet.get("cross_attention_dim", 0), by_pipeline)
 
 
 def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:

@@ -124,9 +124,10 @@ def test_another_recipe_or_other_pictures_in_a_runs_folder_are_told_by_check_bef
 @pytest.mark.parametrize(
     ("recipe", "model", "words"),
     [
-        ("sd15", "sdxl", ("looks like SDXL (", "family sd trains", "; write model.family=sdxl")),
-        ("sdxl", "sd1", ("looks like SD 1.x (one text encoder", "; write model.family=sd\n")),
-        ("sdxl", "sd2", ("looks like SD 2.x (one text encoder", "; write model.family=sd\n")),
+        ("sd15", "sdxl", ("is SDXL (", "): write model.family=sdxl; family sd trains")),
+        ("sdxl", "sd1", ("is SD 1.x (one text encoder", "): write model.family=sd; family sdxl trains")),
+        ("sdxl", "sd2", ("is SD 2.x (one text encoder", "): write model.family=sd; family sdxl trains")),
+        ("sdxl", "mezzotint-mini", ("is SD 1.x (one text encoder", "): write model.family=sd; family sdxl trains")),
     ],
 )
 def test_a_folder_of_another_family_says_which(
@@ -142,4 +143,10 @@ def test_a_family_is_named_only_where_it_trains_the_model() -> None:
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sdxl") == "sd"
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768, "in_channels": 9}, "sdxl") is None
     assert kinds.other_family({"transformer": 1}, {}, "sdxl") is None
+    unknown = {"unet": 1, "_class_name": "SomePipeline"}
+    assert str(kinds.of_index(unknown, {"cross_attention_dim": 128}, "sdxl")).startswith("no SDXL (")
+    known = {"unet": 1, "_class_name": "StableDiffusionImg2ImgPipeline"}
+    for linear, name in ((False, "SD 1.x"), (True, "SD 2.x")):
+        config = {"cross_attention_dim": 128, "use_linear_projection": linear}
+        assert str(kinds.of_index(known, config, "sdxl")).startswith(f"{name} (one text encoder")
     assert kinds.other_family({"unet": 1}, {"cross_attention_dim": 768}, "sd") is None

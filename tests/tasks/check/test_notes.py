@@ -83,6 +83,9 @@ def test_folders_that_say_how_often_are_said_where_the_format_does_not_look(tmp_
     [said] = of_data(dataset, DataSettings())
     assert said.startswith(f"10_sks dog, 3_cat below {tmp_path} look like kohya's folders")
     assert "data.format=kohya reads the number" in said
+    assert "data.format=image-folder takes every picture once;" in said
+    [said] = of_data(dataset, DataSettings(repeats=(8,)))
+    assert "data.format=image-folder does not read it, and data.repeats counts for all of a folder;" in said
     assert of_data(dataset, DataSettings(format="kohya")) == []
 
 

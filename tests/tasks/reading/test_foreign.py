@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mezzotint.cli import main
+from mezzotint.dialects.base import Launched
 from mezzotint.errors import RecipeError
-from mezzotint.tasks.reading import arguments
+from mezzotint.tasks.reading import arguments, foreign
+from mezzotint.tasks.reading.foreign import their_flags
 
 LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
 
@@ -33,3 +36,54 @@ def test_a_foreign_line_is_answered_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_tools_line_is_answered_with_its_own_flags_for_files_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the name stands behind our verb without a switch, as the model does that is drawn from."""
+    monkeypatch.chdir(tmp_path)
+    drawing = ["python", "demo/sampling_without_streamlit.py", "--weight", "nope.ckpt", "--prompt", "fox"]
+    assert main(["sample", "--as", "mindone-sdxl", "model.config=tiny-sdxl", "--", *drawing]) == 2
+    said = capsys.readouterr().err
+    assert "error[E1074]: nope.ckpt is neither a model" in said
+    assert "of this line: nope.ckpt is --weight" in said
+
+
+def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replace_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("base.ckpt", "unet_1.ckpt", "merged_weight.ckpt"):
+        (tmp_path / name).touch()
+    merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", "base.ckpt",
+               "--additional_weights", "unet_1.ckpt"]  # fmt: skip
+    for more in ((), ("--save_path", "./merged_weight.ckpt")):
+        assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
+        said = capsys.readouterr().err
+        assert "error[E1410]: merged_weight.ckpt: is already there" in said
+        assert "merged_weight.ckpt is --save_path; --replace stands before the lone `--`" in said
+
+
+def test_flags_are_named_where_a_sentence_means_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = {"model": "--weight", "./a/b.ckpt": "--over", "data.path": "--data", "--out": "--save"}
+    for sentence, flags in (
+        ("error[E1406]: model: is a folder without model_index.json", "model is --weight"),
+        ("error[E1406]: this is no model, and no model: was one", ""),
+        ("error[E1406]: a/b.ckpt: is no model", "./a/b.ckpt is --over"),
+        (f"error[E1406]: {tmp_path}/a/b.ckpt: is no model", "./a/b.ckpt is --over"),
+        ("error[E1406]: /elsewhere/a/b.ckpt: is no model", ""),
+        ("error[E1406]: a/b.ckpt.old: is no model", ""),
+        ("a/b.ckpt has 2 problems\n  given  data.path  E1007", "data.path is --data"),
+        ("give --out, or data.path", "--out is --save, data.path is --data"),
+    ):
+        assert their_flags(sentence, names) == (f"of this line: {flags}" if flags else "")
+
+
+@pytest.mark.parametrize("more", [(), ("--save_path", "mine")])
+def test_the_folder_of_a_run_is_the_flag_that_names_it(more: tuple[str, ...]) -> None:
+    """Not the one that leaves the time of the start out of it."""
+    line = ("--config=sd_xl_base_finetune_910b.yaml", "--weight=x.ckpt", "--data_path=p", *more)
+    stamped = foreign.translation("mindone-sdxl", [*line, "--save_path_with_time", "False"], Launched())
+    assert stamped.origin["run.folder"].removeprefix("default of ") == "--save_path"

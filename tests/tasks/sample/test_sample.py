@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,24 @@ def test_a_file_of_prompts_may_say_of_each_line_how_it_is_drawn(tmp_path: Path) 
     alone.write_text("a hen\na fox --w 48 --h 40 --d 7 --s 1 --l 3 --n dark, ugly\n")
     moved = draw(tmp_path / "moved", f"--file={alone}", "--seed=2")["001-0-seed7.png"]
     assert np.array_equal(moved[0], pictures["000-0-seed7.png"][0]), "a line with a seed of its own is at home anywhere"
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_drawing_with_the_single_step_solver_prints_no_changing_scheduler_line(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither for an even nor for an odd number of steps: the library's own words name its settings, not ours."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: heard.append(record.getMessage()))
+    library = logging.getLogger("diffusers")
+    library.addHandler(handler)
+    try:
+        words = [str(FOLDER), "--prompt=a fox", "--size=32x32", "run.device=cpu", f"--out={tmp_path / 'out'}"]
+        assert verb.run([*words, "--solver=dpm++-single", f"--steps={steps}"]) == 0
+    finally:
+        library.removeHandler(handler)
+    assert not [text for text in heard if "Changing scheduler" in text]
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mezzotint import outside
 from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Dialect, Draft
 from mezzotint.dialects.mindone_sdxl import _data, _launch, _model, _optim, _run
@@ -59,6 +60,9 @@ def _config(draft: Draft) -> Config | None:
     """The YAML of --config: the file, or, where it is not there, the one of its name that ships."""
     name = draft.text("config")
     path = Path(name).expanduser()
+    if what := outside.said_of(path):
+        draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
+        return None
     if not path.is_file():
         shipped = SHIPPED / f"{_stem(name)}.yaml"
         if not shipped.is_file():

@@ -64,7 +64,8 @@ def _length(draft: Draft, section: Node) -> None:
 def _place(draft: Draft) -> None:
     folder = draft.text("save_path").rstrip("/\\") or "."
     is_stamped = bool(draft.values["save_path_with_time"])
-    draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path", "save_path_with_time")
+    # of save_path alone, the time left out or not: it is what one changes to have another folder
+    draft.set("run.folder", f"{folder}/{STAMP}" if is_stamped else folder, "save_path")
     draft.set("run.name", run_name(draft.text("version")), "version")
     draft.put({"run.export.link": "weights", "run.export.single_file": True}, "save_path")
     draft.set("run.export.name", "{what}_{micro_step}{ema}", "version")

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from mezzotint import outside
 from mezzotint.assets import ASSETS
 from mezzotint.dialects.base import Draft, Row, Tool, idle, refused, row
 from mezzotint.dialects.mindone_sdxl._model import model
@@ -168,6 +169,9 @@ def _inference(draft: Draft) -> tuple[bool, Mapping[str, str]]:
     its name where there is neither."""
     name = draft.text("config")
     path = Path(name).expanduser()
+    if what := outside.said_of(path):
+        draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
+        return False, {}
     if not path.is_file():
         path = SHIPPED / path.name
         if not path.is_file():
@@ -278,7 +282,7 @@ def _computing(draft: Draft, read: Mapping[str, str]) -> list[str]:
 
 
 TOOLS = (
-    Tool("convert", _CONVERT, _convert, ("convert_weight.py",)),
-    Tool("merge", _MERGE, _merge, ("merge_weight.py",)),
-    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",)),
+    Tool("convert", _CONVERT, _convert, ("convert_weight.py",), ("weight_safetensors", "weight_ms")),
+    Tool("merge", _MERGE, _merge, ("merge_weight.py",), ("base_weight", "additional_weights", "save_path")),
+    Tool("sample", _SAMPLE, _sample, ("sampling_without_streamlit.py",), ("weight",)),
 )

@@ -181,7 +181,8 @@ class StableFiles(FolderFiles):
             yield from self.overlay.notes()
         if self.whole_depth:
             layers = sorted({match[0] for name in self._left_out() if (match := _LAYER.match(name))}, key=_natural)
-            yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
+            if layers:  # a depth may also be that of the files
+                yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
         if self.settings.weights == "random":
             if "vae" in parts and self.vae is None and plain_vae.fits(self.configs["vae"]):
                 yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
@@ -238,10 +239,8 @@ class StableFiles(FolderFiles):
         other = kinds.of_index(folder.index, unet, spec.name)
         if other is not None:
             better = kinds.other_family(folder.index, unet, spec.name)
-            remedy = f"; write model.family={better}" if better is not None else ""
-            raise WeightsError(
-                f"{root}: looks like {other}; family {spec.name} trains {spec.trains}{remedy}", code="E1406"
-            )
+            what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
+            raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
         configs = configs_in(folder, spec, cls.absent(folder))
         cls._require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))

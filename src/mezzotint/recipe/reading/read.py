@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
+from mezzotint import outside
 from mezzotint.assets import ASSETS, DATA, MODELS
 from mezzotint.errors import Problem, RecipeError, did_you_mean
 from mezzotint.recipe.base import Located, Section
@@ -313,6 +314,8 @@ def _find(source: str | Path) -> Path:
     if path.is_dir():
         hint = f"give a recipe file, or a run's folder; a folder of pictures is given as data.path={source}"
         raise RecipeError(f"{source} is a folder and no run; {hint}", code="E1011")
+    if what := outside.said_of(path):
+        raise RecipeError(f"{source}: {what}; give a recipe file", code="E1011")
     shipped = shipped_recipes()
     name = path.name.removesuffix(".yaml").removesuffix(".yml")
     if len(path.parts) == 1:

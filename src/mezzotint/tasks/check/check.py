@@ -296,14 +296,15 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     allowed = resume.allowances(checked.reading, checked.recipe)
     changed, problems = judge(differing, allowed)
-    checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
-    checked.notes += [f"not bit-exact from there: {one}" for one in changed]
+    inexact = list(map(str, changed))
     trained_on = recorded.get("identity", {}).get("data")
     if checked.dataset is not None and trained_on not in (None, checked.dataset.catalogue.fingerprint):
-        checked.notes.append("not bit-exact from there: the data set's content has changed")
+        inexact.append("the data set's content has changed")
         problems += data_changed(allowed)
     if problems:
         raise resume.refusal(checkpoint, checked.recipe, checked.reading, resume.with_line(problems, line))
+    checked.notes.append(f"the run folder has {checkpoint.name}: train goes on from there")
+    checked.notes += [f"not bit-exact from there: {one}" for one in inexact]
 
 
 def _recorded(checkpoint: Path) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def knowledge(path: Path) -> list[str]:
 def of_data(dataset: Dataset, settings: DataSettings) -> list[str]:
     """Sentences about the pictures, most of the time none."""
     hints = format_spec(settings.format).hints_at_repeats
-    sentences = list(_of_repeats(dataset, settings.format)) if hints else []
+    sentences = list(_of_repeats(dataset, settings)) if hints else []
     packed = {ending: count for ending, count in dataset.catalogue.report.unknown if ending in _ARCHIVES}
     if packed:
         many = " and ".join(counted(count, f"{ending} archive") for ending, count in packed.items())
@@ -190,14 +190,16 @@ def of_names(recipe: Recipe, parts: Mapping[str, nn.Module], trained: Collection
     ]
 
 
-def _of_repeats(dataset: Dataset, name: str) -> Iterator[str]:
+def _of_repeats(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
     """A word about folders whose names say how often their pictures are meant to be seen."""
+    is_once = set(settings.repeats) == {1}
+    taken = "takes every picture once" if is_once else "does not read it, and data.repeats counts for all of a folder"
     for root in dict.fromkeys(dataset.catalogue.roots):
         if folders := seen_in(root):
             shown, one = _few([readable(name) for name in folders]), len(folders) == 1
             yield (
                 f"{shown} below {readable(os.fspath(root))} look{'s' * one} like kohya's folders, whose number is how "
-                f"often an epoch visits each picture; data.format={name} takes every picture once; "
+                f"often an epoch visits each picture; data.format={settings.format} {taken}; "
                 "data.format=kohya reads the number, and the words where a picture has no caption"
             )
 

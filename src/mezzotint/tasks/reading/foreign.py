@@ -4,6 +4,7 @@ goes through the same YAML that `mezzotint translate` prints, so that both doors
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.tasks.reading.verbs import REPLACE
 
 _UNREAD = {
     "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",
@@ -55,29 +57,39 @@ def translation(name: str, arguments: Sequence[str], place: Launched) -> Transla
 
 
 def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """What stands behind a verb of ours to do what a foreign line says, and the flags of that line by our switches and
-    settings; the notes are printed. ours: words and switches that are laid over it. Raises RecipeError in the words of
-    the line."""
-    spoken = dialect(name)
-    theirs, notes = spoken.words(verb, arguments)
+    """What stands behind a verb of ours to do what a foreign line says, and the flags of that line by our switches,
+    settings and names of files; the notes are printed. ours: words and switches that are laid over it. Raises
+    RecipeError in the words of the line."""
+    theirs, notes, flags = dialect(name).words(verb, arguments)
     laid = {word.partition("=")[0].removesuffix("+") for word in ours}
     theirs = [word for word in theirs if not (word.startswith("--") and word.partition("=")[0] in laid)]
     for note in notes:
         print(f"note: {note}", flush=True)
     print(f"mezzotint {shlex.join([verb, *theirs, *ours])}", flush=True)
-    return [*theirs, *ours], {mine: flag for mine, flag in spoken.flags_of(verb).items() if mine not in laid}
+    return [*theirs, *ours], {mine: flag for mine, flag in flags.items() if mine not in laid}
 
 
 def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
-    """The flags behind the switches and settings of ours that a sentence names: `of this line: data.path is
-    --data_path`, "" where it names none. origin: by switch or setting, the flag it comes from."""
+    """The flags behind the switches, settings and files of ours that a sentence names, and where a switch that it asks
+    for stands: `of this line: data.path is --data_path`, "" where there is nothing to say. origin: by switch, setting
+    or file, the flag it comes from."""
     places: dict[str, int] = {}
     for ours, words in origin.items():
         flag = words.removeprefix("default of ")
-        at = re.search(rf"(?<![\w./-]){re.escape(ours)}(?![\w-]|\.\w)", sentence)
+        at = _named(ours).search(sentence)
         if at and (flag.startswith("--") or " in " in flag) and flag not in sentence:
             places[f"{ours} is {flag}"] = at.start()
-    return f"of this line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
+    before = f"{REPLACE.name} stands before the lone `--`" if f"add {REPLACE.name}" in sentence else ""
+    flags = f"of this line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
+    return "; ".join(filter(None, (flags, before)))
+
+
+def _named(ours: str) -> re.Pattern[str]:
+    """Where a sentence names a switch, a setting or a file. A file's name that is a word like others, such as `model`,
+    counts at the beginning alone, and none counts as the heading of a list of problems."""
+    name = os.path.normpath(ours)
+    before = r"(?<![\w./-])" if re.search(r"[./-]", name) else r"^(?:error\[\w+\]: )?"
+    return re.compile(rf"{before}(?:{re.escape(os.getcwd())}/|\./)?{re.escape(name)}(?![\w-]|\.\w| has \d+ problem)")
 
 
 def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place: Launched) -> Reading:

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Literal
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.base import with_values
@@ -71,7 +71,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
         return Place("checkpoint", path.absolute(), _recipe_of(path.absolute().parent.parent, word, overrides))
     model = locate(path, None, shipped=MODELS)
     names = ("model_index.json", "config.json", "pytorch_lora_weights.safetensors")  # the last is refused as it opens
-    is_model = any((model / name).is_file() for name in names)
+    is_model = any((model / name).exists() for name in names)
     if is_model or (model.is_file() and model.suffix.lower() in MODEL_FILES):
         return Place("model", model, read_text("schema: 1", word, overrides))
     if path.is_dir():
@@ -82,7 +82,7 @@ def place_of(word: str, overrides: Sequence[str]) -> Place:
     try:
         return Place("recipe", path, read(word, overrides))
     except RecipeError as error:
-        if error.code != "E1011":
+        if error.code != "E1011" or outside.said_of(path):
             raise
         hint = did_you_mean(word, _known(), "`mezzotint ls` lists what ships")
         hint = f"a prompt is written mezzotint sample MODEL --prompt={shlex.quote(word)}" if " " in word else hint

@@ -327,7 +327,8 @@ def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Laun
     # the setting counts from the recipe's length, so that a run that is longer already doubles it
     longer = recipe.run.longer
     more, unit = (math.ceil(length), path.removeprefix("run.")) if longer is None else (2 * longer.count, longer.unit)
-    settings = [f"run.longer={more:g} {unit}"]
+    number = f"{more:.10g}"  # digits alone, as far as a run can be long: no 1e+06, and none is lost
+    settings = [f"run.longer={number} {unit.removesuffix('s') if number == '1' else unit}"]
     source = reading.origin.get(path, "").removeprefix("default of ")
     flag = source if source.startswith("--") or " in " in source else path
     return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"

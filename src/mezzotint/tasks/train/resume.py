@@ -13,7 +13,7 @@ from typing import Any
 from mezzotint import durable, outside
 from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeError
 from mezzotint.recipe.reading.paths import sections
-from mezzotint.recipe.reading.read import Reading
+from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder
@@ -202,12 +202,20 @@ def compare(
 
 def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
     """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own."""
-    free = f"run.name={durable.free_folder(Path('runs') / recipe.run.name).name}"
     return RecipeError(
         f"{checkpoint.name} cannot be continued with this recipe: it",
         problems=reading.placed(problems),
-        closing=f"or begin a new run beside it: {free if recipe.run.folder is None else 'run.folder=FOLDER'}",
+        closing=f"or begin a new run beside it: {_beside(recipe, reading)}",
     )
+
+
+def _beside(recipe: Recipe, reading: Reading) -> str:
+    """The setting for a new run's folder. Of a fork it is that which was typed; its folder was worked out of the
+    name."""
+    is_named = reading.fork is not None and reading.origin.get("run.folder") != COMMAND_LINE
+    if recipe.run.folder is not None and not is_named:
+        return "run.folder=FOLDER"
+    return f"run.name={durable.free_folder(recipe.run.folder or Path('runs') / recipe.run.name).name}"
 
 
 def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:

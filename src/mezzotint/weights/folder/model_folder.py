@@ -110,12 +110,15 @@ def find_weights(folder: Path) -> StoredWeights | None:
     """The safetensors weights in a component's folder: the plain file, else an index of shards, else a
     variant's single file.
 
-    Raises WeightsError E1408 when there are only pickled ones.
+    Raises WeightsError E1401 where a pipe or a device has such a name, E1408 when there are only pickled ones.
     """
     for stem in _STEMS:
         for name in (f"{stem}.safetensors", f"{stem}.safetensors.index.json"):
-            if (folder / name).is_file():
-                return StoredWeights(folder / name)
+            path = folder / name
+            if path.is_file():
+                return StoredWeights(path)
+            if what := outside.said_of(path):
+                raise WeightsError(f"{path}: cannot be read ({what}); take another copy", code="E1401")
     for stem in _STEMS:
         for path in sorted(folder.glob(f"{stem}.*.safetensors")):
             return StoredWeights(path, path.name.removeprefix(f"{stem}.").split(".")[0])
