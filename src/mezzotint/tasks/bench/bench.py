@@ -106,7 +106,7 @@ def _looked_at(reading: Reading, recipe: Recipe, options: Options) -> int:
 
     def measured(of: Recipe, steps: int) -> list[dict[str, Any]]:
         how = replace(options, steps=steps, fast=True, against=_stock.NAME, as_json=True)
-        how = replace(how, fast=False, against="") if of.run.kernels.graphs or options.dry_run else how
+        how = replace(how, fast=False, against="") if of.run.kernels.graphs else how
         launch = Launch()
         with closing(open_runtime(of.run, launch)) as runtime:
             return list(bench(reading, of, how, runtime, launch)[0]["rows"])
