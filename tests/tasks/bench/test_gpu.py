@@ -47,6 +47,9 @@ def test_what_fails_is_written_down_and_the_rest_goes_on(
     monkeypatch.setattr(_gpu, "PARTS", chosen)
     assert main(["bench", "--gpu", "--dry-run", f"--out={tmp_path / 'out'}"]) == 1
     parts = parts_of(tmp_path / "out")
+    document = json.loads((tmp_path / "out" / "gpu.json").read_text("utf-8"))
+    assert document["command"] == ["mezzotint", "bench", "--gpu", "--dry-run", "--out=…/out"]
+    assert {"date", "processor", "environment"} <= document.keys()
     assert [parts[name]["ok"] for name in chosen] == [False, True]
     assert "no kernel image" in parts["broken"]["error"]
     assert "broken: NOT right (RuntimeError: no kernel image)" in capsys.readouterr().out
@@ -76,7 +79,7 @@ def test_what_would_begin_after_the_limit_is_left_out_by_name(tmp_path: Path, mo
     def write(known: dict[str, Any]) -> None:
         written.append(json.loads(json.dumps(known)))
 
-    document = _gpu.look(a_card(tmp_path, []), lines.append, write, lambda: now[0])
+    document = _gpu.look(a_card(tmp_path, []), {}, lines.append, write, lambda: now[0])
     assert {name: part["ok"] for name, part in document["parts"].items()} == {
         "first": True, "at the limit": True, "later": None, "last": None,
     }  # fmt: skip

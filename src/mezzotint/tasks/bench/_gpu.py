@@ -73,11 +73,13 @@ class Card:
 
 
 def look(
-    card: Card, say: Callable[[str], None], write: Callable[[Result], None], clock: Callable[[], float] = time.monotonic
-) -> Result:
-    """All of it. write: called with what is known, after each part. clock: seconds."""
+    card: Card, about: Result, say: Callable[[str], None], write: Callable[[Result], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:  # fmt: skip
+    """All of it. about: where the figures come from. write: called with what is known, after each part. clock:
+    seconds."""
     began = clock()
-    document: Result = {"device": _device(), "is_dry_run": card.is_small, "parts": {}}
+    document: Result = about | {"device": _device(), "is_dry_run": card.is_small, "parts": {}}
     for name, part in PARTS.items():
         at = clock()
         if at - began > LIMIT:
