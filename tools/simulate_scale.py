@@ -58,7 +58,7 @@ SHORT = 0.05  # seconds of a part that is done thrice
 SHARD_ROWS = 131_072  # of 4 GiB, in rows of 32 KB
 
 Figures = dict[str, float]
-Given = TypeVar("Given")
+Subject = TypeVar("Subject")
 Result = TypeVar("Result")
 
 
@@ -71,18 +71,24 @@ class _Measured:
         self.peak = 0.0
 
     def part(
-        self, name: str, work: Callable[[Given], Result], given: Given, again: Callable[[], Given], *, times: int = 1
+        self,
+        name: str,
+        work: Callable[[Subject], Result],
+        subject: Subject,
+        again: Callable[[], Subject],
+        *,
+        times: int = 1,
     ) -> Result:
-        """What the work makes of what it is given. A part that is short is done thrice, and the least is told. again:
-        makes anew what it is given, so that nothing is kept from the time before. times: how many processes the part
+        """What the work makes of its subject. A part that is short is done thrice, and the least is told. again:
+        makes the subject anew, so that nothing is kept from the time before. times: how many processes the part
         was done for, one of which is told."""
-        result, least = self._timed(work, given)
+        result, least = self._timed(work, subject)
         if least[0] < SHORT:
             least = min(least, *(self._timed(work, again())[1] for _ in range(2)))
         self.seconds[name], self.system[name] = (seconds / times for seconds in least)
         return result
 
-    def _timed(self, work: Callable[[Given], Result], given: Given) -> tuple[Result, tuple[float, float]]:
+    def _timed(self, work: Callable[[Subject], Result], subject: Subject) -> tuple[Result, tuple[float, float]]:
         """With seconds, in all and of the system. No garbage is collected meanwhile: that costs what lies there from
         before, and comes when it likes."""
         ended, before = threading.Event(), _anonymous()
@@ -92,7 +98,7 @@ class _Measured:
         gc.disable()
         start, of_system = time.thread_time(), _system_seconds()
         try:
-            result = work(given)
+            result = work(subject)
             seconds = time.thread_time() - start, _system_seconds() - of_system
         finally:
             gc.enable()
