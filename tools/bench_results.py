@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from mezzotint.cli import main as mezzotint
+from mezzotint.tasks.bench.origin import processor
 
 ROOT = Path(__file__).parents[1]
 RUNS: Mapping[str, Sequence[str]] = {
@@ -29,17 +30,17 @@ RUNS: Mapping[str, Sequence[str]] = {
 }
 """By name, the words behind `mezzotint bench`."""
 
+_PLACES = ("data.cache.path=", "--out=")
+"""What a command says of places, which changes no figure."""
+
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
 
 
 def device() -> str:
     """What computes here, as a folder's name."""
-    name = "cpu"
+    name = processor()
     if torch.cuda.is_available():
         name = torch.cuda.get_device_name(0)
-    elif Path("/proc/cpuinfo").is_file():
-        match = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text("utf-8"))
-        name = match[1] if match else name
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -60,10 +61,19 @@ def table(root: Path) -> str:
     lines = ["| device | result | says | how |", "|---|---|---|---|"]
     for file in sorted(root.glob("*/*.json")):
         document = json.loads(file.read_text("utf-8"))
-        how = f"`mezzotint bench {' '.join(RUNS[file.stem])}`" if file.stem in RUNS else ""
+        how = _how(document, file.stem)
         said = "; ".join(_said(document))
         lines.append(f"| {file.parent.name} | [{file.stem}]({file.relative_to(root)}) | {said} | {how} |")
     return "\n".join(lines)
+
+
+def _how(document: Mapping[str, Any], name: str) -> str:
+    """The command and when it ran on which commit, of what the document says; of an older one the words of today."""
+    if "command" not in document:
+        return f"`mezzotint bench {' '.join(RUNS[name])}`" if name in RUNS else ""
+    words = [word for word in document["command"] if not word.startswith(_PLACES)]
+    commit = document["environment"]["commit"] or "a release"
+    return f"`{' '.join(words)}`, {document['date'][:10]}, {commit[:12]}"
 
 
 def _said(document: Mapping[str, Any]) -> Iterator[str]:

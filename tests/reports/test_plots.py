@@ -31,6 +31,32 @@ def test_a_benchmark_has_a_colour_a_row_and_its_warm_up_shaded() -> None:
     assert {tuple(bytes.fromhex(colour)) for colour in ("1f4e8c", "c4462d", "f2f2f2")} <= colours
 
 
+def test_a_benchmark_draws_a_strip_for_each_row_and_says_what_is_what() -> None:
+    rows = {"as written": [2.0, 1.0, 0.5, 1.0], "fast": [1.0, 0.5, 0.25, 0.5], "stock": [4.0, 2.0, 1.0, 2.0]}
+    runs = [plots.BenchRun(name, [1.0, 0.9, 0.8, 0.7], seconds, [4] * 4) for name, seconds in rows.items()]
+    figure = plots._bench_figure(runs, title="bench", warm_up=1)
+    strips = [figure.axes[at : at + 2] for at in range(0, len(figure.axes), 2)]
+    assert [left.get_title("left") for left, _ in strips] == [
+        "as written: 4.8 images/s", "fast: 9.6 images/s", "stock: 2.4 images/s",
+    ]  # fmt: skip
+    for run, (left, right) in zip(runs, strips, strict=True):
+        curve, counted = left.get_lines()
+        assert curve.get_ydata().tolist() == [4 / seconds for seconds in run.seconds]
+        assert list(counted.get_ydata()) == [pytest.approx(12 / sum(run.seconds[1:]))] * 2
+        assert left.get_ylabel() == "images a second"
+        [losses] = right.get_lines()
+        assert list(losses.get_ydata()) == run.loss
+    assert len({left.get_lines()[0].get_color() for left, _ in strips}) == len(rows)
+    [legend] = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["over all counted steps", "warm-up, not counted"]
+    figure.draw_without_rendering()
+    places = [axes.get_tightbbox() for axes in figure.axes]
+    assert not any(legend.get_window_extent().overlaps(place) for place in places), "nothing is drawn across it"
+    assert not any(axes.texts for axes in figure.axes)
+    [without] = plots._bench_figure(runs, title="bench", warm_up=0).legends
+    assert len(without.get_texts()) == 1
+
+
 def test_equal_rates_are_drawn_once_under_all_their_names() -> None:
     axes = Figure().subplots()
     steps = np.arange(1.0, 4.0)

@@ -40,6 +40,30 @@ def test_results_are_kept_by_device_and_told_in_one_table(tmp_path: Path, monkey
     assert "read: 1,234 a CPU second" in page
 
 
+def test_how_a_result_was_made_is_read_off_it_where_it_says_so(tmp_path: Path) -> None:
+    place = tmp_path / "card"
+    place.mkdir()
+    command = ["mezzotint", "bench", "tiny_cpu", "data.cache.path=…/cache", "--steps=7", "--out=…/result"]
+    said = {
+        "command": command,
+        "date": "2026-01-02T03:04:05Z",
+        "environment": {"commit": "0123456789abcdef"},
+        "rows": [],
+    }
+    (place / "tiny_cpu.json").write_text(json.dumps(said | {"rows": []}))
+    (place / "own.json").write_text(json.dumps(said | {"rows": [], "environment": {"commit": None}}))
+    (place / "tiny_cpu-data.json").write_text(json.dumps({"rows": []}))
+    (place / "older.json").write_text(json.dumps({"rows": []}))
+    hows = {line.split("|")[2].split("]")[0].strip(" ["): line.split("|")[4].strip()
+            for line in bench_results.table(tmp_path).splitlines()[2:]}  # fmt: skip
+    assert hows == {
+        "older": "",
+        "own": "`mezzotint bench tiny_cpu --steps=7`, 2026-01-02, a release",
+        "tiny_cpu": "`mezzotint bench tiny_cpu --steps=7`, 2026-01-02, 0123456789ab",
+        "tiny_cpu-data": f"`mezzotint bench {' '.join(bench_results.RUNS['tiny_cpu-data'])}`",
+    }
+
+
 def test_the_table_that_lies_there_is_that_of_the_files() -> None:
     assert bench_results.table(ROOT / "benchmarks") in (ROOT / "benchmarks/README.md").read_text("utf-8")
     quoted = (ROOT / "README.md").read_text("utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import simulate_scale
 from mezzotint.data.catalogue import catalogue as catalogues
+from mezzotint.data.schedule import plan as timeline
 from mezzotint.tasks.cache import inventory
 
 
@@ -18,6 +20,8 @@ def test_a_start_of_a_thousand_ranks_is_simulated_with_the_real_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulate_scale, "agreeing", lambda world: 1e-6 * world)
+    monkeypatch.setattr(simulate_scale, "SHORT", 0.0)
+    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)  # of all that the other tests have left
     looked, share = [], inventory.share
 
     def watched(digests: Any, rank: int, world_size: int) -> Any:
@@ -36,6 +40,40 @@ def test_a_start_of_a_thousand_ranks_is_simulated_with_the_real_code(
     ]  # fmt: skip
     assert len(looked) == 2 * simulate_scale.RANKS_TIMED, "of the ranks that are timed"
     assert lines[-3].startswith("one process for all, list: ")
+
+
+@pytest.mark.parametrize(("seconds", "times", "told"), [((0.3, 0.1), 1, 0.3), ((0.04, 0.02, 0.03), 4, 0.005)])
+def test_no_garbage_is_collected_in_a_part_and_of_a_short_one_the_least_counts(
+    seconds: tuple[float, ...], times: int, told: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, given, collected = [7.0], list[str](), list[str]()
+
+    def work(what: str) -> str:
+        assert not gc.isenabled()
+        assert len(collected) == len(given) + 1, "before each"
+        now[0] += seconds[len(given)]
+        given.append(what)
+        return what
+
+    monkeypatch.setattr(simulate_scale.time, "thread_time", lambda: now[0])
+    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: collected.append("all"))
+    measured = simulate_scale._Measured()
+    assert measured.part("a part", work, "at hand", lambda: "made anew", times=times) == "at hand"
+    assert measured.seconds == {"a part": pytest.approx(told)}
+    assert given == ["at hand", "made anew", "made anew"][: 1 if seconds[0] > 0.05 else 3]
+    assert gc.isenabled()
+
+
+def test_a_part_that_is_done_again_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what is kept from the first time would be measured."""
+    monkeypatch.setattr(simulate_scale, "SHORT", 1e9)
+    monkeypatch.setattr(simulate_scale.gc, "collect", lambda: 0)
+    monkeypatch.setattr(simulate_scale, "RANKS_TIMED", 2)
+    planned, plan = [], timeline.plan
+    monkeypatch.setattr(timeline, "plan", lambda *about, **words: planned.append(1) or plan(*about, **words))
+    simulate_scale.write_pictures(tmp_path / "pictures", 8)
+    assert simulate_scale.a_start(tmp_path, 300, 10)["steps"] > 0
+    assert len(planned) == 3
 
 
 def test_widened_rows_are_samples_of_their_own(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from mezzotint.data.cache.store import Store
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.files.listing import walk
 from mezzotint.data.media import decoding, headers
 from mezzotint.data.schedule.plan import PlanColumns, plan
@@ -38,6 +39,7 @@ def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) ->
         write, first, again = _latents(Path(folder), rounds, latents)
         listing = _listing(Path(folder) / "files", 20_000)
         header, glance = _first_look(Path(folder) / "picture.jpg", rounds)
+        believed, decoded, opened = first_listing(Path(folder), rounds)
     seconds, peak = _plan(visits)
     return [
         ("npz / latent written, with syncs", "≥ 4", f"{write:.1f}"),
@@ -48,6 +50,9 @@ def rows(rounds: int = ROUNDS, latents: int = 1024, visits: int = 10_000_000) ->
         ("listing a picture with its caption", "≤ 2 µs", f"{listing * 1e6:.1f} µs"),
         ("opening a JPEG with Pillow / its header", "≥ 3", f"{header:.1f}"),
         ("decoding and hashing it / data.verify=use", "", f"{glance:.1f}"),
+        ("first listing of JPEGs, data.verify=use, each", "", f"{believed * 1e6:.0f} µs"),
+        ("first listing of JPEGs, data.verify=start, each", "", f"{decoded * 1e6:.0f} µs"),
+        ("opening one with Pillow / first listing with data.verify=use", "≥ 3", f"{opened / believed:.2f}"),
     ]
 
 
@@ -61,11 +66,14 @@ def _latents(folder: Path, rounds: int, num: int) -> tuple[float, ...]:
         # each is removed before the other is written, so that both get memory that this machine has in use
         npz, ours = folder / f"npz-{number}", folder / f"store-{number}"
         npz.mkdir()
-        seconds = [_cpu(partial(_write_npz, npz, values)), _cpu(partial(_read_npz, npz, [order[s] for s in batches]))]
+        seconds = [
+            cpu_seconds(partial(_write_npz, npz, values)),
+            cpu_seconds(partial(_read_npz, npz, [order[s] for s in batches])),
+        ]
         shutil.rmtree(npz)
-        write = _cpu(partial(_fill, ours, addresses, values, batches))
+        write = cpu_seconds(partial(_fill, ours, addresses, values, batches))
         store = Store(ours, shape=SHAPE, dtype="fp16")
-        first, again = (_cpu(partial(_fetch, store, [addresses[order[s]] for s in batches])) for _ in range(2))
+        first, again = (cpu_seconds(partial(_fetch, store, [addresses[order[s]] for s in batches])) for _ in range(2))
         shutil.rmtree(ours)
         ratios.append((seconds[0] / write, seconds[1] / first, seconds[1] / again))
     return tuple(statistics.median(column) for column in zip(*ratios, strict=True))
@@ -93,17 +101,19 @@ def _read_npz(folder: Path, batches: Sequence[NDArray[np.int64]]) -> None:
         torch.stack([torch.from_numpy(np.load(folder / f"{number}.npz")["latents"]) for number in some])
 
 
-def _plan(num: int) -> tuple[float, int]:
-    """Seconds, and bytes at the most."""
+def planning(num: int) -> Callable[[], object]:
+    """Plans an epoch of so many samples in 35 buckets."""
     draw = np.random.default_rng(0)
     buckets = draw.integers(0, 35, num).astype(np.int16)
     columns = PlanColumns(draw.integers(0, 2**63, num, dtype=np.uint64), buckets, np.ones(num, np.float32))
     settings = DataSettings(resolution=1024, batch_size=8)
+    return partial(plan, columns, settings, accumulation=1, seed=1, epoch=0)
 
-    def plan_once() -> None:
-        plan(columns, settings, accumulation=1, seed=1, epoch=0)
 
-    seconds = min(_cpu(plan_once) for _ in range(2))
+def _plan(num: int) -> tuple[float, int]:
+    """Seconds, and bytes at the most."""
+    plan_once = planning(num)
+    seconds = min(cpu_seconds(plan_once) for _ in range(2))
     tracemalloc.start()
     plan_once()
     peak = tracemalloc.get_traced_memory()[1]
@@ -118,18 +128,50 @@ def _listing(folder: Path, num: int) -> float:
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{number}.jpg").touch()
         (place / f"{number}.txt").touch()
-    return min(_cpu(lambda: walk(folder, {".jpg", ".txt"})) for _ in range(3)) / num
+    return min(cpu_seconds(lambda: walk(folder, {".jpg", ".txt"})) for _ in range(3)) / num
+
+
+def photo() -> Image.Image:
+    """Half a megapixel, about 140 kB as a JPEG of quality 90."""
+    small = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize((800, 640), Image.Resampling.BICUBIC)
+
+
+def first_listing(folder: Path, rounds: int, num: int = 500) -> tuple[float, float, float]:
+    """Seconds a picture of all that is done before a first run over a folder of JPEGs: listed, each read, hashed and
+    believed or decoded, the index written. Last what Pillow needs to open a file, which is all that a plain loop over
+    sizes does."""
+    pictures, small = folder / "jpegs", photo()
+    pictures.mkdir()
+    for number in range(num):
+        small.save(pictures / f"{number:04d}.jpg", quality=90, comment=str(number))  # no two are alike
+        (pictures / f"{number:04d}.txt").write_text("a picture", "utf-8")
+    seconds = []
+    for number in range(rounds):
+        one = []
+        for verify in ("use", "start"):
+            settings = DataSettings(path=(pictures,), verify=verify)
+            index = folder / f"index-{verify}-{number}"
+            one.append(cpu_seconds(partial(catalogues.build, settings, index, workers=1)))
+        one.append(cpu_seconds(lambda: [_size(path) for path in pictures.glob("*.jpg")]))
+        seconds.append(one)
+    believed, decoded, opened = (statistics.median(column) / num for column in zip(*seconds, strict=True))
+    return believed, decoded, opened
+
+
+def _size(path: Path) -> tuple[int, int]:
+    with Image.open(path) as file:
+        return file.size
 
 
 def _first_look(path: Path, rounds: int, num: int = 100) -> tuple[float, float]:
-    """Of half a megapixel, read already: what Pillow needs to open it, in parts of a look at the header; and the whole
+    """Of a file that is read already: what Pillow needs to open it, in parts of a look at the header; and the whole
     first look at the file in parts of one that decodes nothing."""
-    small = np.random.default_rng(0).integers(0, 256, (64, 80, 3), dtype=np.uint8)
-    Image.fromarray(small).resize((800, 640), Image.Resampling.BICUBIC).save(path, quality=90)
+    photo().save(path, quality=90)
     data, ratios = path.read_bytes(), []
 
     def times(num: int, work: Callable[[], object]) -> float:
-        return _cpu(lambda: [work() for _ in range(num)]) / num
+        return cpu_seconds(lambda: [work() for _ in range(num)]) / num
 
     for _ in range(rounds):
         opened, header = times(num, lambda: Image.open(io.BytesIO(data)).size), times(num, lambda: headers.of(data))
@@ -139,7 +181,8 @@ def _first_look(path: Path, rounds: int, num: int = 100) -> tuple[float, float]:
     return opened_by, probed_by
 
 
-def _cpu(work: Callable[[], object]) -> float:
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Of the work, done once."""
     began = time.process_time()
     work()
     return time.process_time() - began

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from mezzotint.reports.curves import Column, Curves, OverfitCurves
@@ -45,10 +46,15 @@ def plot_loss(curves: Curves, *, title: str) -> bytes:
 def plot_bench(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> bytes:
     """Images a second of each step, a strip for each row, and beside each its losses. runs: at least one, of at least
     one step. warm_up: steps that the numbers leave out, shaded."""
+    return _png(_bench_figure(runs, title=title, warm_up=warm_up))
+
+
+def _bench_figure(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> Figure:
     figure = Figure(figsize=(11, 7), dpi=150, facecolor="white", layout="constrained")
     FigureCanvasAgg(figure)
     figure.suptitle(_plain(title), x=0.01, ha="left", fontsize=13, color=_INK, fontweight="bold")
     strips: Any = figure.subplots(len(runs), 2, sharex=True, sharey="col", squeeze=False)
+    names: dict[str, Any] = {"over all counted steps": Line2D([], [], color=_PAPER_INK, lw=0.8, ls="--")}
     for number, (run, (left, right)) in enumerate(zip(runs, strips, strict=True)):
         colour = _RUNS[number % len(_RUNS)]
         steps = np.arange(1, len(run.loss) + 1)
@@ -58,23 +64,21 @@ def plot_bench(runs: Sequence[BenchRun], *, title: str, warm_up: int) -> bytes:
         left.plot(steps, speeds, color=colour, lw=1.2, marker=".", ms=4)
         left.axhline(speed, color=colour, lw=0.8, ls="--")
         left.set_title(f"{_plain(run.name)}: {speed:.4g} images/s", loc="left", fontsize=11, color=_INK)
+        left.set_ylabel("images a second", color=_PAPER_INK)
         right.plot(steps, run.loss, color=colour, lw=1.2, marker=".", ms=4)
         right.set_title("loss of the update", loc="left", fontsize=11, color=_PAPER_INK)
         for axes in (left, right):
             _plain_axes(axes)
             if warm_up:
-                axes.axvspan(0.5, warm_up + 0.5, color="#f2f2f2", zorder=0)
-        if warm_up:
-            left.text(
-                warm_up + 0.45, 0.04, "warm-up, not counted", transform=left.get_xaxis_transform(), rotation=90,
-                ha="right", va="bottom", fontsize=8, color=_PAPER_INK,
-            )  # fmt: skip
+                names["warm-up, not counted"] = axes.axvspan(0.5, warm_up + 0.5, color="#f2f2f2", zorder=0)
     strips[0][0].set_ylim(bottom=0.0)
     strips[0][0].set_xlim(0.5, max(len(run.loss) for run in runs) + 0.5)
     for axes in strips[-1]:
         axes.set_xlabel("step", color=_PAPER_INK)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    return _png(figure)
+    # below all strips, where no curve comes
+    figure.legend(names.values(), names, loc="outside lower left", ncols=2, frameon=False, labelcolor=_INK, fontsize=10)
+    return figure
 
 
 def plot_overfit(curves: OverfitCurves, *, best: int, title: str) -> bytes:

@@ -30,6 +30,7 @@ def test_the_data_path_is_measured_row_by_row(
     words = shared_world.words("data-bench", run__steps=2, data__cache__path=tmp_path / "cache")
     assert main(["bench", *words, "--data", "--steps=2", "--rounds=2", f"--out={tmp_path / 'out'}"]) == 0
     document = json.loads((tmp_path / "out" / "bench-data.json").read_text("utf-8"))
+    assert document["command"][-4:] == ["--data", "--steps=2", "--rounds=2", "--out=…/out"]
     rows = {row["name"]: row for row in document["rows"]}
     assert list(rows) == [
         "listing, headers and captions", "plan of an epoch", "pictures decoded and placed",

@@ -35,8 +35,13 @@ from mezzotint.training.trainer import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.folder.model_folder import shipped
 
-LIMIT = 25 * 60.0
+LIMIT = 20 * 60.0
 """Seconds after which nothing new is begun: the last thing begun may take some minutes more."""
+
+SHARE = 5 * 60.0
+"""Seconds that the steps of a timed part may take in all; loading and compiling come on top."""
+
+_FEWEST = 8  # steps of a timed row, however slow the card
 
 _SMALL = 16
 """What widths are divided by in a dry run."""
@@ -56,8 +61,8 @@ class Card:
 
     @property
     def steps(self) -> int:
-        """Of a timed row."""
-        return 4 if self.is_small else 65
+        """Of a timed row, at the most."""
+        return _FEWEST if self.is_small else 65
 
     def to_compare(self, **run: Any) -> Recipe:
         """For numbers that are compared: few small pictures, no average, no warm-up."""
@@ -67,21 +72,26 @@ class Card:
         return with_values(self.recipe, values | {f"run.{name}": value for name, value in run.items()})
 
 
-def look(card: Card, say: Callable[[str], None], write: Callable[[Result], None]) -> Result:
-    """All of it. write: called with what is known, after each part."""
-    began = time.monotonic()
-    document: Result = {"device": _device(), "is_dry_run": card.is_small, "parts": {}}
+def look(
+    card: Card, about: Result, say: Callable[[str], None], write: Callable[[Result], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Result:  # fmt: skip
+    """All of it. about: where the figures come from. write: called with what is known, after each part. clock:
+    seconds."""
+    began = clock()
+    document: Result = about | {"device": _device(), "is_dry_run": card.is_small, "parts": {}}
     for name, part in PARTS.items():
-        at = time.monotonic()
+        at = clock()
         if at - began > LIMIT:
             document["parts"][name] = {"ok": None, "left_out": "the time was over"}
+            write(document)
             continue
         say(f"{name} …")
         try:
             result = part(card)
         except Exception as error:  # a card that fails in one thing can still be asked for the others
             result = {"ok": False, "error": f"{type(error).__name__}: {error}", "where": traceback.format_exc()[-2000:]}
-        document["parts"][name] = result | {"seconds": time.monotonic() - at}
+        document["parts"][name] = result | {"seconds": clock() - at}
         say(f"{name}: {_word(result)}")
         write(document)
         gc.collect()
@@ -276,8 +286,7 @@ def _average(card: Card) -> Result:
 
 def _speed(card: Card) -> Result:
     """As written, fast, and the loop of diffusers' script, in turn."""
-    rows = card.measured(card.recipe, card.steps)
-    return {"ok": None, "rows": rows}
+    return {"ok": None, "rows": card.measured(card.recipe, _num_steps(card, card.recipe, rows=3))}
 
 
 def _graphs(card: Card) -> Result:
@@ -285,7 +294,24 @@ def _graphs(card: Card) -> Result:
     if not torch.cuda.is_available():
         return {"ok": None, "left_out": "there are none without a GPU"}
     values = {"data.batch_size": 1, "run.compile": True, "run.kernels.graphs": True, "run.frozen_dtype": "same"}
-    return {"ok": None, "rows": card.measured(with_values(card.recipe, values), card.steps)[:1]}
+    recipe = with_values(card.recipe, values)
+    return {"ok": None, "rows": card.measured(recipe, _num_steps(card, recipe, rows=1))}
+
+
+def _num_steps(card: Card, recipe: Recipe, *, rows: int) -> int:
+    """Of each of so many timed rows: fewer on a slow card, so that all of them keep to `SHARE`."""
+    return max(_FEWEST, min(card.steps, int(SHARE / (rows * _seconds_a_step(recipe)))))
+
+
+def _seconds_a_step(recipe: Recipe) -> float:
+    """Of the third step, without compiling."""
+    plain = with_values(recipe, {"run.steps": 3, "run.compile": False, "run.kernels.graphs": False})
+    with _opened(plain) as trainer:
+        began = time.monotonic()
+        for batches in trainer.batches:
+            began = time.monotonic()
+            trainer.step(batches).resolve(0)
+        return time.monotonic() - began
 
 
 def _memory(card: Card) -> Result:

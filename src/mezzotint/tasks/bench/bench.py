@@ -29,11 +29,11 @@ from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
 from mezzotint.tasks.bench._turns import Turn, in_turn
+from mezzotint.tasks.bench.origin import origin
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.reading.words import Words
-from mezzotint.tasks.train.run_files import environment
 
 _FILES = ("bench.json", "bench.txt", "bench.png")
 MOST_STEPS = 101
@@ -45,8 +45,10 @@ PUBLISHED_TARGETS = {"diffusers-sd": 0.0456}
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the switches say. steps, warm_up, rounds, target: None where nothing is said. against: "stock" or ""."""
+    """What the switches say. steps, warm_up, rounds, target: None where nothing is said. against: "stock" or "".
+    words: of the whole line."""
 
+    words: tuple[str, ...]
     steps: int | None
     warm_up: int | None
     fast: bool
@@ -68,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     Under torchrun or accelerate launch all processes train together and the first one tells. Raises what `train` does.
     """
     reading, line = parse_with(arguments, "bench")
-    options = _options(line)
+    options = _options(line, arguments)
     if options.out is not None:
         for name in _FILES:
             durable.refuse_taken(options.out / name, remedy="give another folder with --out", replaces=options.replaces)
@@ -106,17 +108,19 @@ def _looked_at(reading: Reading, recipe: Recipe, options: Options) -> int:
 
     def measured(of: Recipe, steps: int) -> list[dict[str, Any]]:
         how = replace(options, steps=steps, fast=True, against=_stock.NAME, as_json=True)
-        how = replace(how, fast=False, against="") if of.run.kernels.graphs or options.dry_run else how
+        how = replace(how, fast=False, against="") if of.run.kernels.graphs else how
         launch = Launch()
         with closing(open_runtime(of.run, launch)) as runtime:
             return list(bench(reading, of, how, runtime, launch)[0]["rows"])
 
+    with closing(open_runtime(recipe.run, Launch())) as runtime:
+        about = origin(options.words, runtime, Launch())
     with tempfile.TemporaryDirectory(prefix="mezzotint-gpu-") as name:
         prepared = _gpu.prepared(recipe, Path(name), is_small=options.dry_run)
         with durable.storage_errors(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
         card = _gpu.Card(prepared, options.dry_run, Path(name), measured)
-        document = _gpu.look(card, lambda text: print(text, flush=True), partial(durable.write_json, file))
+        document = _gpu.look(card, about, lambda text: print(text, flush=True), partial(durable.write_json, file))
     print("\n".join([*_gpu.table(document), "", f"all of it lies in {file}: send it"]))
     return int(any(part["ok"] is False for part in document["parts"].values()))
 
@@ -126,7 +130,7 @@ def _of_data(reading: Reading, recipe: Recipe, options: Options, runtime: Runtim
     if runtime.is_first:
         rounds, steps = options.rounds or _data.ROUNDS, options.steps or BLOCK
         rows = _data.rows(recipe, runtime, steps=steps, rounds=rounds, say=lambda text: None)
-        document = {"recipe": reading.name, "environment": environment(runtime, launch), "rows": rows}
+        document = {"recipe": reading.name, **origin(options.words, runtime, launch), "rows": rows}
         folder = options.out or durable.free_folder(Path("bench") / "data")
         with durable.storage_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -161,7 +165,7 @@ def bench(
         "device": context.device,
         "precision": recipe.run.precision,
         "warm_up_steps": context.warm_up,
-        "environment": environment(runtime, launch),
+        **origin(options.words, runtime, launch),
         "rows": _page.compared(rows, ends, by_cpu=not context.is_gpu),
     }
     return document, measured
@@ -285,11 +289,12 @@ def _against(line: Words) -> str:
     return word
 
 
-def _options(line: Words) -> Options:
-    """What the switches say. A foreign line has a second row, and the target of the protocol that is published for
-    it."""
+def _options(line: Words, words: Sequence[str] = ()) -> Options:
+    """What the switches say. words: of the whole line. A foreign line has a second row, and the target of the protocol
+    that is published for it."""
     target = line.number("--target")
     return Options(
+        words=tuple(words),
         steps=line.whole("--steps", 1),
         warm_up=line.whole("--warm-up", 0),
         fast="--fast" in line or (line.dialect is not None and "--as-written" not in line),

@@ -1,0 +1,31 @@
+"""The marks of the data path: what is measured is what their names say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench_checks import data
+from mezzotint.data.media import decoding
+
+
+def test_a_first_listing_reads_all_pictures_anew_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With use no picture is decoded, with start each; what an earlier round has indexed helps none."""
+    looked: list[str] = []
+    for name in ("glance", "probe"):
+        look = getattr(decoding, name)
+
+        def watched(path: Path, *rest: Any, look: Any = look, name: str = name, **words: Any) -> Any:
+            looked.append(name)
+            return look(path, *rest, **words)
+
+        monkeypatch.setattr(decoding, name, watched)
+    believed, decoded, opened = data.first_listing(tmp_path, 2, 4)
+    assert looked == ["glance"] * 4 + ["probe"] * 4 + ["glance"] * 4 + ["probe"] * 4
+    assert min(believed, decoded, opened) > 0
+    sizes = [path.stat().st_size for path in (tmp_path / "jpegs").glob("*.jpg")]
+    assert all(130_000 < size < 150_000 for size in sizes)
+    contents = {path.read_bytes() for path in (tmp_path / "jpegs").glob("*.jpg")}
+    assert len(contents) == 4

@@ -1,0 +1,55 @@
+"""What the data path is compared with does the same work: the marks are ratios of equal things."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench_checks import scale
+from mezzotint.data.buckets import buckets
+from mezzotint.recipe.sections.data import DataSettings
+
+
+def test_all_marks_are_measured_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = scale.rows(1, 12, 1000, 2000)
+    many, few = (f"nearest of {n} buckets for 1,000 samples, loop in Python / ours" for n in (75, 11))
+    assert [mark for mark, _, _ in rows] == [
+        "first listing of 12 small pictures / second start", many, few,
+        "plan of 1,000, list of objects / ours", "plan of 2,000 / of 1,000",
+    ]  # fmt: skip
+    assert [goal for _, goal, _ in rows] == ["≥ 50", "≥ 50", "", "≥ 5", "≤ 15"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_seconds_are_of_the_first_in_parts_of_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "cpu_seconds", lambda work: work())
+    assert scale._in_parts(1, lambda: 6.0, lambda: 2.0) == 3.0
+
+
+def test_a_loop_of_few_is_told_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale, "_in_parts", lambda rounds, work, of: len(work()) / len(of()))
+    assert scale._buckets(1, 1000, DataSettings(resolution=1024)) == pytest.approx(1.0)
+
+
+def test_the_loop_over_buckets_chooses_by_the_nearest_aspect() -> None:
+    """By distance of aspects, not of their logarithms: the same but near the middle between two buckets."""
+    table, draw = buckets.table(DataSettings(resolution=1024)), np.random.default_rng(0)
+    widths, heights = draw.integers(512, 4096, (2, 500))
+    theirs = np.array(scale.nearest_by_loop(list(zip(widths.tolist(), heights.tolist(), strict=True)), table))
+    ours = buckets.of_pictures(widths, heights, DataSettings(resolution=1024))
+    assert np.abs(theirs - ours).max() <= 1
+    assert (theirs == ours).mean() > 0.9
+
+
+def test_the_plan_of_objects_has_each_once_in_batches_of_one_bucket() -> None:
+    items = [scale._Item(str(at), at % 3) for at in range(50)]
+    batches = scale.plan_of_objects(items, 4)
+    assert sorted(int(item.name) for batch in batches for item in batch) == list(range(50))
+    assert all(len(batch) <= 4 and len({item.bucket for item in batch}) == 1 for batch in batches)
+    orders = [[int(item.name) for item in batch] for batch in batches]
+    assert any(order != sorted(order) for order in orders), "shuffled before"
+    assert len(list(groupby(batch[0].bucket for batch in batches))) > 3, "and behind: not one bucket after the other"
