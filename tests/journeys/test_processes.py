@@ -230,7 +230,7 @@ def under_torchrun(
     return child
 
 
-OFTEN_SAVED = {"run__save__every": 2, "run__save__asynchronous": False}
+OFTEN_SAVED = {"run__steps": 10, "run__save__every": 2, "run__save__asynchronous": False}
 
 
 @pytest.fixture(scope="module")
@@ -244,20 +244,20 @@ def undisturbed(shared_world: Any) -> str:
 @pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.faults
-@pytest.mark.parametrize("backend", ["static", "c10d"])
+@pytest.mark.parametrize(("backend", "killed_at"), [("static", [8]), ("c10d", [4, 8])], ids=["static", "c10d"])
 def test_torchrun_starts_all_again_when_one_is_killed_and_the_end_is_the_same(
-    shared_world: Any, undisturbed: str, backend: str
+    shared_world: Any, undisturbed: str, backend: str, killed_at: list[int]
 ) -> None:
     """What the processes of one attempt have left where they meet does not disturb those of the next."""
     world, name = shared_world, f"elastic-{backend}"
-    # the first process alone comes to this point, and after the second checkpoint it comes there once
-    fault = "checkpoint.renamed@2:kill"
+    # the first process alone comes to this point, and in the last attempt only once
+    fault = f"checkpoint.renamed@{killed_at[0] // 2}:kill"
     child = under_torchrun(world, name, "--max-restarts", "2", backend=backend, fault=fault, **OFTEN_SAVED)
     assert world.wait(child) == 0, world.out(name)
     assert world.end(name) == world.end(undisturbed)
     resumed = [e for e in outside.read_lines(world.root / name / "history.jsonl") if e["event"] == "resumed"]
-    assert [event["step"] for event in resumed] == [4], world.out(name)
-    assert RunFolder(world.root / name).attempts() == 2, "the history shows both"
+    assert [event["step"] for event in resumed] == killed_at, world.out(name)
+    assert RunFolder(world.root / name).attempts() == len(killed_at) + 1, "the history shows all"
 
 
 @pytest.mark.slow
