@@ -12,7 +12,7 @@ test slow faults portable oldest newest: export OMP_WAIT_POLICY ?= passive
 # what is compiled is kept, whatever the environment says: it is a third of collecting the tests, and of each start
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-photos test portable oldest newest slow faults check lock docs survey bench-check benchmarks format clean
+.PHONY: demo demo-photos test portable oldest newest slow timing faults check lock docs survey bench-check benchmarks format clean
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -17,11 +17,9 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from ctypes import CDLL
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from functools import partial
+from typing import Literal
 
 POLICY = "OMP_WAIT_POLICY"
 _SPINS = "GOMP_SPINCOUNT"
@@ -129,25 +127,25 @@ def _fall_asleep() -> threading.Event | None:
 
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         maps = file.read()
-    libraries = sorted(set(re.findall(r"/\S*/libgomp\S*", maps)))
     threads = getattr(sys.modules.get("torch"), "get_num_threads", lambda: 1)()
     team = max(2, _processors() - threads + 2)  # with torch's own threads one more than processors
     awake = threading.Event()
-    with contextlib.suppress(OSError, RuntimeError):  # no library of that name, no further thread
-        if libraries:
-            loaded = [ctypes.CDLL(name) for name in libraries]
-            threading.Thread(target=_hold, args=(loaded, team, awake), name="asleep", daemon=True).start()
+    with contextlib.suppress(OSError, AttributeError, RuntimeError):  # another library of that name, no further thread
+        teams = []
+        for library in map(ctypes.CDLL, sorted(set(re.findall(r"/\S*/libgomp\S*", maps)))):
+            nothing = ctypes.cast(library.omp_get_num_threads, ctypes.c_void_p)  # a function that anyone may call
+            teams.append(partial(library.GOMP_parallel, nothing, None, ctypes.c_uint(team), ctypes.c_uint(0)))
+        if teams:
+            threading.Thread(target=_hold, args=(teams, awake), name="asleep", daemon=True).start()
             return awake
     return None
 
 
-def _hold(libraries: Sequence[CDLL], team: int, awake: threading.Event) -> None:
-    """Has a team of threads in each library, until awake is set: libgomp ends them with the thread that began them."""
-    import ctypes
-
-    for library in libraries:
-        nothing = ctypes.cast(library.omp_get_num_threads, ctypes.c_void_p)  # a function that may be called by anyone
-        library.GOMP_parallel(nothing, None, ctypes.c_uint(team), ctypes.c_uint(0))
+def _hold(teams: Sequence[Callable[[], object]], awake: threading.Event) -> None:
+    """Begins a team of threads in each library. libgomp ends them with the thread that began them: once awake is
+    set."""
+    for begin in teams:
+        begin()
     awake.wait()
 
 

@@ -228,12 +228,12 @@ class Family(Standardized, ClipFamily):
             nets = tuple(moving) if len(moving) == 1 else nets
         if len(nets) == 1 or isinstance(noised.model_t, FakeTensor):
             return self._velocity(nets[0], noised, condition.text.states)
-        velocity, told = torch.zeros_like(noised.model_input), noised.model_t
+        velocity, times = torch.zeros_like(noised.model_input), noised.model_t
         if noised.host_level is not None:  # so that the host need not wait for the device to know whose each sample is
-            told = noised.host_level * self.schedule.num_timesteps
-        is_high = told >= self._boundary * 1000
+            times = noised.host_level * self.schedule.num_timesteps
+        is_high = times >= self._boundary * 1000
         for net, mine in zip(nets, (is_high, ~is_high), strict=True):
-            rows = sent(mine.nonzero()[:, 0], velocity.device) if told.is_cpu else mine.nonzero()[:, 0]
+            rows = sent(mine.nonzero()[:, 0], velocity.device) if times.is_cpu else mine.nonzero()[:, 0]
             share = 1.0 if len(rows) else 0.0
             if not share and not torch.is_grad_enabled():
                 continue
