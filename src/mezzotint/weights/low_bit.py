@@ -27,7 +27,7 @@ _BLOCK = 64
 """Numbers that share a scale in nf4, as in QLoRA."""
 _SCALES = 256
 """Most scales that share one of their own."""
-_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 16
 """Numbers of a matrix that are packed at once; each takes some 150 bytes on the way."""
 
 
