@@ -194,6 +194,18 @@ def test_a_tensor_in_two_shards_is_refused(tmp_path: Path) -> None:
         tensor_files.read_header(index)
 
 
+def test_tensors_of_all_shards_are_read_to_one_place(tmp_path: Path) -> None:
+    shards = [tmp_path / f"m-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    save_file({"a": torch.full((4,), 1.0)}, shards[0])
+    save_file({"b": torch.full((9,), 2.0)}, shards[1])
+    index = _index(tmp_path, {"weight_map": {"a": shards[0].name, "b": shards[1].name}})
+    places = set()
+    for _name, tensor in tensor_files.in_turn(index, ["a", "b"]):  # the last one is held while the next file is opened
+        places.add(tensor.untyped_storage().data_ptr())
+        assert tensor.untyped_storage().nbytes() == 9 * 4
+    assert len(places) == 1
+
+
 def test_mapped_tensors_are_those_that_are_read_and_lie_in_the_file(tmp_path: Path) -> None:
     torch.manual_seed(0)
     tensors = {

@@ -193,29 +193,37 @@ def in_turn(path: Path, names: Collection[str], *, parts: bool = False) -> Itera
     nobody looks at is not read. A file that is cut short by somebody else in that moment ends the process by a signal;
     its length is looked at just before each. Raises as `read`, but for E1403.
     """
-    missing = set(names)
+    missing, turns, most = set(names), [], 0
     for shard in shards(path):
         present = tensors_of(shard)
         mine = sorted((name for name in present if name in missing), key=lambda name: present[name].spans)
-        if not mine or mindspore.is_mindspore(shard):
-            yield from mindspore.read(shard, mine) if mine else ()
-        else:
-            yield from (_mapped if parts else _into_one_place)(shard, present, mine)
         missing.difference_update(mine)
+        if mine:
+            turns.append((shard, present, mine))
+            most = max(most, *(_size(present[name]) for name in mine))
     if missing:
         raise WeightsError(f"{path}: lacks {listed(sorted(missing))}", code="E1405")
+    place = torch.empty(0 if parts else most, dtype=torch.uint8)  # one for all files: the last tensor may be held yet
+    for shard, present, mine in turns:
+        if mindspore.is_mindspore(shard):
+            yield from mindspore.read(shard, mine)
+        else:
+            yield from _mapped(shard, present, mine) if parts else _into(place, shard, present, mine)
 
 
-def _into_one_place(path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-    sizes = {n: sum(count for _, count in present[n].spans) for n in names if present[n].torch_dtype is not None}
-    place = torch.empty(max(sizes.values(), default=0), dtype=torch.uint8)
+def _size(kept: Kept) -> int:
+    """Bytes of a tensor whose type is known here."""
+    return 0 if kept.torch_dtype is None else sum(count for _, count in kept.spans)
+
+
+def _into(place: Tensor, path: Path, present: Mapping[str, Kept], names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb", buffering=0) as file:
         for name in names:
             dtype = present[name].torch_dtype
             if dtype is None:
                 yield from _tensors(path, [name])
                 continue
-            raw = place[: sizes[name]]
+            raw = place[: _size(present[name])]
             try:
                 mindspore.read_into(raw, file, present[name].spans)
             except (OSError, EOFError) as error:
