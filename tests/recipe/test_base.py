@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.base import with_values
+from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.recipe import Recipe
 
@@ -57,3 +57,22 @@ def test_what_is_longer_than_any_run_is_refused() -> None:
 def test_numbers_that_float32_does_not_hold_are_refused() -> None:
     with pytest.raises(RecipeError, match="too much to compute with"):
         read_text("schema: 1", overrides=["objective.min_snr_gamma=1e300"])
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("1", "1 step"), ("500.0", "500 steps"), ("1000000", "1000000 steps"), ("1234567 steps", "1234567 steps"),
+        ("1e+06", "1000000 steps"), ("7.5 min", "7.5 minutes"), ("0.1234567 min", "0.1234567 minutes"),
+        ("0.00001 minutes", "1e-05 minutes"),
+    ],
+)  # fmt: skip
+def test_an_interval_is_written_as_it_is_read(text: str, written: str) -> None:
+    assert str(Every.parse(text)) == written
+    assert Every.parse(written) == Every.parse(text)
+
+
+@pytest.mark.parametrize("text", ["1e999", "1..2 steps", ".", float("inf"), float("nan"), "1.5 epochs", "0 steps"])
+def test_what_is_no_interval_is_refused_with_what_is_one(text: object) -> None:
+    with pytest.raises(ValueError, match="an interval"):
+        Every.parse(text)

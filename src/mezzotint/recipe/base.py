@@ -86,7 +86,7 @@ class Every:
     unit: Literal["steps", "epochs", "minutes"]
 
     def __str__(self) -> str:
-        number = f"{self.count:g}"
+        number = str(int(self.count)) if self.count == int(self.count) else str(self.count)
         return f"{number} {self.unit if number != '1' else self.unit[:-1]}"
 
     @staticmethod
@@ -96,13 +96,17 @@ class Every:
             return text
         if isinstance(text, bool) or not isinstance(text, (int, float, str)):
             raise ValueError("an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'")
-        match = re.fullmatch(r"\s*([0-9.]+(?:e[0-9]+)?)\s*(steps?|epochs?|min(?:ute)?s?)?\s*", str(text))
+        match = re.fullmatch(
+            r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*(steps?|epochs?|min(?:ute)?s?)?\s*", str(text)
+        )
         if not match:
             raise ValueError(
                 f"an interval is a number of steps, or a text like '500 steps', '2 epochs', '10 minutes'; got {text!r}"
                 + _interval_hint(str(text))
             )
         count = float(match[1])
+        if count > LARGEST:
+            raise ValueError(f"an interval is at most {LARGEST:g}, got {text!r}")
         word = match[2] or "steps"
         unit: Literal["steps", "epochs", "minutes"] = (
             "steps" if word.startswith("s") else "epochs" if word.startswith("e") else "minutes"
@@ -129,7 +133,7 @@ Interval = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": "string", "pattern": r"^\s*[0-9.]+\s*(steps?|epochs?|min(ute)?s?)?\s*$"},
+                {"type": "string", "pattern": r"^\s*[0-9.]+(e[+-]?[0-9]+)?\s*(steps?|epochs?|min(ute)?s?)?\s*$"},
                 {"type": "number"},
             ]
         }
