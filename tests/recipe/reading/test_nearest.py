@@ -39,3 +39,17 @@ def test_every_setting_is_found_under_its_own_name_with_a_letter_missing(every: 
     named = [s for s in settings() if len(s.name) > 4]
     missed = [s.path for s in named[::every] if nearest(s.path[:-1]) != s.path]
     assert missed == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("run.holdout.every", "run.validation.every"),
+        ("run.eval.every", "run.validation.every"),
+        ("run.checkpoint.every", "run.save.every"),
+        ("run.sample.every", "run.preview.every"),
+        ("model.lora.alpha", "model.adapter.alpha"),
+    ],
+)
+def test_a_setting_is_found_in_the_section_that_others_call_otherwise(asked: str, meant: str) -> None:
+    assert nearest(asked) == meant

@@ -26,6 +26,18 @@ _SAME = {
     "grad": "gradient",
 }
 """Words of other trainers for ours."""
+_SECTIONS = {
+    "checkpoint": "save",
+    "checkpointing": "save",
+    "eval": "validation",
+    "evaluation": "validation",
+    "holdout": "validation",
+    "lora": "adapter",
+    "sample": "preview",
+    "val": "validation",
+    "validate": "validation",
+}
+"""Their words for our sections, where a section is meant."""
 
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
 _ENOUGH = 0.86
@@ -78,7 +90,16 @@ def _score(path: str, name: str, setting: Setting) -> float:
     worths = [max((worth for worth, known in fields if word in known), default=0.0) for word in query]
     cover = sum(worths) / max(1, len(worths))
     phrase = 0.7 if len(query) > 1 and " ".join(query) in " ".join(_words(first)) else 0.0
-    return cover + phrase + _explained(setting.name, query) + _name_score(path, name, setting.path)
+    return (
+        cover + phrase + _explained(setting.name, query) + _name_score(path, name, setting.path) + _home(path, setting)
+    )
+
+
+def _home(path: str, setting: Setting) -> float:
+    """0.6 for a setting of that very name in the section that was asked for, by its own name or that of others."""
+    home, _, name = path.lower().rpartition(".")
+    asked, own = home.rpartition(".")[2], setting.path.rpartition(".")[0].rpartition(".")[2]
+    return 0.6 if name == setting.name and asked and _SECTIONS.get(asked, asked) == own else 0.0
 
 
 def _score_section(path: str, name: str, section: str) -> float:
