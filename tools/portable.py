@@ -47,7 +47,8 @@ SETTINGS = (
     Setting("own-two-threads", threads=2),
     Setting("plain", PLAIN, needs="sse4_2"),
     Setting("plain-two-threads", PLAIN, threads=2, needs="sse4_2"),
-    Setting("aten-default", {"ATEN_CPU_CAPABILITY": "default"}),
+    # without AMX: torch packs attention in bf16 for it as oneDNN allows, in kernels that `default` has not
+    Setting("aten-default", {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}),
     Setting("mkl-avx2", {"MKL_ENABLE_INSTRUCTIONS": "AVX2"}, needs="avx2"),
     Setting("avx2", AVX2, needs="avx2"),
     Setting("avx2-two-threads", AVX2, threads=2, needs="avx2"),

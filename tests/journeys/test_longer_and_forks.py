@@ -95,7 +95,13 @@ def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys:
     err = capsys.readouterr().err
     assert "E1511" in err
     assert "run.seed" in err
+    copy = world.root / "first" / "recipe.yaml"
+    assert f"or begin it at step 0, from a copy of {copy}: run.folder=FOLDER" in err
     assert not (world.root / "second").exists()
+    recipe = world.root / "copy.yaml"
+    recipe.write_text(copy.read_text())
+    assert main(["train", str(recipe), f"run.folder={world.root / 'second'}", "run.seed=9"]) == 0
+    assert list(losses(world.root / "second")) == [1]
 
 
 def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(world: Any, capsys: Any) -> None:

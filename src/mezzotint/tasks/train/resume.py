@@ -201,11 +201,15 @@ def compare(
 
 
 def refusal(checkpoint: Path, recipe: Recipe, reading: Reading, problems: Sequence[Problem]) -> RecipeError:
-    """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own."""
+    """Why a recipe cannot go on from a checkpoint; with what its writer usually wants, a run of its own. A fork is one
+    already: what it cannot change, no run can that takes up the other's state."""
+    begin = f"begin a new run beside it: {_beside(recipe, reading)}"
+    if reading.fork is not None and checkpoint.absolute().is_relative_to(reading.fork.absolute()):
+        begin = f"begin it at step 0, from a copy of {reading.fork / 'recipe.yaml'}: run.folder=FOLDER"
     return RecipeError(
         f"{checkpoint.name} cannot be continued with this recipe: it",
         problems=reading.placed(problems),
-        closing=f"or begin a new run beside it: {_beside(recipe, reading)}",
+        closing=f"or {begin}",
     )
 
 
