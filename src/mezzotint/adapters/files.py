@@ -1,49 +1,59 @@
-"""Files of adapters, read from diffusers' and kohya's layouts and written in either.
+"""Adapter files read: in diffusers', kohya's and ComfyUI's layouts, with every prefix that programs write.
 
-diffusers' layout is that of its `save_lora_weights`, with the settings of peft in the header; kohya's that of
-sd-scripts' and LyCORIS' networks, whose alphas are tensors. What is read is held against the layers of the model at
-hand, name by name and shape by shape: a file of another model is told apart before anything is changed.
+What is read is checked against the layers of the model, name by name and shape by shape: a file of another model is
+recognised before anything is changed.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn
+from typing import Any, Literal, NoReturn
 
-import torch
 from torch import Tensor
 
 from mezzotint import outside
+from mezzotint.adapters import fused
 from mezzotint.adapters.modules import LEAVES, MAGNITUDE, AdapterModule, Kind
-from mezzotint.adapters.names import LayerName, LayerNames
+from mezzotint.adapters.names import LayerName, LayerNames, OriginalLayer
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import pickled, tensor_files
 
-Layout = Literal["diffusers", "kohya"]
+Layout = Literal["diffusers", "kohya", "comfy"]
 DIFFUSERS_NAME = "pytorch_lora_weights.safetensors"
-"""What diffusers calls the file in a folder."""
+"""The name that diffusers gives the file in a folder."""
 SETTINGS_KEY = "lora_adapter_metadata"
 """Entry of the header under which diffusers keeps rank, alpha and kind."""
+ALPHA_KEY = "mezzotint.alpha"
+"""Entry of the header with the alphas that were multiplied into a diffusers file, as JSON by component and layer."""
+DENOISER_KEY = "mezzotint.denoiser"
+"""Entry of the header with the component that the denoiser's names belong to, where a model has two."""
+HIGH_NOISE, LOW_NOISE = "_high_noise", "_low_noise"
+"""Endings of the names of two files, for the two denoisers of a model."""
 
-_DOTTED = re.compile(
-    r"(?:base_model\.model\.)?(unet|transformer|text_encoder(?:_\d)?)\.(.+?)\."
-    r"(?:(?:lora|lora_linear_layer)\.(down|up)\.weight|lora_([AB])(?:\.default)?\.weight|(lora_magnitude_vector)(?:\.weight)?)"
-)
+_KIND_OF: dict[str, Kind] = {leaf: kind for kind, leaves in LEAVES.items() for leaf in leaves}
+_LEAVES: dict[str, str] = {
+    **{leaf: leaf for leaf in (*_KIND_OF, MAGNITUDE, "alpha")},
+    **{f"{name}.{ours}.weight": f"lora_{ours}.weight"
+       for name in ("lora", "lora_linear_layer") for ours in ("down", "up")},
+    **{f"lora_{letter}{adapter}.weight": f"lora_{ours}.weight"
+       for letter, ours in (("A", "down"), ("B", "up")) for adapter in ("", ".default")},
+    **{f"lora_magnitude_vector{ending}": MAGNITUDE for ending in ("", ".weight", ".default", ".default.weight")},
+}  # fmt: skip
+"""Our name of a tensor by the ending of its name in a file."""
+_NAME = re.compile(rf"(?P<stem>.+?)\.(?P<leaf>{'|'.join(re.escape(leaf) for leaf in _LEAVES)})")
 _FIRST_FORM = re.compile(r"(.+)\.processor\.(to_[qkv]|to_out)_lora\.(down|up)\.weight")
 """How diffusers wrote the attention of a denoiser before it had peft."""
-_ATTENTION = re.compile(r"\.(to_[qkv]|to_out\.0|[qkv]_proj|out_proj)$")
-_KIND_OF: dict[str, Kind] = {leaf: kind for kind, leaves in LEAVES.items() for leaf in leaves}
 _OTHER_MODELS = {
     r"lora_te2_|text_encoder_2\.|input_blocks_[78]_1_|\.transformer_blocks\.[1-9]\.|_transformer_blocks_[1-9]_": "SDXL",
     r"lora_te_|_attentions_0_transformer_blocks_0_|\.attentions\.0\.transformer_blocks\.0\.": "Stable Diffusion 1 or 2",
     r"double_blocks|single_blocks|single_transformer_blocks": "FLUX",
     r"joint_blocks": "Stable Diffusion 3",
+    r"blocks[._]\d+[._](self|cross)_attn": "Wan",
 }
 """What a file seems to be of, by a pattern that some name in it has; the first that fits."""
 
@@ -78,36 +88,65 @@ class Adapter:
 
 def is_adapter(names: Iterable[str]) -> bool:
     """Whether a file with these names of tensors is an adapter rather than a model."""
-    return any(_reads_flat(name) or _reads_dotted(name) for name in names)
+    return any(leaf in _KIND_OF for _, leaf in map(split_name, names))
 
 
-def file_at(path: Path) -> Path:
-    """The file that a path means: itself; in a folder the one of diffusers' name, or the only one."""
-    if not path.is_dir() or (path / DIFFUSERS_NAME).exists():
-        return path / DIFFUSERS_NAME if path.is_dir() else path
-    there = sorted(path.glob("*.safetensors"))
-    return there[0] if len(there) == 1 else path / DIFFUSERS_NAME
+def split_name(name: str) -> tuple[str, str]:
+    """The layer's name in a file and our name of the tensor; the second is empty for a tensor of no adapter."""
+    first = _FIRST_FORM.fullmatch(name)
+    if first is not None:
+        projection = "to_out.0" if first[2] == "to_out" else first[2]
+        return f"{first[1]}.{projection}", f"lora_{first[3]}.weight"
+    match = _NAME.fullmatch(name)
+    return (match["stem"], _LEAVES[match["leaf"]]) if match else (name, "")
 
 
-def read(path: Path, names: LayerNames, store: Path | None = None) -> Adapter:
-    """Reads an adapter for the model with these layers; a pickled one by way of a process that can do no harm. path:
-    the file, or a folder with diffusers' name of one. store: for copies of pickles; None is the usual one.
+def files_at(path: Path) -> tuple[Path, ...]:
+    """The files that a path means: itself; in a folder the one of diffusers' name, or the only one, or the two of a
+    model with two denoisers."""
+    if not path.is_dir():
+        return (path,)
+    files = {file.stem: file for file in sorted(path.glob("*.safetensors"))}
+    usual = Path(DIFFUSERS_NAME).stem
+    stems = {stem.removesuffix(HIGH_NOISE).removesuffix(LOW_NOISE) for stem in files}
+    stem = usual if usual in stems or len(stems) != 1 else stems.pop()
+    if stem in files:
+        return (files[stem],)
+    pair = tuple(files[stem + ending] for ending in (HIGH_NOISE, LOW_NOISE) if stem + ending in files)
+    return pair or (path / DIFFUSERS_NAME,)
 
-    Raises WeightsError: E1401, E1402, E1403 as any file of tensors, E1411 for a pickle that is no plain weights; E1430
+
+def read(path: Path, names: LayerNames, store: Path | None = None, *, denoiser: str | None = None) -> Adapter:
+    """Reads an adapter for the model with these layers; a pickled one in a separate process that cannot do harm.
+
+    path: the file, or a folder, see `files_at`. store: for copies of pickles; None is the usual one. denoiser: the
+    component of a file that does not say which of two denoisers it is for; None goes by the file's name.
+
+    Raises WeightsError: E1401, E1402, E1403 as any file of tensors, E1411 for a pickle that is not plain weights; E1430
     when it holds no adapter; E1431 when it is of another model, E1432 naming a layer whose shape does not fit; E1433
-    for a layer that lacks a tensor; E1434 for settings in its header that cannot be read.
+    for a layer that lacks a tensor or has one twice; E1434 for settings in its header that cannot be read.
     """
-    file = file_at(path)
+    adapters = [_read_one(file, names, store, denoiser) for file in files_at(path)]
+    if len(adapters) == 1:
+        return adapters[0]
+    first, second = adapters
+    twice = first.modules.keys() & second.modules.keys()
+    if twice:
+        raise WeightsError(f"{path}: {min(twice)} is in two files of this folder; give one file", code="E1433")
+    return Adapter({**first.modules, **second.modules}, first.metadata, first.layout, (*first.notes, *second.notes))
+
+
+def _read_one(file: Path, names: LayerNames, store: Path | None, denoiser: str | None) -> Adapter:
     source = pickled.readable(file, store)
     try:
-        return _read(source, names)
+        return _read(source, names, denoiser, file)
     except WeightsError as error:
         if source == file:
             raise
         raise WeightsError(error.message.replace(str(source), str(file)), code=error.code) from error
 
 
-def _read(file: Path, names: LayerNames) -> Adapter:
+def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> Adapter:
     header = tensor_files.read_header(file)
     if not is_adapter(header):
         raise WeightsError(
@@ -117,107 +156,99 @@ def _read(file: Path, names: LayerNames) -> Adapter:
         )
     metadata = tensor_files.read_metadata(file)
     tensors = tensor_files.read(file)
-    dotted = any(_reads_dotted(name) for name in header)
-    grouped, unknown = _grouped(file, tensors, names)
+    component, guess = _denoiser(names, metadata, header, named, denoiser)
+    lookup = names.lookup(component)
+    grouped, unknown = _grouped(file, tensors, lookup)
     if unknown:
         _refuse_other(file, header, unknown, names)
-    settings = _settings(file, metadata) if dotted else {}
-    modules = {layer: _module(file, layer, leaves, settings) for layer, leaves in grouped.items()}
-    for layer, module in modules.items():
-        if not module.fits(names.weights[layer]):
-            _refuse_shape(file, layer, module, names)
-    return Adapter(
-        modules, metadata, "diffusers" if dotted else "kohya", tuple(_notes(modules, metadata, tensors, dotted))
+    settings = _settings(file, metadata)
+    modules: dict[LayerName, AdapterModule] = {}
+    for target, leaves in grouped.items():
+        for layer, module in _modules(file, target, leaves, settings, names).items():
+            if layer in modules:
+                raise WeightsError(f"{file}: {layer} is there twice, as a layer and in a fused one", code="E1433")
+            modules[layer] = module
+    modules = _with_alphas(file, modules, metadata)
+    notes = (*guess, *_notes(modules, tensors, settings))
+    return Adapter(modules, metadata, layout_of(header), notes)
+
+
+def layout_of(names: Iterable[str]) -> Layout:
+    """The layout that a file with these names of tensors is in."""
+    stems = [split_name(name)[0] for name in names]
+    if any(stem.startswith("diffusion_model.") for stem in stems):
+        return "comfy"
+    return "kohya" if any(stem.startswith(("lora_", "lycoris_")) for stem in stems) else "diffusers"
+
+
+def _denoiser(
+    names: LayerNames, metadata: Mapping[str, str], header: Iterable[str], file: Path, given: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """The component that the denoiser's names belong to, and a note where that is a guess."""
+    if len(names.denoisers) < 2:
+        return (names.denoisers or ("",))[0], ()
+    first, second = names.denoisers
+    stated = metadata.get(DENOISER_KEY)
+    if stated in names.denoisers:
+        return stated, ()
+    if any(name.startswith(f"{second}.") for name in header):
+        return first, ()
+    if given is not None:
+        return given, ()
+    stem = file.stem.lower()
+    for component, word in ((second, "low"), (first, "high")):
+        if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}[-_ ]?noise", stem):
+            return component, ()
+    return first, (
+        "the file does not say which of the two denoisers it is for; it is used for high noise. Put low_noise in its "
+        "name for the other one",
     )
 
 
-def write(
-    adapter: Adapter,
-    path: Path,
-    names: LayerNames,
-    layout: Layout,
-    *,
-    metadata: Mapping[str, str] | None = None,
-    dtype: torch.dtype | None = None,
-    seal: Callable[[Path], None] | None = None,
-) -> tuple[str, ...]:
-    """Writes an adapter in a layout; returns sentences about what readers of it are known to drop or misread.
-
-    names: layers of the model that it is for. metadata: further texts of the header. dtype: of the tensors; None keeps
-    each one's. seal: see `tensor_files.write`. Raises WeightsError E1435 for what the layout has no place for, and as
-    `tensor_files.write`.
-    """
-    if dtype is not None:  # alphas stay as exact as they are
-        adapter = replace(adapter, modules={layer: module.to(dtype) for layer, module in adapter.modules.items()})
-    if layout == "diffusers":
-        tensors, words = _dotted_tensors(path, adapter), {SETTINGS_KEY: _settings_text(adapter)}
-    else:
-        tensors, words = flat_tensors(adapter, names), {}
-    everything = {"format": "pt"} | dict(metadata or {}) | words
-    tensor_files.write(tensors, path, everything, seal=seal)
-    return tuple(_warnings(adapter, layout))
-
-
-def flat_tensors(adapter: Adapter, names: LayerNames) -> dict[str, Tensor]:
-    """The tensors of a file in kohya's layout, by name; each module has its alpha."""
-    tensors: dict[str, Tensor] = {}
-    for layer, module in adapter.modules.items():
-        start = names.flat[layer]
-        tensors |= {f"{start}.{leaf}": tensor for leaf, tensor in module.tensors.items()}
-        tensors[f"{start}.alpha"] = torch.tensor(module.plain_alpha)
-    return tensors
-
-
-# --- reading ----------------------------------------------------------------------------------------------------------
-
-
-class _Place(NamedTuple):
-    """Where a tensor belongs. start: a flat name, or component and path."""
-
-    start: str | tuple[str, str]
-    leaf: str
-
-
-def _reads_flat(name: str) -> _Place | None:
-    start, _, leaf = name.partition(".")
-    known = leaf in _KIND_OF or leaf in (MAGNITUDE, "alpha")
-    return _Place(start, leaf) if known and start.startswith("lora_") else None
-
-
-def _reads_dotted(name: str) -> _Place | None:
-    first = _FIRST_FORM.fullmatch(name)
-    if first is not None:
-        projection = "to_out.0" if first[2] == "to_out" else first[2]
-        name = f"{first[1]}.{projection}.lora.{first[3]}.weight"
-    match = _DOTTED.fullmatch(name)
-    if match is None:
-        return None
-    leaf = MAGNITUDE if match[5] else f"lora_{match[3] or {'A': 'down', 'B': 'up'}[match[4]]}.weight"
-    return _Place((match[1], match[2]), leaf)
-
-
 def _grouped(
-    file: Path, tensors: Mapping[str, Tensor], names: LayerNames
-) -> tuple[dict[LayerName, dict[str, Tensor]], list[str]]:
-    """The tensors of each layer by leaf, and the names that are of no layer of the model. Raises WeightsError E1433."""
-    grouped: dict[LayerName, dict[str, Tensor]] = defaultdict(dict)
+    file: Path, tensors: Mapping[str, Tensor], lookup: Mapping[str, LayerName | OriginalLayer]
+) -> tuple[dict[LayerName | OriginalLayer, dict[str, Tensor]], list[str]]:
+    """The tensors of each layer by our names, and the names that are of no layer of the model. Raises WeightsError
+    E1433."""
+    grouped: dict[LayerName | OriginalLayer, dict[str, Tensor]] = defaultdict(dict)
     unknown = []
     for name, tensor in tensors.items():
-        place = _reads_flat(name) or _reads_dotted(name)
-        if place is None:
+        stem, leaf = split_name(name)
+        layer = lookup.get(stem)
+        if layer is None or not leaf:
             unknown.append(name)
-            continue
-        layer = names.by_flat.get(place.start) if isinstance(place.start, str) else names.find(*place.start)
-        if layer is None:
-            unknown.append(name)
-        elif place.leaf in grouped[layer]:
+        elif leaf in grouped[layer]:
             raise WeightsError(
-                f"{file}: {layer} has {place.leaf} under two names, of which one is {name}; take another copy",
-                code="E1433",
+                f"{file}: {_called(layer)} has {leaf} twice, once as {name}; take another copy", code="E1433"
             )
         else:
-            grouped[layer][place.leaf] = tensor
+            grouped[layer][leaf] = tensor
     return dict(grouped), unknown
+
+
+def _called(layer: LayerName | OriginalLayer) -> str:
+    return layer.path if isinstance(layer, OriginalLayer) else str(layer)
+
+
+def _modules(
+    file: Path, target: LayerName | OriginalLayer, leaves: dict[str, Tensor], settings: Mapping[str, Any],
+    names: LayerNames,
+) -> dict[LayerName, AdapterModule]:  # fmt: skip
+    """The module of each of the model's layers that a layer of a file stands for. Raises WeightsError E1432, E1433."""
+    if isinstance(target, LayerName):
+        module = _module(file, target, leaves, settings)
+        if not module.fits(names.weights[target]):
+            _refuse_shape(file, target, module, names.weights[target], names)
+        return {target: module}
+    rows = [names.weights[layer][0] for layer in target.parts]
+    shape = (sum(rows), *names.weights[target.parts[0]][1:])
+    module = _module(file, target.parts[0], leaves, settings)
+    if not module.fits(shape):
+        _refuse_shape(file, target, module, shape, names)
+    if target.is_swapped:
+        return {target.parts[0]: fused.swap_halves(module, shape)}
+    parts = fused.split(module, rows)
+    return {layer: part for layer, part in zip(target.parts, parts, strict=True) if part is not None}
 
 
 def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: Mapping[str, Any]) -> AdapterModule:
@@ -225,17 +256,18 @@ def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: M
     alpha = tensors.pop("alpha", None)
     kinds = {_KIND_OF[leaf] for leaf in tensors if leaf in _KIND_OF}
     if len(kinds) != 1:
-        raise WeightsError(f"{file}: {layer} has {sorted(leaves)}, which make no adapter", code="E1433")
+        listed = ", ".join(sorted(leaves))
+        raise WeightsError(f"{file}: {layer} has {listed}, which is no known kind of adapter", code="E1433")
     (kind,) = kinds
     lacking = _lacking(kind, tensors)
     if lacking:
         raise WeightsError(
-            f"{file}: {layer} has {', '.join(sorted(tensors))} and lacks {lacking}; the file is not whole",
+            f"{file}: {layer} has {', '.join(sorted(tensors))} and lacks {lacking}; the file is incomplete",
             code="E1433",
         )
     if not all(tensor.is_floating_point() for tensor in tensors.values()):
         raise WeightsError(
-            f"{file}: {layer} has tensors of whole numbers, of which no adapter is made; take another copy",
+            f"{file}: {layer} has integer tensors; an adapter needs floating-point ones",
             code="E1433",
         )
     if any(0 in tensor.shape for tensor in tensors.values()) or (alpha is not None and alpha.numel() != 1):
@@ -252,7 +284,9 @@ def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: M
             tensors[MAGNITUDE] = tensors[MAGNITUDE].reshape(rows, 1, 1, 1)
     if alpha is not None:
         return AdapterModule(kind, tensors, float(alpha))
-    own = {key.removeprefix(f"{layer.component}."): value for key, value in settings.items()}
+    # a file for the second of two denoisers calls it `transformer`, as diffusers does
+    starts = (f"{layer.component}.", "transformer." if layer.component.startswith("transformer") else "")
+    own = {key.removeprefix(starts[0]).removeprefix(starts[1]): value for key, value in settings.items()}
     if not settings or "lora_alpha" not in own:
         return AdapterModule(kind, tensors)
     stated = _by_pattern(own.get("alpha_pattern"), layer.path, own["lora_alpha"])
@@ -304,20 +338,49 @@ def _by_pattern(patterns: Mapping[str, float] | None, path: str, otherwise: floa
     return otherwise
 
 
+def _with_alphas(
+    file: Path, modules: Mapping[LayerName, AdapterModule], metadata: Mapping[str, str]
+) -> dict[LayerName, AdapterModule]:
+    """The modules with the alphas that they had before these were multiplied into a diffusers file; each change of
+    weights stays the same. Raises WeightsError E1434."""
+    text = metadata.get(ALPHA_KEY)
+    if text is None:
+        return dict(modules)
+    try:
+        alphas = {key: float(value) for key, value in outside.parse_json(text).items()}
+        if not all(math.isfinite(alpha) and alpha for alpha in alphas.values()):
+            raise ValueError("an alpha that is 0 or not finite")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise WeightsError(
+            f"{file}: {ALPHA_KEY} in its header cannot be read ({error}); take another copy", code="E1434"
+        ) from error
+    return {layer: _with_alpha(module, alphas.get(str(layer), alphas.get(layer.component)))
+            for layer, module in modules.items()}  # fmt: skip
+
+
+def _with_alpha(module: AdapterModule, alpha: float | None) -> AdapterModule:
+    if alpha is None or module.kind != "lora" or module.scale != 1:
+        return module
+    up = module.tensors["lora_up.weight"]
+    return replace(module, tensors={**module.tensors, "lora_up.weight": up / (alpha / module.rank)}, alpha=alpha)
+
+
 def _notes(
-    modules: Mapping[LayerName, AdapterModule], metadata: Mapping[str, str], tensors: Mapping[str, Tensor], dotted: bool
+    modules: Mapping[LayerName, AdapterModule], tensors: Mapping[str, Tensor], settings: Mapping[str, Any]
 ) -> Iterable[str]:
     without = sum(m.alpha is None and not {"lokr_w1", "lokr_w2"} <= m.tensors.keys() for m in modules.values())
-    if without and not dotted:
-        yield f"{without} of {len(modules)} layers have no alpha; they are read with alpha = rank, as every reader does"
-    if dotted and SETTINGS_KEY not in metadata:
+    if without == len(modules) and not settings:
         yield (
-            "the file does not say its alpha; it is read with alpha = rank, as diffusers reads it. If it was trained "
-            "with another alpha, its strength is alpha / rank"
+            "the file has no alpha; it is read with alpha = rank, as every reader does. If it was trained with another "
+            "alpha, its strength is alpha / rank"
         )
+    elif without and not settings:
+        yield f"{without} of {len(modules)} layers have no alpha; they are read with alpha = rank, as every reader does"
     if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors[MAGNITUDE].numel()
            for m in modules.values()):  # fmt: skip
         yield "its DoRA has a length for each column (older LyCORIS) instead of each row; it is computed so"
+    if any(m.rows is not None for m in modules.values()):
+        yield "it has LoKr of fused layers; to train it further, make a LoRA of it with `mezzotint resize`"
 
 
 def _refuse_other(file: Path, header: Iterable[str], unknown: Sequence[str], names: LayerNames) -> NoReturn:
@@ -332,11 +395,13 @@ def _refuse_other(file: Path, header: Iterable[str], unknown: Sequence[str], nam
     )
 
 
-def _refuse_shape(file: Path, layer: LayerName, module: AdapterModule, names: LayerNames) -> NoReturn:
+def _refuse_shape(
+    file: Path, layer: LayerName | OriginalLayer, module: AdapterModule, shape: Sequence[int], names: LayerNames
+) -> NoReturn:
     shapes = ", ".join(f"{leaf} {tuple(tensor.shape)}" for leaf, tensor in sorted(module.tensors.items()))
     raise WeightsError(
-        f"{file}: {layer} does not fit: {shapes}, and the layer's weight is {names.weights[layer]}. The adapter is of "
-        f"another model than {_described(names)}, or the file is spoilt",
+        f"{file}: {_called(layer)} does not fit: {shapes}, and the layer's weight is {tuple(shape)}. The adapter is of "
+        f"another model than {_described(names)}, or the file is damaged",
         code="E1432",
     )
 
@@ -348,95 +413,3 @@ def _described(names: LayerNames) -> str:
         1
     ]
     return {768: "Stable Diffusion 1", 1024: "Stable Diffusion 2"}.get(width, "one with other layers")
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def _dotted_tensors(path: Path, adapter: Adapter) -> dict[str, Tensor]:
-    """Names as `save_lora_weights` of diffusers writes them; where a denoiser has other layers than attention's, peft's
-    for all of it: diffusers goes by the first name alone, and drops those of another spelling."""
-    tensors: dict[str, Tensor] = {}
-    plain = all(e.component.startswith("text_encoder") or _ATTENTION.search(f".{e.path}") for e in adapter.modules)
-    for layer, module in adapter.modules.items():
-        reason = _unwritable(module)
-        if reason:
-            raise WeightsError(
-                f"{path}: diffusers' layout has no place for {reason} ({layer}); write kohya's layout", code="E1435"
-            )
-        denoiser = not layer.component.startswith("text_encoder")
-        is_old = _ATTENTION.search(f".{layer.path}") and (plain or not denoiser)
-        inner = ("lora" if denoiser else "lora_linear_layer") if is_old else ""
-        down, up = (f"{inner}.down", f"{inner}.up") if inner else ("lora_A", "lora_B")
-        tensors[f"{layer}.{down}.weight"] = module.tensors["lora_down.weight"]
-        tensors[f"{layer}.{up}.weight"] = module.tensors["lora_up.weight"]
-        if module.is_dora:
-            lengths = module.tensors[MAGNITUDE]
-            tensors[f"{layer}.lora_magnitude_vector"] = (
-                lengths.reshape(1, -1, 1, 1) if lengths.ndim == 4 else lengths.reshape(-1)
-            )
-    return tensors
-
-
-def _unwritable(module: AdapterModule) -> str:
-    """What of a module diffusers has no names for; empty when it has."""
-    if module.kind != "lora":
-        return {"loha": "LoHa", "lokr": "LoKr"}[module.kind]
-    if "lora_mid.weight" in module.tensors:
-        return "a convolution in three factors"
-    if module.is_dora and module.tensors[MAGNITUDE].shape[0] == 1 < module.tensors["lora_up.weight"].shape[0]:
-        return "a DoRA with lengths of columns"
-    return ""
-
-
-def _settings_text(adapter: Adapter) -> str:
-    """Rank, alpha and kind of each component as peft's settings, for diffusers to read back.
-
-    Layers are named by the ends of their paths: encoders of newer transformers lack the level `text_model`.
-    """
-    settings: dict[str, object] = {}
-    for component in adapter.components:
-        modules = {_ending(path): module for path, module in adapter.of(component).items()}
-        stabilized = all(module.rank_stabilized for module in modules.values())
-        alphas = {
-            p: float(m.rank if m.alpha is None else m.alpha if stabilized else m.plain_alpha)
-            for p, m in modules.items()
-        }
-        rank = Counter(module.rank for module in modules.values()).most_common(1)[0][0]
-        alpha = Counter(alphas.values()).most_common(1)[0][0]
-        words = {
-            "peft_type": "LORA",
-            "r": rank,
-            "lora_alpha": _whole(alpha),
-            "rank_pattern": {p: m.rank for p, m in modules.items() if m.rank != rank},
-            "alpha_pattern": {p: _whole(value) for p, value in alphas.items() if value != alpha},
-            "target_modules": sorted(modules),
-            "use_rslora": stabilized,
-            "use_dora": any(module.is_dora for module in modules.values()),
-            "lora_dropout": 0.0,
-            "bias": "none",
-            "init_lora_weights": True,
-        }
-        settings |= {f"{component}.{key}": value for key, value in words.items()}
-    return json.dumps(settings, indent=2, sort_keys=True)
-
-
-def _whole(number: float) -> float | int:
-    return int(number) if number == int(number) else number
-
-
-def _ending(path: str) -> str:
-    return path.removeprefix("text_model.").removeprefix("encoder.")
-
-
-def _warnings(adapter: Adapter, layout: Layout) -> Iterable[str]:
-    modules = adapter.modules.values()
-    if layout == "kohya" and any(module.is_dora for module in modules):
-        yield "diffusers drops the lengths of a DoRA in kohya's layout; for diffusers write its own layout"
-    alphas = {module.plain_alpha for module in modules}
-    if layout == "kohya" and len(alphas) > 1 and all(module.kind == "lora" for module in modules):
-        yield "diffusers takes the commonest alpha of kohya's layout for all attention layers; give it its own layout"
-    if layout == "kohya" and any(module.kind != "lora" for module in modules):
-        yield "diffusers does not read LoHa and LoKr; ComfyUI, A1111 and Forge do"
-    if layout == "diffusers":
-        yield "ComfyUI and A1111 do not read diffusers' names of a denoiser; for them write kohya's layout"

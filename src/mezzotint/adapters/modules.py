@@ -36,13 +36,15 @@ class AdapterModule:
     """The adapter of one layer.
 
     tensors: by the names of LEAVES, and MAGNITUDE where it is a DoRA. alpha: strength in multiples of the rank; None is
-    the rank itself, scale 1. rank_stabilized: alpha is divided by √rank (rsLoRA) instead of by the rank.
+    the rank itself, scale 1. rank_stabilized: alpha is divided by √rank (rsLoRA) instead of by the rank. rows: (first,
+    end) where the tensors are those of a fused layer and this layer is some of its rows; None is all rows.
     """
 
     kind: Kind
     tensors: Mapping[str, Tensor]
     alpha: float | None = None
     rank_stabilized: bool = False
+    rows: tuple[int, int] | None = None
 
     @cached_property
     def rank(self) -> int:
@@ -97,7 +99,8 @@ class AdapterModule:
 
         Of a DoRA only what it adds before the rows get their lengths.
         """
-        return self.scale * _product(self.kind, {n: t.float() for n, t in self.tensors.items()}, shape).reshape(shape)
+        product = _product(self.kind, {n: t.float() for n, t in self.tensors.items()}, shape)
+        return self.scale * product[slice(*(self.rows or (None,)))].reshape(shape)
 
     def adapted(self, weight: Tensor, strength: float = 1.0) -> Tensor:
         """The weight with the adapter in it, float32, of the same shape.
@@ -114,7 +117,7 @@ class AdapterModule:
 
     def _product_on_meta(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         tensors = {name: torch.empty(t.shape, device="meta") for name, t in self.tensors.items()}
-        product = _product(self.kind, tensors, shape)
+        product = _product(self.kind, tensors, shape)[slice(*(self.rows or (None,)))]
         if self.is_dora and _axis(tensors[MAGNITUDE], shape) is None:
             raise ValueError("lengths of other rows")
         return tuple(product.shape)

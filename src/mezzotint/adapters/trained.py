@@ -53,10 +53,12 @@ class TrainedAdapter:
     def of(cls, model: ModelSettings, model_files: ModelFiles) -> TrainedAdapter:
         """The adapter that a recipe asks for. Raises WeightsError E1437 for layers that are nowhere, E1440 for a file
         of another kind, and what reading the file raises."""
-        names, settings = LayerNames(model_files.trainable_shapes()), model.adapter
-        folders = {part: model_files.adapter_folder(part) for part in model.adapted}
+        names, settings = LayerNames.of(model_files), model.adapter
+        folders = {part: model_files.spec.folders[part] for part in model.adapted}
         if settings.path is not None:
-            begun = files.read(settings.path, names)
+            denoisers = [folder for folder in folders.values() if folder in names.denoisers]
+            only = denoisers[0] if len(denoisers) == 1 else None
+            begun = files.read(settings.path, names, denoiser=only)
             return cls(settings, names, folders, _shapes_of(begun, model, folders), begun)
         layers = _layers(settings.targets, names, folders, model_files.spec.layers)
         _require_use(settings, layers, folders, names)

@@ -53,6 +53,8 @@ class Files(FlowFiles):
     spec = SPEC
     pipelines = ("FluxPipeline",)
     renames = _ORIGINAL
+    has_split_names = True
+    swapped = ("norm_out.linear",)
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:

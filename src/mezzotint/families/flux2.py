@@ -54,6 +54,7 @@ class Files(FlowFiles):
     spec = SPEC
     pipelines = ("Flux2KleinPipeline",)
     renames = _ORIGINAL
+    swapped = ("norm_out.linear",)
     refused: ClassVar = {"Flux2Pipeline": "FLUX.2 dev, whose way with captions has not been compared here"}
 
     @classmethod

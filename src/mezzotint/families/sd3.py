@@ -61,6 +61,7 @@ class Files(FlowFiles):
     spec = SPEC
     pipelines = ("StableDiffusion3Pipeline",)
     renames = _ORIGINAL
+    has_split_names = True
     original: ClassVar = {
         "denoiser": FilePart(DENOISER),
         "vae": FilePart("first_stage_model.", keeps_start=True),
@@ -69,6 +70,11 @@ class Files(FlowFiles):
         "text_encoder_3": FilePart("text_encoders.t5xxl.transformer.", converted=False),
     }
     written_start = DENOISER
+
+    def swapped_layers(self, names: Collection[str]) -> Collection[str]:
+        """See ModelFiles: the last norm, and that of the last block's text, which has no gates."""
+        blocks = [int(name.split(".")[1]) for name in names if name.startswith("transformer_blocks.")]
+        return ("norm_out.linear", f"transformer_blocks.{max(blocks, default=0)}.norm1_context.linear")
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:

@@ -123,13 +123,6 @@ class Files(FlowFiles):
         ratio = self.folder.index.get("boundary_ratio")
         return float(ratio) if isinstance(ratio, (int, float)) and _LOW in self.configs else 0.0
 
-    def adapter_folder(self, part: str) -> str:
-        """See ModelFiles: an adapter of the second denoiser alone is called as one of the first, as diffusers'
-        pipeline reads it (`load_into_transformer_2=True`)."""
-        folder = super().adapter_folder(part)
-        swapped = {"transformer": "transformer_2", "transformer_2": "transformer"}
-        return swapped.get(folder, folder) if self.settings.train == (_LOW,) else folder
-
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
         """See FlowFiles."""

@@ -236,7 +236,9 @@ def identities(recipe: Recipe, files: ModelFiles, parts: Collection[str]) -> dic
     in_part = recipe.model.freeze or recipe.model.last_layers is not None or recipe.model.has_adapter
     frozen = [part for part in parts if part not in recipe.model.train or in_part]
     begun = recipe.model.adapter.path
-    own = {} if begun is None else {"adapter": fingerprint.of_file(adapter_files.file_at(begun))}
+    files_of_adapter = () if begun is None else adapter_files.files_at(begun)
+    keys = ("adapter", "adapter 2")
+    own = {key: fingerprint.of_file(file) for key, file in zip(keys, files_of_adapter, strict=False)}
     own |= {f"word {word}": new_words.fingerprint_of(path) for word, path in recipe.model.tokens.files.items()}
     return {part: files.fingerprint(part) for part in sorted(frozen)} | own
 

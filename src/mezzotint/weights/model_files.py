@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +56,9 @@ class ModelFiles(ABC):
     them. root: the folder of its configurations. scheduler: the noise scheduler's configuration."""
 
     spec: ClassVar[FamilySpec]
+    has_split_names: ClassVar[bool] = False
+    """Whether every version of ComfyUI that knows the family reads diffusers' names of layers that are fused in
+    original-format checkpoints."""
     settings: ModelSettings
     seed: int
     root: Path
@@ -125,13 +128,19 @@ class ModelFiles(ABC):
         """Parts that the model may have and has not, with what takes their place."""
         return iter(())
 
-    def adapter_folder(self, part: str) -> str:
-        """The folder of a part, as layers of adapters are called by it."""
-        return self.spec.folders[part]
-
     def trainable_shapes(self) -> dict[str, Mapping[str, Shape]]:
         """`shapes` of all parts that can be trained, by their folders in diffusers' layout, as adapters name them."""
-        return {self.adapter_folder(part): self.shapes(part) for part in self.spec.trainable if part in self.parts}
+        return {self.spec.folders[part]: self.shapes(part) for part in self.spec.trainable if part in self.parts}
+
+    def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
+        """The name of each of a part's tensors in the original-format checkpoint; tensors that are fused there share
+        one. Empty where the part has no original names."""
+        return {}
+
+    def swapped_layers(self, names: Collection[str]) -> Collection[str]:
+        """Of a denoiser's tensors, the layers whose two halves of rows are in the other order in the original-format
+        checkpoint."""
+        return ()
 
     @abstractmethod
     def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:

@@ -15,6 +15,7 @@ from mezzotint.diffusion.flow import PREDICTION
 from mezzotint.errors import WeightsError
 from mezzotint.families.shared.folder_files import FolderFiles, clip_tokenizer, configs_in
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint
@@ -69,6 +70,8 @@ class FlowFiles(FolderFiles):
     """Parts that a file of the model's makers may hold, the denoiser first, and where."""
     renames: ClassVar[Renames] = ()
     """The denoiser's names in such a file."""
+    swapped: ClassVar[Collection[str]] = ()
+    """Layers of the denoiser that scale and shift: those whose halves are in the other order in such a file."""
     written_start: ClassVar[str] = ""
     """What these begin with in the file that is written."""
 
@@ -220,6 +223,14 @@ class FlowFiles(FolderFiles):
                 f"({error}); take the folder",
                 code="E1479",
             ) from error
+
+    def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
+        """See ModelFiles."""
+        return {name: originals.renamed(name, self.renames) for name in names} if is_denoiser(part) else {}
+
+    def swapped_layers(self, names: Collection[str]) -> Collection[str]:
+        """See ModelFiles."""
+        return self.swapped
 
     def stored(self, part: str) -> Stored:
         """The weights of a part, under the names of files in diffusers' layout. Raises WeightsError E1407."""

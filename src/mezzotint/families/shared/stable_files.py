@@ -28,6 +28,7 @@ from mezzotint.weights.folder.model_folder import (
 )
 from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.layouts import base
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.single_file.match_tensors import ComponentInFile
 from mezzotint.weights.single_file.modelspec import Description
@@ -70,6 +71,10 @@ class StableFiles(FolderFiles):
             files = files._with_depth(settings.depth)
         files.require_layers(settings.clip_skip)
         return files
+
+    def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
+        """See ModelFiles."""
+        return {entry.ours[0]: entry.foreign for entry in base.unet(list(names))} if part == "denoiser" else {}
 
     @classmethod
     def described(cls, settings: ModelSettings) -> Self:

@@ -93,10 +93,11 @@ class ExportSettings(Section):
     the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
     `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
 
-    adapter: Annotated[Literal["diffusers", "kohya", "both"], FREE] = "both"
+    adapter: Annotated[Literal["auto", "diffusers", "kohya", "comfy"], FREE] = "auto"
     """Of a run that trains an adapter (`model.adapter`), which files of it are written, into a folder of their own:
-    `diffusers` is `pytorch_lora_weights.safetensors`, which its `load_lora_weights` reads; `kohya` `NAME.safetensors`
-    after `run.name`, which A1111, Forge and ComfyUI read. LoHa and LoKr have kohya's alone."""
+    `diffusers` is `pytorch_lora_weights.safetensors`, for its `load_lora_weights`; `kohya` and `comfy` are
+    `NAME.safetensors` after `run.name`, for the programs in which people generate. `auto` writes diffusers' and, of SD
+    and SDXL, kohya's (ComfyUI, A1111, Forge), of flow-matching models ComfyUI's. LoHa and LoKr have only the second."""
 
     trained_file: Annotated[Literal["none", "safetensors", "mindspore"], FREE] = "none"
     """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models: `safetensors`, or

@@ -18,8 +18,8 @@ _DTYPE = Switch(
 _BASE = Switch("--base=MODEL", "of an adapter, the model that it is for: a folder, a file, or one that ships")
 _LAYOUT = Switch(
     "--layout=kohya",
-    "of an adapter that is written: diffusers or kohya (A1111, ComfyUI)",
-    choices=("diffusers", "kohya"),
+    "of an adapter that is written: diffusers, kohya (A1111, Forge, ComfyUI) or comfy (ComfyUI)",
+    choices=("diffusers", "kohya", "comfy"),
 )
 _CHECK = (
     Switch("--json", "one JSON document instead of the page"),

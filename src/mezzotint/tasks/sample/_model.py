@@ -143,7 +143,7 @@ def open_model(
     """
     recipe = source.recipe
     files = open_files(recipe)
-    names = LayerNames(files.trainable_shapes()) if adapters else None
+    names = LayerNames.of(files) if adapters else None
     laid = [(adapter_files.read(path, names), scale) for path, scale in adapters] if names else []
     with_one = with_values(recipe.run, {"runtime": "single"})
     device = open_runtime(with_one, Launch()).device
@@ -160,10 +160,11 @@ def open_model(
     elif weights == "ema":
         raise _no_ema(f"{source.name} is not a run")
     for part in files.parts if laid else ():
-        merging.merge_into(parts[part], files.adapter_folder(part), laid)
+        merging.merge_into(parts[part], files.spec.folders[part], laid)
     for path, scale in adapters:
         facts[f"adapter {path.name}"] = f"{scale:g}"
-        identity[f"adapter {fingerprint.of_file(adapter_files.file_at(path))}"] = repr(scale)
+        for file in adapter_files.files_at(path):
+            identity[f"adapter {fingerprint.of_file(file)}"] = repr(scale)
     precision = Precision.of(recipe.run)
     for name, module in parts.items():
         is_trained = name in recipe.model.train and not recipe.model.has_adapter

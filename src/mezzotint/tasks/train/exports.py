@@ -13,10 +13,10 @@ from pathlib import Path
 from torch import Tensor
 
 from mezzotint import durable
-from mezzotint.adapters import files, header
+from mezzotint.adapters import files, header, writing
 from mezzotint.adapters.files import Layout
 from mezzotint.adapters.trained import TrainedAdapter
-from mezzotint.errors import RecipeError
+from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.recipe import Recipe
@@ -171,21 +171,41 @@ def _adapter(
     own = own if own.trigger else with_values(own, {"trigger": triggers})
     words = header.entries(adapter, own, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None
-    kinds = {module.kind for module in adapter.modules.values()}
-    layouts: list[Layout] = ["diffusers", "kohya"] if settings.adapter == "both" else [settings.adapter]
-    if kinds != {"lora"} or "transformer" in trained.folders.values():
-        layouts = ["kohya"] if kinds != {"lora"} else ["diffusers"]
+    generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
+    asked: list[Layout] = ["diffusers", generating] if settings.adapter == "auto" else [settings.adapter]
+    if not trained.names.originals and settings.adapter == "auto":
+        asked = ["diffusers"]  # no other program knows the model
     with _new_or_replaced(target) as folder:
         folder.mkdir(parents=True, exist_ok=True)
-        for layout in layouts:
-            file = folder / (files.DIFFUSERS_NAME if layout == "diffusers" else f"{recipe.run.name}.safetensors")
-            notes = files.write(
-                adapter, file, trained.names, layout, metadata=words, dtype=DTYPES[settings.dtype], seal=seal
-            )
-            for note in notes if len(layouts) == 1 or layout == "kohya" else ():
-                say(f"{file.name}: {note}")
+
+        def write_layout(layout: Layout) -> None:
+            stem = Path(files.DIFFUSERS_NAME).stem if layout == "diffusers" else recipe.run.name
+            written = writing.write(
+                adapter, folder / f"{stem}{_noise(trained)}.safetensors", trained.names, layout,
+                metadata=words, dtype=DTYPES[settings.dtype], seal=seal,
+            )  # fmt: skip
+            for note in written.notes if len(asked) == 1 or layout != "diffusers" else ():
+                say(f"{written.files[0].name}: {note}")
+
+        for layout in asked:
+            try:
+                write_layout(layout)
+            except WeightsError as error:
+                if error.code != "E1435" or layout == generating:
+                    raise
+                if generating not in asked:
+                    say(f"{error.message.removeprefix(f'{folder}{os.sep}')}; that layout was written instead")
+                    write_layout(generating)
         _words(model, recipe, settings, folder, weights)
     return target
+
+
+def _noise(trained: TrainedAdapter) -> str:
+    """The ending of the file's name where one of two denoisers is trained."""
+    changed = [component for component in trained.names.denoisers if component in trained.folders.values()]
+    if len(trained.names.denoisers) < 2 or len(changed) != 1:
+        return ""
+    return files.HIGH_NOISE if changed[0] == trained.names.denoisers[0] else files.LOW_NOISE
 
 
 def _words(

@@ -12,8 +12,8 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from mezzotint import registry
-from mezzotint.adapters import files, header
+from mezzotint import durable, registry
+from mezzotint.adapters import files, header, writing
 from mezzotint.adapters.extraction import RankRule, Remainder
 from mezzotint.adapters.files import Adapter, Layout
 from mezzotint.adapters.names import LayerName, LayerNames
@@ -92,7 +92,7 @@ class BaseModel:
     @cached_property
     def names(self) -> LayerNames:
         """Its layers. Raises WeightsError."""
-        return LayerNames(self.described.trainable_shapes())
+        return LayerNames.of(self.described)
 
     def weights(self, store: Path) -> Mapping[str, Reads]:
         """What reads its tensors, by component. store: for copies of pickles. Raises WeightsError."""
@@ -127,7 +127,7 @@ def base_of(path: Path | None, verb: str, config: Path | None) -> BaseModel:
 def is_adapter(path: Path, store: Path) -> bool:
     """Whether a path is the file of an adapter, or a folder with one, by the names of its tensors. Raises WeightsError
     for a file that cannot be read."""
-    file = files.file_at(path)
+    file = files.files_at(path)[0]
     return file.is_file() and files.is_adapter(tensor_files.read_header(pickled.readable(file, store)))
 
 
@@ -190,21 +190,27 @@ def usual_layout(base: BaseModel) -> Layout:
 
 def write(
     path: Path, adapter: Adapter, base: BaseModel, layout: Layout, *, dtype: DTypeName | None = None,
-    before: Mapping[str, str] | None = None, fingerprints: Mapping[str, str] | None = None,
+    before: Mapping[str, str] | None = None, fingerprints: Mapping[str, str] | None = None, replaces: bool = False,
 ) -> Iterator[str]:  # fmt: skip
     """Writes an adapter and says what came of it.
 
     before: words of the header that are kept, such as those of the file that it comes from. fingerprints: of the base.
-    Raises as `files.write`.
+    replaces: the files of two denoisers, whose names are made here. Raises as `writing.write`, WeightsError E1410.
     """
     description = base.described.description(path.stem)
     words = header.entries(adapter, AdapterSettings(), fingerprints or {}, description, {"output_name": path.stem})
-    words |= {key: value for key, value in modelspec.opened(before or {}).items() if key != files.SETTINGS_KEY}
+    words |= modelspec.opened(before or {})
     kind = None if dtype is None else DTYPES[dtype]
-    warnings = files.write(
+    for file in writing.files_for(adapter, path, base.names).values():
+        if file != path:
+            durable.refuse_taken(file, replaces=replaces)
+    written = writing.write(
         adapter, path, base.names, layout, metadata=words, dtype=kind,
         seal=modelspec.seal if modelspec.is_open(words) else None,
     )  # fmt: skip
     parts = ", ".join(f"{len(adapter.of(component))} of {component}" for component in adapter.components)
-    yield f"{len(adapter.modules)} layers ({parts}), {path.stat().st_size:,} bytes in the layout of {layout}"
-    yield from warnings
+    size = sum(file.stat().st_size for file in written.files)
+    yield f"{len(adapter.modules)} layers ({parts}), {size:,} bytes in the layout of {layout}"
+    if written.files != (path,):
+        yield f"one file for each denoiser: {', '.join(file.name for file in written.files)}"
+    yield from written.notes

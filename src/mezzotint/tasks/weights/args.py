@@ -36,7 +36,7 @@ class ConvertArgs:
     config: Path | None = None
     store: Path | None = None
     base: Path | None = None
-    layout: Literal["diffusers", "kohya"] | None = None
+    layout: Literal["diffusers", "kohya", "comfy"] | None = None
     replaces: bool = False
     part: str = ""
 
@@ -54,7 +54,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
         cast('Literal["epsilon", "v"] | None', line.get("--prediction")),
         config(line),
         base=line.path("--base"),
-        layout=cast('Literal["diffusers", "kohya"] | None', line.get("--layout")),
+        layout=cast('Literal["diffusers", "kohya", "comfy"] | None', line.get("--layout")),
         replaces=REPLACE.name in line,
         part=line.get("--part") or "",
     )

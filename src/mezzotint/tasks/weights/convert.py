@@ -82,8 +82,8 @@ def _adapter(args: ConvertArgs) -> Iterator[str]:
     assert args.store is not None
     if args.layout is None or args.destination.suffix != ".safetensors":
         raise RecipeError(
-            "mezzotint convert: with --base an adapter is written; write --layout=diffusers or --layout=kohya, and a "
-            "name that ends in .safetensors",
+            "mezzotint convert: with --base an adapter is written; write --layout=diffusers, --layout=kohya or "
+            "--layout=comfy, and a name that ends in .safetensors",
             code="E1012",
         )
     base = adapter_files.base_of(args.base, "convert", args.config)

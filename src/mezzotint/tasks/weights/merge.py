@@ -108,7 +108,7 @@ def _into_model(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Itera
             code="E1012",
         )
     base = open_base(args.sources[0], config=args.config, store=store)
-    names = LayerNames(base.shapes)
+    names = LayerNames.of_stable(base.shapes)
     others: list[ModelTensors] = []
     laid: list[LaidAdapter] = []
     for path, strength, is_adapter in list(zip(args.sources, args.strengths, adapters, strict=True))[1:]:
