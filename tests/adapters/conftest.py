@@ -28,7 +28,11 @@ def opened(folder: Path) -> Base:
     files = {c.name: next(c.glob("*.safetensors")) for c in folder.iterdir() if c.name in COMPONENTS}
     weights = {component: tensor_files.read(file) for component, file in files.items()}
     shapes = {c: {name: tuple(tensor.shape) for name, tensor in held.items()} for c, held in weights.items()}
-    return Base(folder, LayerNames(shapes), {c: {n: t.float() for n, t in held.items()} for c, held in weights.items()})
+    return Base(
+        folder,
+        LayerNames.of_stable(shapes),
+        {c: {n: t.float() for n, t in held.items()} for c, held in weights.items()},
+    )
 
 
 COMPONENTS = ("unet", "text_encoder", "text_encoder_2")

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mezzotint.adapters import files, merging
+from mezzotint.adapters import files, merging, writing
 from mezzotint.adapters.files import Adapter, Layout
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
 from mezzotint.adapters.names import LayerNames
@@ -57,7 +57,7 @@ def test_reads_what_other_tools_write(name: str, bases: dict[str, Any]) -> None:
 def test_a_file_that_does_not_say_its_alpha_is_read_as_diffusers_reads_it(bases: dict[str, Any]) -> None:
     adapter = files.read(RECORDS / "files" / "sd_lora_r4_a8.diffusers", bases["sd"].names)
     assert scales(adapter) == {1.0}
-    assert "does not say its alpha" in adapter.notes[0]
+    assert "has no alpha" in adapter.notes[0]
 
 
 @pytest.mark.parametrize("layout", ["diffusers", "kohya"])
@@ -68,7 +68,7 @@ def test_written_in_a_layout_and_read_again_it_is_the_same(
 ) -> None:
     names: LayerNames = bases[model].names
     adapter = files.read(RECORDS / "files" / f"{model}_{case}.safetensors", names)
-    files.write(adapter, tmp_path / "a.safetensors", names, layout, metadata={"word": "wug"})
+    writing.write(adapter, tmp_path / "a.safetensors", names, layout, metadata={"word": "wug"})
     again = files.read(tmp_path / "a.safetensors", names)
     assert same(adapter, again)
     assert again.layout == layout
@@ -79,29 +79,29 @@ def test_written_in_a_layout_and_read_again_it_is_the_same(
 def test_loha_and_lokr_stay_in_their_own_names(name: str, bases: dict[str, Any], tmp_path: Path) -> None:
     names = bases[name.split("_")[0]].names
     adapter = files.read(RECORDS / "files" / f"{name}.lycoris.safetensors", names)
-    warned = files.write(adapter, tmp_path / "a.safetensors", names, "kohya")
+    warned = writing.write(adapter, tmp_path / "a.safetensors", names, "kohya").notes
     assert same(adapter, files.read(tmp_path / "a.safetensors", names))
     assert any("diffusers does not read LoHa and LoKr" in sentence for sentence in warned)
     with pytest.raises(WeightsError, match=r"has no place for Lo.* write kohya's layout") as caught:
-        files.write(adapter, tmp_path / "b.safetensors", names, "diffusers")
+        writing.write(adapter, tmp_path / "b.safetensors", names, "diffusers")
     assert caught.value.code == "E1435"
     assert not (tmp_path / "b.safetensors").exists()
 
 
-def test_what_readers_drop_or_misread_is_told_when_a_file_is_written(bases: dict[str, Any], tmp_path: Path) -> None:
+def test_what_readers_drop_is_in_the_notes_of_a_written_file(bases: dict[str, Any], tmp_path: Path) -> None:
     names = bases["sd"].names
     dora = files.read(RECORDS / "files" / "sd_dora_r4_a8.lycoris.safetensors", names)
     plain = files.read(RECORDS / "files" / "sd_lora_r4_a8.kohya.safetensors", names)
 
-    def told(adapter: Adapter, layout: Layout) -> str:
-        return "\n".join(files.write(adapter, tmp_path / "a.safetensors", names, layout))
+    def notes(adapter: Adapter, layout: Layout) -> str:
+        return "\n".join(writing.write(adapter, tmp_path / "a.safetensors", names, layout).notes)
 
-    assert "diffusers drops the lengths of a DoRA in kohya's layout" in told(dora, "kohya")
-    assert "diffusers takes the commonest alpha of kohya's layout" in told(mixed(names), "kohya")
-    assert told(plain, "kohya") == "", "which all of them read"
+    assert "diffusers drops the magnitudes of a DoRA" in notes(dora, "kohya")
+    assert "diffusers takes the commonest alpha of kohya's layout" in notes(mixed(names), "kohya")
+    assert notes(plain, "kohya") == "", "which all of them read"
     for adapter in (dora, plain, mixed(names)):
-        assert told(adapter, "diffusers") == (
-            "ComfyUI and A1111 do not read diffusers' names of a denoiser; for them write kohya's layout"
+        assert notes(adapter, "diffusers") == (
+            "ComfyUI reads this layout in part, A1111 not at all; `mezzotint check-adapter` prints which layers"
         )
 
 
@@ -163,7 +163,7 @@ def test_diffusers_draws_what_the_merged_model_draws(
     )
     if kind == "rslora":
         adapter = Adapter({layer: AdapterModule("lora", m.tensors, 3.0, True) for layer, m in adapter.modules.items()})
-    files.write(adapter, tmp_path / "a.safetensors", base.names, layout)
+    writing.write(adapter, tmp_path / "a.safetensors", base.names, layout)
     before = latents(pipeline, IDS)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -217,7 +217,7 @@ def test_a_layer_of_another_shape_is_named(bases: dict[str, Any], tmp_path: Path
 
 def test_half_a_layer_is_named(bases: dict[str, Any], tmp_path: Path) -> None:
     path = spoilt(tmp_path, lambda tensors: tensors.pop(next(n for n in tensors if n.endswith("lora_up.weight"))))
-    with pytest.raises(WeightsError, match=r"lacks lora_up\.weight; the file is not whole") as caught:
+    with pytest.raises(WeightsError, match=r"lacks lora_up\.weight; the file is incomplete") as caught:
         files.read(path, bases["sd"].names)
     assert caught.value.code == "E1433"
 
@@ -269,12 +269,18 @@ def test_settings_that_cannot_be_read_are_no_guess(settings: str, bases: dict[st
 
 def test_settings_say_rank_and_alpha_by_layer(bases: dict[str, Any], tmp_path: Path) -> None:
     adapter = mixed(bases["sd"].names)
-    files.write(adapter, tmp_path / "a.safetensors", bases["sd"].names, "diffusers")
+    writing.write(adapter, tmp_path / "a.safetensors", bases["sd"].names, "diffusers")
     settings = json.loads(tensor_files.read_metadata(tmp_path / "a.safetensors")[files.SETTINGS_KEY])
     assert settings["unet.r"] == 4
     assert set(settings["unet.rank_pattern"].values()) == {2, 7}
+    assert settings["unet.lora_alpha"] == 4, "the strength is in the tensors"
+    assert set(settings["unet.alpha_pattern"].values()) == {2, 7}
     again = files.read(tmp_path / "a.safetensors", bases["sd"].names)
-    assert same(adapter, again)
+    assert again.modules.keys() == adapter.modules.keys()
+    for layer, module in adapter.modules.items():
+        assert again.modules[layer].plain_alpha == pytest.approx(module.rank if module.alpha is None else module.alpha)
+        shape = bases["sd"].names.weights[layer]
+        torch.testing.assert_close(again.modules[layer].difference(shape), module.difference(shape))
 
 
 def test_first_form_of_diffusers_is_read(bases: dict[str, Any], tmp_path: Path) -> None:
@@ -296,7 +302,7 @@ def test_lengths_of_columns_are_read_and_not_written_for_diffusers(bases: dict[s
     adapter = files.read(path, bases["sd"].names)
     assert "a length for each column" in adapter.notes[0]
     with pytest.raises(WeightsError, match="lengths of columns"):
-        files.write(adapter, tmp_path / "b.safetensors", bases["sd"].names, "diffusers")
+        writing.write(adapter, tmp_path / "b.safetensors", bases["sd"].names, "diffusers")
 
 
 def test_lengths_of_columns_belong_to_any_kind(tmp_path: Path) -> None:

@@ -25,13 +25,13 @@ def test_names_of_full_size_networks_are_those_of_kohyas(model: str) -> None:
     folder = open_folder(shipped(model))
     layout = known_layouts.for_components([n for n in known_layouts.component_names() if folder.has(n)])
     assert layout is not None
-    names = LayerNames(match_tensors.shapes_of(folder, layout))
+    names = LayerNames.of_stable(match_tensors.shapes_of(folder, layout))
     encoders = [component for component in names.shapes if component.startswith("text_encoder")]
     text = [layer for each in encoders for layer in targets.chosen(names, each, "attention+mlp")]
     record = COUNTS[RECORD_OF[model]]
     for preset, case in (("attention+mlp", RECORD_OF[model]), ("all", RECORD_OF[model] + "_conv")):
         layers = [*targets.chosen(names, "unet", preset), *text]  # type: ignore[arg-type]
-        flat = "\n".join(sorted(names.flat[layer] for layer in layers))
+        flat = "\n".join(sorted(names.kohya[layer] for layer in layers))
         assert len(layers) == COUNTS[case]["unet_modules"] + COUNTS[case]["text_modules"]
         assert hashlib.sha256(flat.encode()).hexdigest() == COUNTS[case]["names_sha256"]
     assert len(targets.chosen(names, "unet", "attention")) == record.get("peft_attention_modules", 560)

@@ -161,7 +161,7 @@ def _read(file: Path, names: LayerNames, denoiser: str | None, named: Path) -> A
     grouped, unknown = _grouped(file, tensors, lookup)
     if unknown:
         _refuse_other(file, header, unknown, names)
-    settings = _settings(file, metadata)
+    settings = read_settings(metadata, file)
     modules: dict[LayerName, AdapterModule] = {}
     for target, leaves in grouped.items():
         for layer, module in _modules(file, target, leaves, settings, names).items():
@@ -236,13 +236,13 @@ def _modules(
 ) -> dict[LayerName, AdapterModule]:  # fmt: skip
     """The module of each of the model's layers that a layer of a file stands for. Raises WeightsError E1432, E1433."""
     if isinstance(target, LayerName):
-        module = _module(file, target, leaves, settings)
+        module = make_module(file, target, leaves, settings)
         if not module.fits(names.weights[target]):
             _refuse_shape(file, target, module, names.weights[target], names)
         return {target: module}
     rows = [names.weights[layer][0] for layer in target.parts]
     shape = (sum(rows), *names.weights[target.parts[0]][1:])
-    module = _module(file, target.parts[0], leaves, settings)
+    module = make_module(file, target.parts[0], leaves, settings)
     if not module.fits(shape):
         _refuse_shape(file, target, module, shape, names)
     if target.is_swapped:
@@ -251,7 +251,11 @@ def _modules(
     return {layer: part for layer, part in zip(target.parts, parts, strict=True) if part is not None}
 
 
-def _module(file: Path, layer: LayerName, leaves: dict[str, Tensor], settings: Mapping[str, Any]) -> AdapterModule:
+def make_module(
+    file: Path | str, layer: LayerName, leaves: Mapping[str, Tensor], settings: Mapping[str, Any]
+) -> AdapterModule:
+    """The module of a layer's tensors, by our names, `alpha` among them. settings: of the header, see `read_settings`.
+    Raises WeightsError E1433 for one that is incomplete."""
     tensors = dict(leaves)
     alpha = tensors.pop("alpha", None)
     kinds = {_KIND_OF[leaf] for leaf in tensors if leaf in _KIND_OF}
@@ -308,8 +312,9 @@ def _lacking(kind: Kind, tensors: Mapping[str, Tensor]) -> str:
     return next((" or ".join(either) for either in _NEEDED[kind] if not tensors.keys() & set(either)), "")
 
 
-def _settings(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What diffusers wrote about the adapter, keys with their component in front; nothing where it wrote nothing."""
+def read_settings(metadata: Mapping[str, str], file: Path | str = "the file") -> dict[str, Any]:
+    """What diffusers wrote about the adapter, keys with their component in front; nothing where it wrote nothing.
+    Raises WeightsError E1434."""
     text = metadata.get(SETTINGS_KEY)
     if text is None:
         return {}

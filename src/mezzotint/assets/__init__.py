@@ -12,5 +12,8 @@ ASSETS = Path(__file__).resolve().parent
 MODELS = ASSETS / "models"
 """Models that ship, a folder each; `model.path` may be its name."""
 
+ADAPTER_READERS = ASSETS / "adapter_readers.toml"
+"""Names of layers that programs accept in adapter files."""
+
 DATA = ASSETS / "data"
 """Data sets that ship, a folder each; `data.path` may be its name."""

@@ -79,7 +79,7 @@ class Verb(NamedTuple):
     def module(self) -> str:
         """What is imported when it is used, `tasks/NAME/NAME.py` or `tasks/NAME.py`: `run(words) -> exit status`."""
         if self.floor != "tasks":
-            return f"mezzotint.{self.floor}.{self.name}"
+            return f"mezzotint.{self.floor}.{self.name.replace('-', '_')}"
         has_folder = os.path.isdir(os.path.join(os.path.dirname(__file__), os.pardir, self.name))
         return f"mezzotint.tasks.{self.name}.{self.name}" if has_folder else f"mezzotint.tasks.{self.name}"
 

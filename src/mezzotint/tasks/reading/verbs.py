@@ -362,6 +362,19 @@ VERBS: tuple[Verb, ...] = (
         floor="tasks.weights",
     ),
     Verb(
+        "check-adapter",
+        "print which programs read an adapter file, how many of its layers, at what strength",
+        "FILE [--base=MODEL]",
+        (
+            ("mezzotint check-adapter fox.safetensors", "the model is recognised by the names in the file"),
+            ("mezzotint check-adapter fox.safetensors --base=FLUX.1-dev", "every layer compared with a model's"),
+            ("mezzotint check-adapter runs/fox/exports/step-00001000", "a run's export"),
+        ),
+        switches=(_BASE, Switch("--config=FOLDER", "configurations of a model's single file of unusual size")),
+        names=(1, 1),
+        floor="tasks.weights",
+    ),
+    Verb(
         "explain",
         "tell what a setting, a section or an error code means",
         "PATH|CODE|NAME OF ANOTHER TRAINER …",

@@ -1,0 +1,171 @@
+"""Which programs take an adapter file, how much of it and at what strength, by the table of names that each accepts."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from mezzotint.adapters import files
+from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
+from mezzotint.adapters.names import LayerName, LayerNames, OriginalLayer
+from mezzotint.assets import ADAPTER_READERS
+from mezzotint.errors import WeightsError
+
+_ATTENTION = re.compile(r"\.to_([qkv]|out\.0)$")
+_NUMBER = re.compile(r"(?<=[._])\d+(?=[._]|$)")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A program that loads adapters.
+
+    label: its name. basis: what the table's facts rest on. strength: the rule by which it scales, see the table. lora:
+    the endings of the two factors, in each spelling that it knows. dora: the ending of a DoRA's magnitudes. kinds: that
+    it reads. denoiser, text: by family, and by text encoder (or family and encoder), the names that it accepts.
+    """
+
+    label: str
+    basis: str
+    strength: str
+    lora: Sequence[Sequence[str]]
+    dora: str
+    kinds: Sequence[str]
+    denoiser: Mapping[str, Sequence[str]]
+    text: Mapping[str, Any]
+
+    def forms(self, family: str, layer: LayerName, names: LayerNames) -> Sequence[str]:
+        """The patterns of names under which it knows a layer."""
+        if layer.component in names.denoisers:
+            return self.denoiser.get(family, ())
+        if family not in self.denoiser:
+            return ()
+        own: Sequence[str] = self.text.get(family, {}).get(layer.component) or self.text.get(layer.component, ())
+        return own
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a reader makes of a file.
+
+    accepted, layers: how many of the file's layers it applies, and how many there are. strengths: of those that it
+    applies, its scale over the one that was trained, each once. refused: the names of the others.
+    """
+
+    reader: Reader
+    accepted: int
+    layers: int
+    strengths: tuple[float, ...]
+    refused: tuple[str, ...]
+
+    @property
+    def is_right(self) -> bool:
+        """Whether it applies everything at the strength that was trained."""
+        return self.accepted == self.layers and all(math.isclose(s, 1.0, rel_tol=1e-3) for s in self.strengths)
+
+
+def load() -> tuple[Reader, ...]:
+    """The readers of the table."""
+    table = tomllib.loads(ADAPTER_READERS.read_text("utf-8"))
+    return tuple(Reader(**{"label": name, **entry}) for name, entry in table.items())
+
+
+@dataclass
+class FileLayer:
+    """A layer of a file, by its name there. leaves: our names of its tensors by their endings in the file."""
+
+    name: str
+    leaves: dict[str, str] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+
+
+def layers_of(tensors: Mapping[str, Tensor]) -> list[FileLayer]:
+    """The layers of a file, in its order; tensors of no adapter make a layer of their own."""
+    layers: dict[str, FileLayer] = {}
+    for name, tensor in tensors.items():
+        stem, leaf = files.split_name(name)
+        layer = layers.setdefault(stem, FileLayer(stem))
+        layer.leaves[name[len(stem) + 1 :] if name.startswith(f"{stem}.") else name] = leaf
+        layer.tensors[leaf] = tensor
+    return list(layers.values())
+
+
+def judge(
+    reader: Reader, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], names: LayerNames, family: str, *,
+    numbered: bool = True,
+) -> Verdict:  # fmt: skip
+    """What a reader makes of a file for a model with these layers. numbered: False compares names without their block
+    numbers, for a file whose own model is not at hand."""
+    plain: Callable[[str], str] = str if numbered else without_numbers
+    known = {plain(name) for name in accepted_names(reader, names, family)}
+    lookup = {plain(name): layer for name, layer in names.lookup((names.denoisers or ("",))[0]).items()}
+    settings = files.read_settings(metadata)
+    accepted, strengths, refused = 0, set(), []
+    layers = layers_of(tensors)
+    for layer in layers:
+        module = _module(layer, lookup.get(plain(layer.name)), settings)
+        if module is None or plain(layer.name) not in known or not _reads(reader, layer, module):
+            refused.append(layer.name)
+            continue
+        accepted += 1
+        applied = _applied(reader, layer, module, is_stated=bool(settings))
+        strengths.add(round(applied / module.scale, 6) if module.scale else 1.0)
+    return Verdict(reader, accepted, len(layers), tuple(sorted(strengths)), tuple(refused))
+
+
+def accepted_names(reader: Reader, names: LayerNames, family: str) -> Iterator[str]:
+    """Every name of a layer that a reader accepts, for a model with these layers."""
+    for layer in names.weights:
+        if layer.component in names.denoisers[1:]:
+            continue  # files for a second denoiser have the first one's names
+        original = names.original_layers.get(layer)
+        paths = {"diffusers": layer.path, "text": layer.path}
+        if re.match(r"encoder\.layers\.", layer.path):
+            paths["text"] = f"text_model.{layer.path}"
+        if original is not None:
+            paths["original"] = original.path
+        if not _ATTENTION.search(layer.path):
+            paths["diffusers_but_attention"] = layer.path
+        values = paths | {f"{key}_": path.replace(".", "_") for key, path in paths.items()}
+        for form in reader.forms(family, layer, names):
+            key = form[form.index("{") + 1 : form.index("}")]
+            if key in values:
+                yield form.format(**{key: values[key]})
+
+
+def without_numbers(name: str) -> str:
+    """A layer's name with N for each block number."""
+    return _NUMBER.sub("N", name)
+
+
+def _module(
+    layer: FileLayer, target: LayerName | OriginalLayer | None, settings: Mapping[str, Any]
+) -> AdapterModule | None:
+    """The module as it was meant; None for one that is incomplete."""
+    place = target.parts[0] if isinstance(target, OriginalLayer) else target or LayerName("", layer.name)
+    try:
+        return files.make_module(layer.name, place, layer.tensors, settings)
+    except WeightsError:
+        return None
+
+
+def _reads(reader: Reader, layer: FileLayer, module: AdapterModule) -> bool:
+    kind = "dora" if module.is_dora and module.kind == "lora" else module.kind
+    if kind not in reader.kinds:
+        return False
+    if module.is_dora and next(raw for raw, leaf in layer.leaves.items() if leaf == MAGNITUDE) != reader.dora:
+        return False
+    factors = {raw for raw, leaf in layer.leaves.items() if leaf in ("lora_down.weight", "lora_up.weight")}
+    return module.kind != "lora" or any(factors == set(pair) for pair in reader.lora)
+
+
+def _applied(reader: Reader, layer: FileLayer, module: AdapterModule, *, is_stated: bool) -> float:
+    """The scale that a reader applies."""
+    if reader.strength == "header" and is_stated:
+        return module.scale
+    return module.scale if "alpha" in layer.tensors else 1.0

@@ -1,0 +1,124 @@
+"""`mezzotint check-adapter FILE [--base=MODEL]`: which programs read an adapter file, how many of its layers, and at
+what strength."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from mezzotint import registry
+from mezzotint.adapters import files, readers
+from mezzotint.adapters.names import LayerNames
+from mezzotint.adapters.readers import Verdict
+from mezzotint.errors import WeightsError, visible
+from mezzotint.recipe.families.base import specs
+from mezzotint.tasks.reading import words
+from mezzotint.tasks.weights.adapter_files import BaseModel
+from mezzotint.tasks.weights.args import config
+from mezzotint.weights.files import pickled, tensor_files
+
+_FULL = {"sd": "sd1", "sdxl": "sdxl"}
+"""Shipped configurations in full size of families whose layers differ in their block numbers alone."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """The layers that a file is compared with. numbered: whether block numbers are those of the file's own model."""
+
+    family: str
+    called: str
+    names: LayerNames
+    numbered: bool
+
+
+def run(arguments: Sequence[str]) -> int:
+    """`mezzotint check-adapter FILE [--base=MODEL]`. Returns 0.
+
+    Raises RecipeError E1012 for words it does not know; WeightsError E1430 for a file without an adapter, E1431 for one
+    of an unknown model, E1442 for a base that is no model, and as `files.read` with a base.
+    """
+    line = words.parse(arguments, "check-adapter")
+    base = line.path("--base")
+    path = Path(line.plain[0]).expanduser()
+    for file in files.files_at(path):
+        source = pickled.readable(file)
+        tensors, metadata = tensor_files.read(source), tensor_files.read_metadata(source)
+        if not files.is_adapter(tensors):
+            raise WeightsError(f"{file}: has no tensors of an adapter", code="E1430")
+        if base is None:
+            models = guess(file, tensors)
+        else:
+            opened = BaseModel.at(base, config(line))
+            files.read(file, opened.names)
+            models = [Model(opened.family.spec.name, str(base), opened.names, True)]
+        for model in models:
+            for text in describe(file, tensors, metadata, model):
+                print(visible(text))
+    for reader in readers.load():
+        print(f"  ({reader.label}: {reader.basis})")
+    return 0
+
+
+def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
+    """The model whose layers a file names; several where they have the same names. Raises WeightsError E1431 where it is
+    none that is known here."""
+    stems = {layer.name for layer in readers.layers_of(tensors)}
+
+    def likeness(model: Model) -> tuple[int, int]:
+        lookup = model.names.lookup(model.names.denoisers[0])
+        known = {readers.without_numbers(name) for name in lookup}
+        alike = sum(readers.without_numbers(stem) in known for stem in stems)
+        return alike, len(stems & lookup.keys()) if model.family in _FULL else alike
+
+    scores = [(likeness(model), model) for model in _known_models()]
+    best = max(score for score, _ in scores)
+    if best[0] == 0:
+        raise WeightsError(
+            f"{file}: its layers ({tensor_files.listed(sorted(stems), 2)}) are those of no model that is known here; "
+            "give its model, --base=MODEL",
+            code="E1431",
+        )
+    return [model for score, model in scores if score == best]
+
+
+def _known_models() -> Iterator[Model]:
+    for spec in specs():
+        family = registry.find("families", spec.name).Family
+        if spec.name in _FULL:
+            yield Model(spec.name, spec.called, BaseModel.at(Path(_FULL[spec.name])).names, False)
+        else:
+            yield Model(spec.name, spec.called, LayerNames.of(family.files.tiny()), False)
+
+
+def describe(file: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], model: Model) -> Iterator[str]:
+    """What is in the file, then a line for each reader."""
+    kinds = Counter(_kind(layer.tensors) for layer in readers.layers_of(tensors))
+    what = ", ".join(f"{count} layers of {kind}" for kind, count in kinds.most_common())
+    yield f"{file}: {what}, {files.layout_of(tensors)} layout, for {model.called}"
+    for reader in readers.load():
+        verdict = readers.judge(reader, tensors, metadata, model.names, model.family, numbered=model.numbered)
+        yield f"  {reader.label:<10} {_sentence(verdict, model)}"
+
+
+def _kind(tensors: Mapping[str, Tensor]) -> str:
+    if "dora_scale" in tensors:
+        return "DoRA"
+    starts = {"lora_": "LoRA", "hada_": "LoHa", "lokr_": "LoKr"}
+    return next((kind for start, kind in starts.items() if any(leaf.startswith(start) for leaf in tensors)), "no kind")
+
+
+def _sentence(verdict: Verdict, model: Model) -> str:
+    if model.family not in verdict.reader.denoiser:
+        return f"does not know {model.called}, or nothing is known about it"
+    share = f"{verdict.accepted} of {verdict.layers} layers"
+    if verdict.is_right:
+        return f"{share}, strength as trained"
+    if not verdict.accepted:
+        return f"{share} (such as {verdict.refused[0]})"
+    strengths = " and ".join(f"{strength:g}" for strength in verdict.strengths)
+    times = "strength as trained" if verdict.strengths == (1.0,) else f"{strengths} times the strength that was trained"
+    return f"{share}, {times}" + (f"; not {verdict.refused[0]}" if verdict.refused else "")
