@@ -143,7 +143,7 @@ class LayerNames:
         """What each name in a file stands for, in every spelling that programs write. denoiser: the component that a
         file's denoiser names belong to, where the model has two."""
         table: dict[str, LayerName | OriginalLayer] = {}
-        for layer in self.weights:
+        for layer in sorted(self.weights, key=lambda layer: layer.component != denoiser):
             for name in self._dotted_names(layer, denoiser):
                 table.setdefault(name, layer)
         for layer, original in self.original_layers.items():

@@ -71,7 +71,8 @@ class Files(FlowFiles):
     }
     written_start = DENOISER
 
-    def swapped_layers(self, names: Collection[str]) -> Collection[str]:
+    @classmethod
+    def swapped_layers(cls, names: Collection[str]) -> Collection[str]:
         """See ModelFiles: the last norm, and that of the last block's text, which has no gates."""
         blocks = [int(name.split(".")[1]) for name in names if name.startswith("transformer_blocks.")]
         return ("norm_out.linear", f"transformer_blocks.{max(blocks, default=0)}.norm1_context.linear")

@@ -137,7 +137,8 @@ class ModelFiles(ABC):
         one. Empty where the part has no original names."""
         return {}
 
-    def swapped_layers(self, names: Collection[str]) -> Collection[str]:
+    @classmethod
+    def swapped_layers(cls, names: Collection[str]) -> Collection[str]:
         """Of a denoiser's tensors, the layers whose two halves of rows are in the other order in the original-format
         checkpoint."""
         return ()

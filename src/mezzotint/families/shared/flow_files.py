@@ -228,9 +228,10 @@ class FlowFiles(FolderFiles):
         """See ModelFiles."""
         return {name: originals.renamed(name, self.renames) for name in names} if is_denoiser(part) else {}
 
-    def swapped_layers(self, names: Collection[str]) -> Collection[str]:
+    @classmethod
+    def swapped_layers(cls, names: Collection[str]) -> Collection[str]:
         """See ModelFiles."""
-        return self.swapped
+        return cls.swapped
 
     def stored(self, part: str) -> Stored:
         """The weights of a part, under the names of files in diffusers' layout. Raises WeightsError E1407."""
