@@ -48,18 +48,19 @@ CODES: dict[str, str] = {
     "E1420": "A checkpoint of MindSpore's (.ckpt) is damaged, or holds what the format does not have. The message "
     "says at which byte: a file that was cut short, lengths or shapes that contradict each other, a name that comes "
     "twice, a checksum at its end that its content does not give. Nothing was loaded; fetch or save it again.",
-    "E1430": "The file holds no adapter: none of its tensors has a name that LoRA, DoRA, LoHa or LoKr have in "
-    "diffusers' or kohya's layout. A whole model is given as `model.path`.",
+    "E1430": "The file holds no adapter: none of its tensors has the ending of a LoRA, DoRA, LoHa or LoKr "
+    "(`lora_A.weight`, `lora_down.weight`, `hada_w1_a`, `lokr_w1`, …). A whole model is given as `model.path`.",
     "E1431": "The adapter belongs to another model: some of its tensors name layers that this one does not have. The "
     "message says what it looks like. Adapters of SD 1, SD 2 and SDXL cannot be exchanged.",
     "E1432": "A layer of the adapter has another shape than the model's. Adapters of SD 1 and SD 2 have the same names"
     " and other widths (768 and 1024).",
-    "E1433": "A layer of the adapter lacks one of its tensors, has one twice, has tensors of several kinds or of whole "
-    "numbers, or has rank 0. The copy is not whole.",
+    "E1433": "A layer of the adapter lacks one of its tensors, has one twice, has tensors of several kinds or integer "
+    "ones, or has rank 0. The copy is damaged.",
     "E1434": "An adapter in diffusers' layout says its rank and alpha in its header, and what it says cannot be read. "
     "Without them its strength would be a guess.",
-    "E1435": "The layout that was asked for has no place for this adapter. diffusers' layout knows LoRA and DoRA; "
-    "LoHa, LoKr and convolutions in three factors are written in kohya's.",
+    "E1435": "The layout that was asked for has no place for this adapter. diffusers' layout has LoRA and DoRA; "
+    "LoHa, LoKr and convolutions in three factors are written in kohya's or ComfyUI's. kohya's layout has one matrix "
+    "for query, key and value of FLUX, SD3 and Z-Image, for which LoHa and LoKr of the three cannot be joined.",
     "E1436": "The adapters cannot be made into one by adding. Only plain LoRA adds up without loss.",
     "E1437": "A pattern of `targets`, `rank_pattern` or `alpha_pattern` fits no layer of the parts that are trained. "
     "Paths are those of the model's files, with `*` for any part.",
