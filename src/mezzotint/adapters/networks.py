@@ -100,7 +100,8 @@ def put_on(network: nn.Module, shape: AdapterShape) -> None:
     own = {name for name, _ in network.named_modules()}
     inject_adapter_in_model(_config(shape, [_own_path(path, own) for path in shape.layers]), network, _NAME)
     if shape.method in ("loha", "lokr"):  # whose layers draw in training, whatever their dropout is
-        for name, module in network.named_modules():
+        modules: dict[str, nn.Module] = dict(network.named_modules())
+        for name, module in modules.items():
             if isinstance(module, BaseTunerLayer):
                 _set_form(module, shape.forms.get(_file_path(name, network)))
                 module.eval()
@@ -273,9 +274,9 @@ def _set_form(layer: Any, form: Mapping[str, tuple[int, ...]] | None) -> None:
     """
     if form is None:
         return
-    made = [factors.pop(_NAME) for leaf in layer.adapter_layer_names if _NAME in (factors := getattr(layer, leaf))]
+    tensors = [factors.pop(_NAME) for leaf in layer.adapter_layer_names if _NAME in (factors := getattr(layer, leaf))]
     for leaf, sizes in form.items():
-        getattr(layer, leaf)[_NAME] = nn.Parameter(torch.zeros(sizes, device=made[0].device))
+        getattr(layer, leaf)[_NAME] = nn.Parameter(torch.zeros(sizes, device=tensors[0].device))
 
 
 def _alphas(shape: AdapterShape) -> dict[str, float]:

@@ -150,14 +150,14 @@ def rule(line: Words) -> RankRule:
     E1012."""
     rank, share = line.whole("--rank", 1), line.number("--share")
     ratio, cumulative = line.number("--sv-ratio"), line.number("--sv-cumulative")
-    given = [name for name in ("--share", "--sv-ratio", "--sv-cumulative") if name in line]
+    rules = [name for name in ("--share", "--sv-ratio", "--sv-cumulative") if name in line]
     if rank is None:
         raise line.wrong(
             "--rank=N is needed: the rank of the new adapter, or with --share, --sv-ratio or --sv-cumulative the most "
             "that a layer gets"
         )
-    if len(given) > 1:
-        raise line.wrong(f"{' and '.join(given)} are different rules for the rank of a layer; give only one of them")
+    if len(rules) > 1:
+        raise line.wrong(f"{' and '.join(rules)} are different rules for the rank of a layer; give only one of them")
     if share is not None and not 0 <= share < 1:
         raise line.wrong(f"--share is the share of each change that may be left out, from 0 to below 1, got {share:g}")
     if ratio is not None and ratio < 1:
