@@ -48,6 +48,24 @@ def test_rank_is_the_least_that_leaves_out_no_more_than_the_share(share: float, 
     assert RankRule(2, share).choose(values, (4, 4)) == min(rank, 2)
 
 
+@pytest.mark.parametrize(
+    ("rule", "rank"),
+    [
+        # at least 8 / R
+        ({"sv_ratio": 1}, 1), ({"sv_ratio": 1.9}, 1), ({"sv_ratio": 2}, 2), ({"sv_ratio": 8}, 4),
+        ({"sv_ratio": 1e9}, 5),
+        # sums 8, 12, 15, 16, 16: shares 0.5, 0.75, 0.9375, 1, 1
+        ({"sv_cumulative": 0.01}, 1), ({"sv_cumulative": 0.5}, 1), ({"sv_cumulative": 0.51}, 2),
+        ({"sv_cumulative": 0.75}, 2), ({"sv_cumulative": 0.94}, 4), ({"sv_cumulative": 1}, 4),
+    ],
+)  # fmt: skip
+def test_singular_values_are_kept_by_ratio_or_by_cumulative_sum(rule: dict[str, float], rank: int) -> None:
+    values = torch.tensor([8.0, 4.0, 3.0, 1.0, 1e-8])
+    assert RankRule(5, **rule).choose(values, (5, 5)) == rank
+    assert RankRule(2, **rule).choose(values, (5, 5)) == min(rank, 2)
+    assert RankRule(5, **rule).choose(torch.zeros(5), (5, 5)) == 1
+
+
 def test_windows_have_a_limit_of_their_own() -> None:
     base = drawn(12, 4, 3, 3)
     pairs = [(LAYER, drawn(12, 20), drawn(12, 20, seed=3)), (CONVOLUTION, base, base + drawn(12, 4, 3, 3, seed=4))]

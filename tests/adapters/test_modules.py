@@ -40,6 +40,20 @@ def test_weight_is_that_of_lycoris_forward_pass(case: str) -> None:
         within(output, TENSORS[f"{case}.conv_output"], roundings=400)
 
 
+def test_a_lokr_may_have_a_kernel_in_a_tensor_of_its_own() -> None:
+    draw = torch.Generator().manual_seed(1)
+    shapes = {"lokr_w1": (4, 2), "lokr_w2_a": (2, 4), "lokr_w2_b": (2, 4), "lokr_t2": (2, 2, 3, 3)}
+    tensors = {leaf: torch.randn(*shape, generator=draw) for leaf, shape in shapes.items()}
+    module = AdapterModule("lokr", tensors, 6.0)
+    assert module.fits((16, 8, 3, 3))
+    block = torch.einsum("abhw,ao,bi->hwoi", tensors["lokr_t2"], tensors["lokr_w2_a"], tensors["lokr_w2_b"])
+    change = module.difference((16, 8, 3, 3))
+    for row, column in ((0, 0), (2, 1)):
+        within(
+            change[:, :, row, column], 3 * torch.kron(tensors["lokr_w1"], block[row, column].contiguous()), roundings=20
+        )
+
+
 def lora(rank: int = 2, *, alpha: float | None = None, stabilized: bool = False, dora: bool = False) -> AdapterModule:
     draw = torch.Generator().manual_seed(1)
     tensors = {

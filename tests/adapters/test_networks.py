@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from adapter_records import read_off
-from torch import nn
+from adapter_records import RECORDS, read_off
+from rounding import within
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
 from mezzotint.adapters import networks, targets
-from mezzotint.adapters.modules import MAGNITUDE, row_lengths
+from mezzotint.adapters.modules import MAGNITUDE, AdapterModule, row_lengths
 from mezzotint.adapters.networks import AdapterShape, Method
 from mezzotint.errors import WeightsError
 from mezzotint.recipe.sections.run import LowBit
@@ -74,6 +76,107 @@ def test_read_off_loaded_and_read_off_again_it_is_the_same(
     assert not torch.equal(says(unet), output)
     networks.load(unet, modules)
     assert torch.equal(says(unet), output)
+
+
+ALL = "lokr_w1_a lokr_w1_b lokr_w2_a lokr_w2_b"
+
+
+@pytest.mark.parametrize("convolution", [False, True], ids=["matrix", "convolution"])
+@pytest.mark.parametrize(
+    ("rank", "factor", "both", "leaves"),
+    [
+        (1, -1, True, ALL),
+        (3, 8, True, "lokr_w1_a lokr_w1_b lokr_w2"),
+        (3, -1, True, "lokr_w1 lokr_w2_a lokr_w2_b"),
+        (1, -1, False, "lokr_w1 lokr_w2_a lokr_w2_b"),
+        (4, -1, True, "lokr_w1 lokr_w2"),
+    ],
+)
+def test_what_is_written_of_a_lokr_changes_weights_as_it_did_in_training(
+    convolution: bool, rank: int, factor: int, both: bool, leaves: str
+) -> None:
+    """Whichever factors are whole: readers of files take alpha / rank, but 1 where both are."""
+    pytest.importorskip("peft")
+    network = nn.Sequential(nn.Conv2d(32, 32, 3, padding=1) if convolution else nn.Linear(32, 32))
+    inputs, weight = drawn(2, 32, 5, 5) if convolution else drawn(2, 32), network[0].weight.detach().clone()
+    shape = AdapterShape("lokr", ["0"], rank, 6.0, factor=factor, decompose_both=both)
+    networks.put_on(network, shape)
+    networks.set_initial(network, "unet", seed=3)
+    plain = network[0].base_layer(inputs)
+    assert torch.equal(network(inputs), plain), "without effect at first"
+    for number, each in enumerate(networks.trained(network)):
+        each.parameter.data.copy_(drawn(*each.parameter.shape, seed=number))
+    module = read_off(network, shape)["0"]
+    assert " ".join(sorted(module.tensors)) == leaves
+    trained = network(inputs)
+    network[0].base_layer.weight.copy_(module.adapted(weight))
+    within(network[0].base_layer(inputs), trained, roundings=400)
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def modules_of_lycoris(kind: Any) -> tuple[dict[str, AdapterModule], dict[str, Tensor]]:
+    """Adapters as LyCORIS makes them, and the weights that they are for, by the name of the record."""
+    tensors: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in load_file(RECORDS / "lycoris.safetensors").items():
+        case, _, leaf = name.partition(".")
+        tensors.setdefault(case, {})[leaf] = tensor
+    own = {case: held for case, held in tensors.items() if case.startswith(kind)}
+    modules = {
+        case: AdapterModule(
+            kind, {leaf: t for leaf, t in held.items() if leaf in networks.FACTORS}, float(held["alpha"])
+        )
+        for case, held in own.items()
+    }
+    return modules, {case: held["base"] for case, held in own.items()}
+
+
+@pytest.mark.parametrize("kind", ["loha", "lokr"])
+def test_layers_of_any_form_are_trained_together_as_their_file_has_them(kind: Any) -> None:
+    """Factors whole or not, split by other rules than peft's, and kernels in a tensor of their own."""
+    pytest.importorskip("peft")
+    modules, weights = modules_of_lycoris(kind)
+    if kind == "lokr":
+        assert set(ALL.split()) == modules["lokr_both"].tensors.keys()
+        assert {"lokr_w1", "lokr_w2"} == modules["lokr_conv"].tensors.keys()
+        first = {"lokr_w1_a": drawn(4, 2), "lokr_w1_b": drawn(2, 4, seed=1)}
+        modules["whole_w2"] = AdapterModule("lokr", first | {"lokr_w2": drawn(4, 6)}, 6.0)
+        kernel = {"lokr_w2_a": drawn(2, 4), "lokr_w2_b": drawn(2, 4), "lokr_t2": drawn(2, 2, 3, 3)}
+        modules["kernel"] = AdapterModule("lokr", {"lokr_w1": drawn(4, 2)} | kernel, 6.0)
+        weights |= {"whole_w2": weights["lokr_auto"], "kernel": weights["lokr_conv"]}
+    network = nn.ModuleDict({case: layer_with(weight) for case, weight in weights.items()})
+    shape = networks.shape_of(modules)
+    networks.put_on(network, shape)
+    networks.load(network, modules)
+    for case, module in read_off(network, shape).items():
+        assert module.tensors.keys() == modules[case].tensors.keys()
+        assert module.scale == modules[case].scale
+        inputs = drawn(2, weights[case].shape[1], *(5,) * (weights[case].ndim - 2))
+        expected = layer_with(modules[case].adapted(weights[case]))(inputs)
+        within(network[case](inputs), expected, roundings=400, name=case)
+        network[case](inputs).sum().backward()
+    assert all(each.parameter.grad is not None for each in networks.trained(network))
+
+
+def layer_with(weight: Tensor) -> nn.Module:
+    out, inputs, *sides = weight.shape
+    layer = nn.Conv2d(inputs, out, 3, padding=1, bias=False) if sides else nn.Linear(inputs, out, bias=False)
+    layer.weight.data.copy_(weight)
+    return layer
+
+
+def test_both_factors_of_a_lokr_begin_as_wide_as_where_the_first_is_whole() -> None:
+    pytest.importorskip("peft")
+    first = {}
+    for both in (True, False):
+        network = nn.Sequential(nn.Linear(1024, 1024))
+        networks.put_on(network, AdapterShape("lokr", ["0"], 8, decompose_both=both))
+        networks.set_initial(network, "unet", seed=3)
+        own = {each.leaf: each.parameter.detach() for each in networks.trained(network)}
+        first[both] = own["lokr_w1_a"] @ own["lokr_w1_b"] if both else own["lokr_w1"]
+    assert [float(each.std()) for each in first.values()] == pytest.approx([1, 1], rel=0.2)
 
 
 def test_initial_values_depend_on_their_address_alone(bases: dict[str, Any], unet: nn.Module) -> None:

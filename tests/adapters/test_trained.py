@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,10 @@ import torch
 from adapter_records import FILES, SD
 from torch import nn
 
+from mezzotint.adapters import files
+from mezzotint.adapters.files import Adapter
+from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
+from mezzotint.adapters.names import LayerName
 from mezzotint.adapters.trained import START, TrainedAdapter
 from mezzotint.errors import WeightsError
 from mezzotint.families.sd import Family
@@ -144,3 +150,55 @@ def test_training_goes_on_from_files_of_others_as_they_are(record: str) -> None:
     for layer, module in written.modules.items():
         weight = torch.randn(trained.names.weights[layer], generator=torch.Generator().manual_seed(0))
         torch.testing.assert_close(module.adapted(weight), trained.begun.modules[layer].adapted(weight))
+
+
+MATRIX = LayerName("unet", "mid_block.attentions.0.transformer_blocks.0.attn1.to_q")
+WINDOW = LayerName("unet", "mid_block.resnets.0.conv1")
+
+
+def module(kind: Any, **shapes: tuple[int, ...]) -> AdapterModule:
+    """An adapter of ones. shapes: by leaf, `_` for the dot."""
+    return AdapterModule(kind, {leaf.replace("_weight", ".weight"): torch.ones(s) for leaf, s in shapes.items()}, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("magnitudes", r"attn1\.to_q is a LoKr with the magnitudes of a DoRA"),
+        ("window", r"conv1 is a LoRA of a convolution in three factors"),
+        ("columns", r"attn1\.to_q is a DoRA with the lengths of columns"),
+        ("mixed", r"layers of several kinds \(loha, lora\), which cannot be trained together"),
+    ],
+)
+def test_a_file_that_cannot_be_trained_is_refused_with_what_to_write(
+    kind: str, sentence: str, model_files: ModelFiles, tmp_path: Path
+) -> None:
+    names = adapter(model_files).names
+    width, window = names.weights[MATRIX][0], names.weights[WINDOW][0]
+    lora = module("lora", lora_down_weight=(2, width), lora_up_weight=(width, 2))
+    pair: dict[str, tuple[int, ...]] = {"a": (width, 2), "b": (2, width)}
+    held = {
+        "magnitudes": {MATRIX: module("lokr", lokr_w1=(2, 2), lokr_w2=(width // 2, width // 2), dora_scale=(width, 1))},
+        "window": {
+            WINDOW: module(
+                "lora",
+                lora_down_weight=(2, window, 1, 1),
+                lora_up_weight=(window, 2, 1, 1),
+                lora_mid_weight=(2, 2, 3, 3),
+            )
+        },
+        "columns": {MATRIX: replace(lora, tensors={**lora.tensors, MAGNITUDE: torch.ones(1, width)})},
+        "mixed": {
+            MATRIX: lora,
+            LayerName("unet", MATRIX.path.replace("to_q", "to_k")): module(
+                "loha", **{f"hada_w{n}_{f}": s for n in "12" for f, s in pair.items()}
+            ),
+        },
+    }[kind]
+    file = tmp_path / "a.safetensors"
+    files.write(Adapter(held), file, names, "kohya")
+    settings = ModelSettings(path=shipped("tiny-sd"), adapter={"path": file})  # type: ignore[arg-type]
+    with pytest.raises(WeightsError, match=sentence) as caught:
+        TrainedAdapter.of(settings, model_files)
+    assert caught.value.code == "E1440"
+    assert "mezzotint resize FILE NEW.safetensors --base=MODEL --rank=N" in str(caught.value)

@@ -124,6 +124,29 @@ def test_factor_is_the_smaller_matrix_of_a_lokr(prepare: Prepare) -> None:
     assert module(prepare(**lokr, model__adapter__factor=2)).tensors["lokr_w1"].shape == (2, 2)
 
 
+# breaks if the first matrix stayed whole, or what is written were not what was trained
+@pytest.mark.effect("model.adapter.decompose_both")
+def test_decompose_both_makes_products_of_both_matrices_of_a_lokr(prepare: Prepare) -> None:
+    lokr = LORA | {"model__adapter__kind": "lokr", "model__adapter__rank": 1, "model__adapter__alpha": 3}
+    ready = prepare(**lokr, model__adapter__decompose_both=True, optim__lr=0.1, optim__ema__rule="none", run__name="a")
+    factors = {"lokr_w1_a", "lokr_w1_b", "lokr_w2_a", "lokr_w2_b"}
+    assert {name.removeprefix(f"{QUERY}.") for name in begun(ready) if name.startswith(QUERY)} == factors
+    for _ in range(2):
+        ready.step()
+    (folder,) = ready.job.host.write_exports(ready.trainer)
+    names = LayerNames(ready.trainer.model.files.trainable_shapes())
+    written = files.read(folder / "a.safetensors", names)
+    going_on = prepare(model__adapter__path=folder / "a.safetensors")
+    assert str(going_on.trainer.model.adapter) == "lokr of rank 1"
+    for layer, adapter in written.modules.items():
+        change = adapter.difference(names.weights[layer])
+        assert float(change.abs().max()) > 1e-3, "and it moves"
+        for each in (ready, going_on):
+            trained = each.family.parts()["denoiser"].get_submodule(layer.path).get_delta_weight("default")
+            within(change, trained.detach(), roundings=64)
+    assert going_on.step().largest("denoiser") > 0
+
+
 # breaks if nothing were dropped, or by draws that come one after the other
 @pytest.mark.effect("model.adapter.dropout")
 @pytest.mark.parametrize("kind", ["lora", "dora"])
@@ -262,8 +285,9 @@ def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
         ("{rank: 4}", "model.adapter.kind is none"),
         ("{kind: loha, dropout: 0.1}", "is for lora, rslora and dora"),
         ("{kind: lora, factor: 4}", "factor is for lokr"),
+        ("{kind: lora, decompose_both: true}", "decompose_both is for lokr"),
         ("{kind: dora, init: pissa}", "leave one out"),
-        ("{kind: lora, path: a.safetensors, rank: 4}", "the file says layers, ranks and alphas"),
+        ("{kind: lora, path: a.safetensors, rank: 4}", "come from the file"),
         ("{kind: lora, rank: 0}", "greater than 0"),
     ],
 )

@@ -45,9 +45,11 @@ def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, whole: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["lora", "loha", "lokr", "pissa", "int8", "nf4"])
+@pytest.mark.parametrize("kind", ["lora", "loha", "lokr", "lokr-both", "pissa", "int8", "nf4"])
 def test_every_kind_goes_on_with_the_same_bits(shared_world: Any, kind: str) -> None:
     own = {"kind": kind} | ({"kind": "lora", "init": "pissa"} if kind == "pissa" else {})
+    if kind == "lokr-both":
+        own = {"kind": "lokr", "decompose_both": True, "factor": 8}
     settings = {"model__adapter__rank": 2, "run__steps": 4, "run__save__every": 2}
     if kind in ("int8", "nf4"):
         pytest.importorskip("torchao")

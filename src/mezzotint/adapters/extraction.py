@@ -30,23 +30,38 @@ class Remainder:
 
 @dataclass(frozen=True, slots=True)
 class RankRule:
-    """How many singular values are kept: at most `rank`; with `share`, as few as leave out at most that share of the
-    difference's norm. convolutions: the limit for windows larger than one pixel; None is `rank`."""
+    """How many singular values are kept: at most `rank`, and no more than one further rule asks for.
+
+    share: as few as leave out at most this share of the difference's Frobenius norm. sv_ratio: those of at least the
+    largest / sv_ratio. sv_cumulative: as few as reach this share of the sum of all. At most one of them is given; the
+    last two are kohya's rules of these names. convolutions: the limit for windows larger than one pixel; None is
+    `rank`.
+    """
 
     rank: int
     share: float = 0.0
     convolutions: int | None = None
+    sv_ratio: float | None = None
+    sv_cumulative: float | None = None
 
     def choose(self, values: Tensor, shape: tuple[int, ...]) -> int:
         """The number to keep, at least 1. values: singular values, largest first. shape: of the weight."""
         window = len(shape) > 2 and any(side > 1 for side in shape[2:])
         limit = min(self.rank if self.convolutions is None or not window else self.convolutions, len(values))
-        if self.share <= 0:
-            return max(1, limit)
-        total = values.square().sum()
-        left = (total - values.square().cumsum(0)).clamp(min=0).sqrt()  # after 1, 2, … of them
-        enough = int((left > self.share * total.sqrt()).sum()) + 1
-        return max(1, min(limit, enough))
+        return max(1, min(limit, self._enough(values)))
+
+    def _enough(self, values: Tensor) -> int:
+        """What the further rule asks for, without the limit."""
+        if self.sv_ratio is not None:
+            return int(((values >= values[0] / self.sv_ratio) & (values > 0)).sum())
+        if self.sv_cumulative is not None:
+            sums = values.cumsum(0)
+            return int((sums < self.sv_cumulative * sums[-1]).sum()) + 1
+        if self.share > 0:
+            total = values.square().sum()
+            left = (total - values.square().cumsum(0)).clamp(min=0).sqrt()  # after 1, 2, … of them
+            return int((left > self.share * total.sqrt()).sum()) + 1
+        return len(values)
 
 
 def extracted(

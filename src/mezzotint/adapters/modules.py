@@ -195,7 +195,7 @@ def _kronecker(tensors: Mapping[str, Tensor], shape: tuple[int, ...]) -> Tensor:
     left = tensors["lokr_w1"] if "lokr_w1" in tensors else tensors["lokr_w1_a"] @ tensors["lokr_w1_b"]
     core = tensors.get("lokr_t2")
     if core is not None:
-        right = torch.einsum("abhw,ao,bi->oihw", core, tensors["lokr_w2_a"], tensors["lokr_w2_b"])
+        right = torch.einsum("abhw,ao,bi->oihw", core, tensors["lokr_w2_a"], tensors["lokr_w2_b"]).contiguous()
     elif "lokr_w2" in tensors:
         right = tensors["lokr_w2"]
     else:

@@ -54,7 +54,9 @@ class AdapterShape:
 
     layers: by path, as in files; the order is free. rank: at least 1. alpha: strength in multiples of the rank; None is
     the rank. ranks, alphas: of single layers that have others, by path. factor: of a LoKr, how weights are split; −1 as
-    evenly as can be.
+    evenly as can be. decompose_both: of a LoKr, whether the smaller factor is a product too, where the rank is below
+    half of its larger side. forms: of a LoHa or LoKr, layers whose tensors have given shapes, such as those of a file:
+    by path, the shape of each leaf. Rank, factor and decompose_both do not matter for their tensors.
     """
 
     method: Method
@@ -64,6 +66,8 @@ class AdapterShape:
     ranks: Mapping[str, int] = field(default_factory=dict)
     alphas: Mapping[str, float] = field(default_factory=dict)
     factor: int = -1
+    decompose_both: bool = False
+    forms: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
 
 
 class Trained(NamedTuple):
@@ -96,8 +100,10 @@ def put_on(network: nn.Module, shape: AdapterShape) -> None:
     own = {name for name, _ in network.named_modules()}
     inject_adapter_in_model(_config(shape, [_own_path(path, own) for path in shape.layers]), network, _NAME)
     if shape.method in ("loha", "lokr"):  # whose layers draw in training, whatever their dropout is
-        for module in network.modules():
+        modules: dict[str, nn.Module] = dict(network.named_modules())
+        for name, module in modules.items():
             if isinstance(module, BaseTunerLayer):
+                _set_form(module, shape.forms.get(_file_path(name, network)))
                 module.eval()
                 vars(module)["train"] = lambda mode=True, layer=module: layer
     for _, _, parameter in _parameters(network):  # peft takes the type of the layer, which may be a small one
@@ -122,8 +128,9 @@ def set_initial(network: nn.Module, component: str, seed: int, init: Init = "kai
 
     So they do not depend on the machine, on the order of layers or on what else was drawn. LoRA: `kaiming`, evenly in
     ±1/√(fan in) (peft's and kohya's); `gaussian`, deviation 1/rank (diffusers' scripts); the other factor is 0. LoHa
-    and LoKr: normal with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as LyCORIS. The magnitude
-    of a DoRA is the length of the weight's rows.
+    and LoKr: normal with deviations 1 and 0.1, w2_a of a LoHa and w2 (or w2_b) of a LoKr 0, as LyCORIS. w1_a of a LoKr
+    has deviation 1/√rank, so that w1_a · w1_b has deviation 1 as a whole w1. The magnitude of a DoRA is the length of
+    the weight's rows.
     """
     layers = _base_layers(network)
     for path, leaf, parameter in trained(network):
@@ -152,33 +159,32 @@ def load(network: nn.Module, modules: Mapping[str, AdapterModule]) -> None:
             parameter.copy_(values[place].reshape(parameter.shape))
 
 
-def shape_of(modules: Mapping[str, AdapterModule], factor: int = -1) -> AdapterShape:
-    """What has to be put on a network to hold these modules. factor: of a LoKr. Raises WeightsError E1440 for several
-    kinds."""
-    methods = {_method_of(module) for module in modules.values()}
-    if len(methods) > 1:
-        raise WeightsError(
-            f"the adapter has layers of several kinds ({', '.join(sorted(methods))}), which are not trained together; "
-            "`mezzotint merge` it into the model and begin a new one",
-            code="E1440",
-        )
+def shape_of(modules: Mapping[str, AdapterModule]) -> AdapterShape:
+    """What has to be put on a network to hold these modules. All have one method, and none is `untrainable`."""
+    (method,) = {method_of(module) for module in modules.values()}
     ranks = {path: module.rank for path, module in modules.items()}
     alphas = {path: float(m.rank if m.alpha is None else m.alpha) for path, m in modules.items()}
-    for path, module in modules.items():
-        if "lokr_w2" in module.tensors:  # whole in peft where its rank is at least half of its sides; read at scale 1
-            ranks[path] = max(module.tensors["lokr_w2"].shape[:2])
-            alphas[path] = module.scale * ranks[path]
-    (method,) = methods
-    return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, _factor(modules, factor))
+    forms = {}
+    if method in ("loha", "lokr"):
+        forms = {path: {leaf: tuple(t.shape) for leaf, t in m.tensors.items()} for path, m in modules.items()}
+        # two whole factors have scale 1, whatever alpha the file has
+        alphas |= {path: float(ranks[path]) for path, form in forms.items() if {"lokr_w1", "lokr_w2"} <= form.keys()}
+    return AdapterShape(method, list(modules), max(ranks.values()), None, ranks, alphas, forms=forms)
 
 
-def _factor(modules: Mapping[str, AdapterModule], factor: int) -> int:
-    """Of a LoKr: what is asked for, or what its small matrices show; one number for all, as peft has it."""
-    sides = {side for m in modules.values() for side in m.tensors.get("lokr_w1", torch.empty(0)).shape}
-    return sides.pop() if factor == -1 and len(sides) == 1 else factor
+def untrainable(module: AdapterModule) -> str:
+    """What an adapter is that files may have and peft cannot train; empty when it can be trained."""
+    if "lora_mid.weight" in module.tensors:
+        return "a LoRA of a convolution in three factors (lora_mid)"
+    if module.is_dora and module.kind != "lora":
+        return f"a {'LoHa' if module.kind == 'loha' else 'LoKr'} with the magnitudes of a DoRA (dora_scale)"
+    if module.is_dora and module.tensors[MAGNITUDE].shape[0] == 1 < module.tensors["lora_up.weight"].shape[0]:
+        return "a DoRA with the lengths of columns instead of rows"
+    return ""
 
 
-def _method_of(module: AdapterModule) -> Method:
+def method_of(module: AdapterModule) -> Method:
+    """How an adapter of a file is trained."""
     if module.kind != "lora":
         return module.kind
     return "dora" if module.is_dora else "rslora" if module.rank_stabilized else "lora"
@@ -253,10 +259,24 @@ def _config(shape: AdapterShape, own_paths: Sequence[str]) -> PeftConfig:
         case "loha":
             return peft.LoHaConfig(alpha=alpha, **words)
         case "lokr":
-            return peft.LoKrConfig(alpha=alpha, decompose_factor=shape.factor, **words)
+            return peft.LoKrConfig(
+                alpha=alpha, decompose_factor=shape.factor, decompose_both=shape.decompose_both, **words
+            )
         case method:
             words |= {"use_dora": method == "dora", "use_rslora": method == "rslora"}
             return peft.LoraConfig(lora_alpha=alpha, **words)
+
+
+def _set_form(layer: Any, form: Mapping[str, tuple[int, ...]] | None) -> None:
+    """Gives a LoHa or LoKr layer tensors of these shapes in the place of those that peft made.
+
+    peft computes with the tensors that a layer has, but makes them by one rule for all layers of a network.
+    """
+    if form is None:
+        return
+    tensors = [factors.pop(_NAME) for leaf in layer.adapter_layer_names if _NAME in (factors := getattr(layer, leaf))]
+    for leaf, sizes in form.items():
+        getattr(layer, leaf)[_NAME] = nn.Parameter(torch.zeros(sizes, device=tensors[0].device))
 
 
 def _alphas(shape: AdapterShape) -> dict[str, float]:
@@ -314,7 +334,9 @@ def _initial(leaf: str, parameter: Tensor, key: int, init: Init, layer: Any) -> 
         return torch.zeros(shape)
     if leaf == "lora_down.weight" and init == "kaiming":
         return (2 * noise.uniform(where, shape)[0] - 1) / math.sqrt(parameter[0].numel())
-    deviation = (
-        1 / parameter.shape[0] if leaf == "lora_down.weight" else 0.1 if leaf.endswith(("w1_a", "t1", "t2")) else 1
-    )
+    deviation = 0.1 if leaf.endswith(("w1_a", "t1", "t2")) else 1.0
+    if leaf == "lora_down.weight":
+        deviation = 1 / shape[0]
+    elif leaf == "lokr_w1_a":
+        deviation = shape[1] ** -0.5
     return noise.normal(where, shape)[0] * deviation

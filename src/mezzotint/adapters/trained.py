@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import TypeVar, get_args
 
 import torch
@@ -250,6 +251,7 @@ def _shape(settings: AdapterSettings, part: str, layers: Sequence[str]) -> Adapt
         {path: rank for path in layers if (rank := _last(settings.rank_pattern, part, path)) is not None},
         {path: alpha for path in layers if (alpha := _last(settings.alpha_pattern, part, path)) is not None},
         settings.factor,
+        settings.decompose_both,
     )
 
 
@@ -261,7 +263,8 @@ def _last(patterns: Mapping[str, V], part: str, path: str) -> V | None:
 
 
 def _shapes_of(begun: Adapter, model: ModelSettings, folders: Mapping[str, str]) -> dict[str, AdapterShape]:
-    """As a file has it. Raises WeightsError E1440 where the recipe trains other parts or another kind."""
+    """As a file has it. Raises WeightsError E1440 where the recipe trains other parts or another kind, or where the
+    file has what cannot be trained."""
     part_of = {folders[part]: part for part in folders}
     other = [component for component in begun.components if component not in part_of]
     lacking = [part for component, part in part_of.items() if component not in begun.components]
@@ -272,12 +275,33 @@ def _shapes_of(begun: Adapter, model: ModelSettings, folders: Mapping[str, str])
             "the same parts",
             code="E1440",
         )
-    shapes = {part: networks.shape_of(begun.of(folders[part]), model.adapter.factor) for part in folders}
-    method = next(iter(shapes.values())).method
-    if model.adapter.kind not in ("none", method) or len({shape.method for shape in shapes.values()}) > 1:
+    method = _method_of(begun, model.adapter.path)
+    if model.adapter.kind not in ("none", method):
         raise WeightsError(
             f"model.adapter.path: {model.adapter.path} is of kind {method}, and model.adapter.kind is "
             f"{model.adapter.kind}; leave the kind out, or write {method}",
             code="E1440",
         )
-    return shapes
+    return {part: networks.shape_of(begun.of(folders[part])) for part in folders}
+
+
+def _method_of(begun: Adapter, path: Path | None) -> str:
+    """The one method that all layers of a file have. Raises WeightsError E1440 for several, or one that cannot be
+    trained."""
+    remedy = (
+        "make a plain LoRA of it with `mezzotint resize FILE NEW.safetensors --base=MODEL --rank=N`, and continue from "
+        "that"
+    )
+    for layer, module in begun.modules.items():
+        if what := networks.untrainable(module):
+            raise WeightsError(
+                f"model.adapter.path: {path} cannot be trained: {layer} is {what}; {remedy}", code="E1440"
+            )
+    methods = sorted({networks.method_of(module) for module in begun.modules.values()})
+    if len(methods) > 1:
+        raise WeightsError(
+            f"model.adapter.path: {path} has layers of several kinds ({', '.join(methods)}), which cannot be trained "
+            f"together; {remedy}",
+            code="E1440",
+        )
+    return methods[0]

@@ -66,7 +66,9 @@ CODES: dict[str, str] = {
     "Paths are those of the model's files, with `*` for any part.",
     "E1438": 'Adapters are made of the package peft, which is not installed: `pip install "mezzotint[adapters]"`.',
     "E1439": "An adapter is asked for on a layer that the network does not have.",
-    "E1440": "The adapter to go on from has other layers, another rank or another kind than the recipe asks for.",
+    "E1440": "The adapter to continue from has other layers, another rank or another kind than the recipe asks for, "
+    "or it cannot be trained: a DoRA of a LoHa or LoKr, a convolution in three factors, layers of several kinds. "
+    "`mezzotint resize` makes a plain LoRA of any adapter, which can.",
     "E1441": "An adapter's file does not say where the dots of its layers' names are, and not which model it is for. "
     "`--base=MODEL` gives the model; the name of one that ships does for SD 1, SD 2 and SDXL (sd1, sd2, sdxl).",
     "E1442": "The base of an adapter is a whole model: a folder, a single file, or the name of a model that ships.",

@@ -18,6 +18,9 @@ from contradictions import contradiction
             "dropout is for lora, rslora and dora; loha has none",
         ),
         (["model.adapter.kind=lora", "model.adapter.factor=4"], "factor is for lokr; leave it out with lora"),
+        (["model.adapter.kind=loha", "model.adapter.decompose_both=true"], "decompose_both is for lokr; leave it out"),
+        (["model.adapter.path=a.safetensors", "model.adapter.factor=4"], "factors come from the file"),
+        (["model.adapter.path=a.safetensors", "model.adapter.decompose_both=true"], "factors come from the file"),
         (["model.adapter.kind=lokr", "model.adapter.factor=0"], "factor is -1, or 1 and more"),
         (
             ["model.adapter.kind=dora", "model.adapter.init=pissa"],

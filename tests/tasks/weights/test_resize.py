@@ -12,13 +12,16 @@ from model_export import is_sealed
 from rounding import within
 from safetensors.torch import load_file
 
+from mezzotint.adapters.files import read
 from mezzotint.errors import MezzotintError
 from mezzotint.tasks.weights import resize
+from mezzotint.tasks.weights.adapter_files import BaseModel
 from mezzotint.weights.files.tensor_files import read_metadata
 
 DORA = FILES / "sd_dora_r4_a8.lycoris.safetensors"
 LOKR = FILES / "sd_lokr_r2_a4_factor4.lycoris.safetensors"
 TEXT = FILES / "sd_lora_text_r4.kohya.safetensors"
+NAMES = BaseModel.at(SD).names
 
 
 @pytest.mark.parametrize("adapter", [DORA, LOKR, TEXT], ids=["dora", "lokr", "lora"])
@@ -51,11 +54,31 @@ def test_a_smaller_rank_is_in_the_file_and_its_header_and_the_type_stays(tmp_pat
     assert is_sealed(tmp_path / "a.safetensors")
 
 
+def test_ranks_follow_the_singular_values_of_each_layer(tmp_path: Path, capsys: Any) -> None:
+    spectra = {}
+    for layer, module in read(LOKR, NAMES).modules.items():
+        spectra[layer] = torch.linalg.svdvals(module.difference(NAMES.weights[layer]).flatten(1))
+    by_sum = {layer: int((v.cumsum(0) / v.sum() < 0.5).sum()) + 1 for layer, v in spectra.items()}
+    expected = {
+        "--sv-ratio=1.5": {layer: int((values >= values[0] / 1.5).sum()) for layer, values in spectra.items()},
+        "--sv-cumulative=0.5": by_sum,
+    }
+    for switch, ranks in expected.items():
+        ran("resize", LOKR, tmp_path / f"{switch}.safetensors", f"--base={SD}", "--rank=512", switch)
+        modules = read(tmp_path / f"{switch}.safetensors", NAMES).modules
+        assert len(set(ranks.values())) > 1
+        assert {layer: module.rank for layer, module in modules.items()} == ranks
+    assert f"rank {min(by_sum.values())} to {max(by_sum.values())}" in capsys.readouterr().out
+
+
 def test_what_cannot_be_resized_is_a_sentence(tmp_path: Path) -> None:
     refused: list[tuple[list[object], str, str]] = [
         ([DORA, "--rank=2"], "E1441", "write --base=MODEL"),
         ([DORA, "--rank=2", f"--base={tmp_path}"], "E1442", "the name of one that ships"),
         ([DORA, f"--base={SD}"], "E1012", "--rank=N is needed"),
+        ([DORA, f"--base={SD}", "--rank=2", "--share=0.1", "--sv-ratio=9"], "E1012", "give only one of them"),
+        ([DORA, f"--base={SD}", "--rank=2", "--sv-ratio=0.5"], "E1012", "R is 1 or more, got 0.5"),
+        ([DORA, f"--base={SD}", "--rank=2", "--sv-cumulative=0"], "E1012", "above 0 to 1, got 0"),
         ([SD, f"--base={SD}", "--rank=2"], "E1401", "pytorch_lora_weights.safetensors"),
         ([DORA, "--base=sd1", "--rank=2"], "E1432", "does not fit"),
     ]

@@ -69,6 +69,7 @@ _NAMES = {
     "model.adapter.alpha": ("K network_alpha: 1 there when nothing is written, here the rank",
         "KDOS lora_alpha: here it is the rank when nothing is written",
         "K conv_alpha: convolutions of another alpha are in alpha_pattern"),
+    "model.adapter.decompose_both": ("K decompose_both: in network_args there", "O lokr_decompose_both"),
     "model.adapter.dropout": ("K network_dropout: there it is behind the first factor, here before it",
         "DOS lora_dropout"),
     "model.adapter.path": ("K network_weights", "K dim_from_weights: ranks are always those of the file",

@@ -10,6 +10,8 @@ from pydantic import BeforeValidator, Field, PositiveFloat
 from mezzotint.recipe.base import FREE, NEVER, InputPath, Section, as_list
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
+_OF_LOKR = ("factor", "decompose_both")
+_OF_FILES = ("rank", "alpha", "targets", "rank_pattern", "alpha_pattern", "init", *_OF_LOKR)
 
 
 class AdapterSettings(Section):
@@ -45,6 +47,10 @@ class AdapterSettings(Section):
     factor: Annotated[int, Field(ge=-1), NEVER] = -1
     """Of `lokr`: the size of the smaller of the two matrices; -1 splits each weight as evenly as can be."""
 
+    decompose_both: Annotated[bool, NEVER] = False
+    """Of `lokr`: the smaller of the two matrices is a product of rank `rank` as well, where the rank is below half of
+    its larger side. The file gets smaller; it pays where `factor` is large."""
+
     dropout: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], NEVER] = 0.0
     """The chance that a number on its way into an adapter is taken as 0, the others made larger for it; of `lora`,
     `rslora` and `dora`. Drawn by address, so that it is the same after an interruption and on any number of
@@ -79,17 +85,15 @@ class AdapterSettings(Section):
         changed = [name for name in type(self).model_fields if getattr(self, name) != getattr(plain, name)]
         if not self.is_trained and changed:
             yield f"model.adapter.{changed[0]} is set, and model.adapter.kind is none; write model.adapter.kind=lora"
-        if self.path is not None and (
-            odd := [n for n in changed if n in ("rank", "alpha", "targets", "rank_pattern", "alpha_pattern", "init")]
-        ):
+        if self.path is not None and (odd := [name for name in changed if name in _OF_FILES]):
             yield (
-                f"model.adapter.{odd[0]} and model.adapter.path are both set, and the file says layers, ranks and "
-                "alphas; leave one of them out, or `mezzotint resize` the file first"
+                f"model.adapter.{odd[0]} and model.adapter.path are both set, but layers, ranks, alphas and factors "
+                "come from the file; leave one of them out, or `mezzotint resize` the file first"
             )
         if self.kind in ("loha", "lokr") and (odd := [name for name in changed if name in ("dropout", "init")]):
             yield f"model.adapter.{odd[0]} is for lora, rslora and dora; {self.kind} has none, leave it out"
-        if self.kind != "lokr" and self.path is None and "factor" in changed:
-            yield f"model.adapter.factor is for lokr; leave it out with {self.kind}"
+        if self.kind != "lokr" and self.path is None and (odd := [name for name in changed if name in _OF_LOKR]):
+            yield f"model.adapter.{odd[0]} is for lokr; leave it out with {self.kind}"
         if self.factor == 0:
             yield "model.adapter.factor is -1, or 1 and more"
         if self.init == "pissa" and (self.kind == "dora" or self.max_norm is not None):

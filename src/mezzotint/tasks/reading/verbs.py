@@ -131,6 +131,11 @@ _MERGE = (
 _RANK = (
     Switch("--rank=N", "of the new adapter, the most that a layer gets"),
     Switch("--share=S", "as small a rank for each layer as leaves out at most this share of its change, such as 0.1"),
+    Switch(
+        "--sv-ratio=R",
+        "as small a rank for each layer as keeps singular values of at least the largest / R, such as 20",
+    ),
+    Switch("--sv-cumulative=S", "as small a rank for each layer as reaches this share of the sum of singular values"),
     Switch("--convolutions=N", "the most that convolutions of 3x3 get; --rank without it"),
     Switch("--dtype=fp16", "fp32, fp16 or bf16", choices=("fp32", "fp16", "bf16")),
     _LAYOUT,

@@ -146,13 +146,29 @@ def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[s
 
 
 def rule(line: Words) -> RankRule:
-    """What `--rank`, `--share` and `--convolutions` say. Raises RecipeError E1012."""
+    """What `--rank`, `--convolutions` and one of `--share`, `--sv-ratio`, `--sv-cumulative` say. Raises RecipeError
+    E1012."""
     rank, share = line.whole("--rank", 1), line.number("--share")
+    ratio, cumulative = line.number("--sv-ratio"), line.number("--sv-cumulative")
+    rules = [name for name in ("--share", "--sv-ratio", "--sv-cumulative") if name in line]
     if rank is None:
-        raise line.wrong("--rank=N is needed, the rank of the new adapter; with --share=S the most that a layer gets")
+        raise line.wrong(
+            "--rank=N is needed: the rank of the new adapter, or with --share, --sv-ratio or --sv-cumulative the most "
+            "that a layer gets"
+        )
+    if len(rules) > 1:
+        raise line.wrong(f"{' and '.join(rules)} are different rules for the rank of a layer; give only one of them")
     if share is not None and not 0 <= share < 1:
         raise line.wrong(f"--share is the share of each change that may be left out, from 0 to below 1, got {share:g}")
-    return RankRule(rank, share or 0.0, line.whole("--convolutions", 1))
+    if ratio is not None and ratio < 1:
+        raise line.wrong(
+            f"--sv-ratio=R keeps singular values of at least the largest / R; R is 1 or more, got {ratio:g}"
+        )
+    if cumulative is not None and not 0 < cumulative <= 1:
+        raise line.wrong(
+            f"--sv-cumulative is the share of the singular values' sum to keep, above 0 to 1, got {cumulative:g}"
+        )
+    return RankRule(rank, share or 0.0, line.whole("--convolutions", 1), ratio, cumulative)
 
 
 def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
