@@ -259,7 +259,7 @@ def test_no_shared_code_keeps_a_list_of_families_formats_or_optimizers(monkeypat
         assert {where for where in places if not where.startswith("dialects/")} == reasons.keys(), kind
 
 
-_LORA_FILES = "kohya and diffusers are the two ways in which files of adapters are written"
+_LORA_FILES = "kohya and diffusers are layouts of adapter files"
 NAMED = {
     "families": {
         "recipe/sections/data.py": "the list of sizes in SDXL's paper",
@@ -268,6 +268,7 @@ NAMED = {
     },
     "formats": {
         "adapters/files.py": _LORA_FILES,
+        "adapters/writing.py": _LORA_FILES,
         "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
         "recipe/advice.py": "whose documents advise",
         "recipe/families/sdxl.py": "whose documents advise",

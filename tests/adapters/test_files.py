@@ -57,7 +57,7 @@ def test_reads_what_other_tools_write(name: str, bases: dict[str, Any]) -> None:
 def test_a_file_that_does_not_say_its_alpha_is_read_as_diffusers_reads_it(bases: dict[str, Any]) -> None:
     adapter = files.read(RECORDS / "files" / "sd_lora_r4_a8.diffusers", bases["sd"].names)
     assert scales(adapter) == {1.0}
-    assert "has no alpha" in adapter.notes[0]
+    assert "128 layers have no alpha" in adapter.notes[0]
 
 
 @pytest.mark.parametrize("layout", ["diffusers", "kohya"])

@@ -157,8 +157,8 @@ def test_diffusers_itself_reads_its_layout(family: str, kind: str, tmp_path: Pat
     more = {"unet_config": None} if family in ("sd", "sdxl") else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found: Any = getattr(diffusers, PIPELINES[family]).lora_state_dict(str(tmp_path / "a.safetensors"), **more)
-    state = found[0] if isinstance(found, tuple) else found
+        loaded: Any = getattr(diffusers, PIPELINES[family]).lora_state_dict(str(tmp_path / "a.safetensors"), **more)
+    state = loaded[0] if isinstance(loaded, tuple) else loaded
     for layer, module in adapter.modules.items():
         down = next(state[key] for key in keys(layer, "lora_A", "lora.down", "lora_linear_layer.down") if key in state)
         up = next(state[key] for key in keys(layer, "lora_B", "lora.up", "lora_linear_layer.up") if key in state)
@@ -276,11 +276,11 @@ def test_diffusers_names_of_transformers_are_those_of_its_scripts(family: str, t
 def test_original_names_and_rows_are_those_of_diffusers_conversion(label: str) -> None:
     """At full size, since diffusers' conversion of FLUX counts on it."""
     family, config, _ = FULL[label]
-    found: Any = registry.find("families", family).Family.files
-    shapes = components.shapes(found.spec.networks["denoiser"], config, where=Path(label))
-    plan = original.plan(found.spec.networks["denoiser"], config, shapes, found.renames, "")
-    swapped = found.swapped_layers(shapes)
-    names = {"transformer": {name: original.renamed(name, found.renames) for name in shapes}}
+    model: Any = registry.find("families", family).Family.files
+    shapes = components.shapes(model.spec.networks["denoiser"], config, where=Path(label))
+    plan = original.plan(model.spec.networks["denoiser"], config, shapes, model.renames, "")
+    swapped = model.swapped_layers(shapes)
+    names = {"transformer": {name: original.renamed(name, model.renames) for name in shapes}}
     layers = LayerNames({"transformer": shapes}, names, frozenset(swapped))
     for layer, each in layers.original_layers.items():
         pieces = plan.sources[f"{each.path}.weight"]

@@ -11,7 +11,7 @@ import torch
 from adapter_records import FILES, SD
 from torch import nn
 
-from mezzotint.adapters import files
+from mezzotint.adapters import writing
 from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import MAGNITUDE, AdapterModule
 from mezzotint.adapters.names import LayerName
@@ -196,7 +196,7 @@ def test_a_file_that_cannot_be_trained_is_refused_with_what_to_write(
         },
     }[kind]
     file = tmp_path / "a.safetensors"
-    files.write(Adapter(held), file, names, "kohya")
+    writing.write(Adapter(held), file, names, "kohya")
     settings = ModelSettings(path=shipped("tiny-sd"), adapter={"path": file})  # type: ignore[arg-type]
     with pytest.raises(WeightsError, match=sentence) as caught:
         TrainedAdapter.of(settings, model_files)

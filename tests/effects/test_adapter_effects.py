@@ -12,7 +12,7 @@ import torch
 from rounding import within
 from torch import Tensor
 
-from mezzotint.adapters import files
+from mezzotint.adapters import files, writing
 from mezzotint.adapters.names import LayerNames
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.reading.read import read_text
@@ -237,7 +237,7 @@ def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: P
     first.step()
     adapter = first.trainer.model.adapter
     file = tmp_path / "begun.safetensors"
-    files.write(adapter.as_file(begun(first)), file, adapter.names, layout)
+    writing.write(adapter.as_file(begun(first)), file, adapter.names, layout)
     second = prepare(model__adapter__path=file)
     for name, tensor in begun(first).items():
         assert torch.equal(begun(second)[name], tensor)

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mezzotint.adapters import files, merging
+from mezzotint.adapters.names import LayerNames
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
@@ -116,7 +117,7 @@ def test_what_is_saved_is_what_is_drawn_and_what_diffusers_draws(shared_world: A
     folder = world.root / "adapted" / "exports" / "step-00000002"
     family = Family.of(ModelSettings(path=base))
     opened = Family.files.of(ModelSettings(path=base))
-    names = files.LayerNames(opened.trainable_shapes())
+    names = LayerNames.of(opened)
     before = {name: p.clone() for name, p in family.parts()["denoiser"].named_parameters()}
     by_layout = [files.read(path, names) for path in sorted(folder.iterdir())]
     for component, part in (("unet", "denoiser"), ("text_encoder", "text_encoder")):

@@ -182,7 +182,7 @@ def layout_of(names: Iterable[str]) -> Layout:
 
 
 def _denoiser(
-    names: LayerNames, metadata: Mapping[str, str], header: Iterable[str], file: Path, given: str | None
+    names: LayerNames, metadata: Mapping[str, str], header: Iterable[str], file: Path, expected: str | None
 ) -> tuple[str, tuple[str, ...]]:
     """The component that the denoiser's names belong to, and a note where that is a guess."""
     if len(names.denoisers) < 2:
@@ -193,8 +193,8 @@ def _denoiser(
         return stated, ()
     if any(name.startswith(f"{second}.") for name in header):
         return first, ()
-    if given is not None:
-        return given, ()
+    if expected is not None:
+        return expected, ()
     stem = file.stem.lower()
     for component, word in ((second, "low"), (first, "high")):
         if re.search(rf"(?<![a-z]){word}(?![a-z])|{word}[-_ ]?noise", stem):
@@ -374,13 +374,14 @@ def _notes(
     modules: Mapping[LayerName, AdapterModule], tensors: Mapping[str, Tensor], settings: Mapping[str, Any]
 ) -> Iterable[str]:
     without = sum(m.alpha is None and not {"lokr_w1", "lokr_w2"} <= m.tensors.keys() for m in modules.values())
-    if without == len(modules) and not settings:
-        yield (
-            "the file has no alpha; it is read with alpha = rank, as every reader does. If it was trained with another "
-            "alpha, its strength is alpha / rank"
+    if without and not settings:
+        strength = (
+            "; if it was trained with another alpha, its strength is alpha / rank" if without == len(modules) else ""
         )
-    elif without and not settings:
-        yield f"{without} of {len(modules)} layers have no alpha; they are read with alpha = rank, as every reader does"
+        yield (
+            f"{without} of {len(modules)} layers have no alpha; they are read with alpha = rank, as every reader does"
+            + strength
+        )
     if any(MAGNITUDE in m.tensors and m.tensors[MAGNITUDE].shape[0] == 1 < m.tensors[MAGNITUDE].numel()
            for m in modules.values()):  # fmt: skip
         yield "its DoRA has a length for each column (older LyCORIS) instead of each row; it is computed so"

@@ -174,6 +174,8 @@ def shape_of(modules: Mapping[str, AdapterModule]) -> AdapterShape:
 
 def untrainable(module: AdapterModule) -> str:
     """What an adapter is that files may have and peft cannot train; empty when it can be trained."""
+    if module.rows is not None:
+        return "a LoKr of a fused layer"
     if "lora_mid.weight" in module.tensors:
         return "a LoRA of a convolution in three factors (lora_mid)"
     if module.is_dora and module.kind != "lora":

@@ -361,7 +361,7 @@ def test_words_of_an_adapter_travel_and_its_hashes_are_taken_anew(tmp_path: Path
         assert "sshs_legacy_hash" not in after
         assert ("lora_adapter_metadata" in after) == (name == "a")
         assert after["ss_base_model_version"] == "sd_v1"
-    assert "ComfyUI and A1111 do not read diffusers' names" in capsys.readouterr().out
+    assert "ComfyUI reads this layout in part" in capsys.readouterr().out
 
 
 def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, capsys: Any) -> None:
@@ -371,7 +371,7 @@ def test_rslora_has_alpha_times_root_of_rank_in_kohyas_layout(tmp_path: Path, ca
     flat = of_adapter(tmp_path / "rs.safetensors", tmp_path / "a.safetensors", "kohya")
     assert {float(t) for name, t in flat.items() if name.endswith(".alpha")} == {16.0}
     of_adapter(file.parent, tmp_path / "b.safetensors", "kohya")
-    assert "the file does not say its alpha" in capsys.readouterr().out
+    assert "layers have no alpha" in capsys.readouterr().out
     ran(
         "convert", tmp_path / "rs.safetensors", tmp_path / "half.safetensors", f"--base={FOLDER}", "--layout=kohya",
         "--dtype=fp16",
@@ -389,7 +389,7 @@ def test_adapters_that_cannot_be_converted_are_a_sentence(tmp_path: Path, capsys
         ([loha, out, base, "--layout=diffusers"], "E1435", "has no place for LoHa"),
         ([lora, out], "E1406", "a LoRA, an adapter of a model; draw with it: mezzotint sample MODEL --adapter=FILE"),
         ([folder, out], "E1406", uses),
-        ([lora, out, base], "E1012", "write --layout=diffusers or --layout=kohya"),
+        ([lora, out, base], "E1012", "write --layout=diffusers, --layout=kohya or --layout=comfy"),
         ([lora, tmp_path / "a", base, "--layout=kohya"], "E1012", "a name that ends in .safetensors"),
         ([lora, out, "--layout=kohya"], "E1441", "write --base=MODEL"),
         (

@@ -172,9 +172,9 @@ def _adapter(
     words = header.entries(adapter, own, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None
     generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
-    asked: list[Layout] = ["diffusers", generating] if settings.adapter == "auto" else [settings.adapter]
+    layouts: list[Layout] = ["diffusers", generating] if settings.adapter == "auto" else [settings.adapter]
     if not trained.names.originals and settings.adapter == "auto":
-        asked = ["diffusers"]  # no other program knows the model
+        layouts = ["diffusers"]  # no other program knows the model
     with _new_or_replaced(target) as folder:
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -184,16 +184,16 @@ def _adapter(
                 adapter, folder / f"{stem}{_noise(trained)}.safetensors", trained.names, layout,
                 metadata=words, dtype=DTYPES[settings.dtype], seal=seal,
             )  # fmt: skip
-            for note in written.notes if len(asked) == 1 or layout != "diffusers" else ():
+            for note in written.notes if len(layouts) == 1 or layout != "diffusers" else ():
                 say(f"{written.files[0].name}: {note}")
 
-        for layout in asked:
+        for layout in layouts:
             try:
                 write_layout(layout)
             except WeightsError as error:
                 if error.code != "E1435" or layout == generating:
                     raise
-                if generating not in asked:
+                if generating not in layouts:
                     say(f"{error.message.removeprefix(f'{folder}{os.sep}')}; that layout was written instead")
                     write_layout(generating)
         _words(model, recipe, settings, folder, weights)

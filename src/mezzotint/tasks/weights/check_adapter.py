@@ -21,18 +21,17 @@ from mezzotint.tasks.weights.adapter_files import BaseModel
 from mezzotint.tasks.weights.args import config
 from mezzotint.weights.files import pickled, tensor_files
 
-_FULL = {"sd": "sd1", "sdxl": "sdxl"}
-"""Shipped configurations in full size of families whose layers differ in their block numbers alone."""
-
 
 @dataclass(frozen=True)
 class Model:
-    """The layers that a file is compared with. numbered: whether block numbers are those of the file's own model."""
+    """The layers that a file is compared with. numbered: whether block numbers are those of the file's own model.
+    is_full_size: whether they are those of the published models."""
 
     family: str
     called: str
     names: LayerNames
     numbered: bool
+    is_full_size: bool = False
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -64,15 +63,15 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
-    """The model whose layers a file names; several where they have the same names. Raises WeightsError E1431 where it is
-    none that is known here."""
+    """The model whose layers a file names; several where they have the same names. Raises WeightsError E1431 where it
+    is none that is known here."""
     stems = {layer.name for layer in readers.layers_of(tensors)}
 
     def likeness(model: Model) -> tuple[int, int]:
         lookup = model.names.lookup(model.names.denoisers[0])
         known = {readers.without_numbers(name) for name in lookup}
         alike = sum(readers.without_numbers(stem) in known for stem in stems)
-        return alike, len(stems & lookup.keys()) if model.family in _FULL else alike
+        return alike, len(stems & lookup.keys()) if model.is_full_size else alike
 
     scores = [(likeness(model), model) for model in _known_models()]
     best = max(score for score, _ in scores)
@@ -88,8 +87,9 @@ def guess(file: Path, tensors: Mapping[str, Tensor]) -> list[Model]:
 def _known_models() -> Iterator[Model]:
     for spec in specs():
         family = registry.find("families", spec.name).Family
-        if spec.name in _FULL:
-            yield Model(spec.name, spec.called, BaseModel.at(Path(_FULL[spec.name])).names, False)
+        if spec.shipped:  # families whose layers differ in their block numbers alone
+            names = BaseModel.at(Path(spec.shipped[0].name)).names
+            yield Model(spec.name, spec.called, names, False, True)
         else:
             yield Model(spec.name, spec.called, LayerNames.of(family.files.tiny()), False)
 
