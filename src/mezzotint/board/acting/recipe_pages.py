@@ -185,11 +185,12 @@ class RecipePages:
         """Raises RecipeError E1949 for a run that would write elsewhere than below the folders of the page. A run's own
         recipe.yaml goes on in its folder, whatever it says."""
         places = self.pages.places
-        goes_on = base.path is not None and is_run(base.path.parent)
+        goes_on = base.path is not None and base.path.name == "recipe.yaml" and is_run(base.path.parent)
         for name, path in (
             ("run.folder", None if goes_on else run.folder),
             ("run.export.folder", run.export.folder),
             ("run.export.single_file_folder", run.export.single_file_folder),
+            ("run.profile.folder", run.profile.folder),
         ):
             if path is not None and places.name_of(places.folders[0] / os.path.expanduser(path)) is None:
                 raise RecipeError(
@@ -205,12 +206,8 @@ class RecipePages:
             place = inside(self.pages.places.folders[0], folder or ".")
         except OutOfPlace:
             place = None
-        if (
-            place is None
-            or not place.is_dir()
-            or not re.fullmatch(r"[\w][\w .-]*\.ya?ml", last)
-            or len(last.encode()) > _NAME
-        ):
+        is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
+        if place is None or not place.is_dir() or not is_name:
             raise RecipeError(
                 f"{shown(name)!r}: write the name of a new .yaml file in a folder below {self.pages.places.folders[0]}",
                 code="E1949",
