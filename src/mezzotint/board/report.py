@@ -225,7 +225,7 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
         embedded=without_home(embedded), left_out=left_out, report=True, offered=[],
         written=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     )  # fmt: skip
-    return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _alone(module: str) -> str:
