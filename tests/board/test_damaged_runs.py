@@ -57,7 +57,7 @@ def has_folders(run: Path) -> None:
 
 def has_a_long_word(run: Path) -> None:
     (run / "exports" / "step-00000060" / "embeddings").mkdir(parents=True)
-    model = {"adapter": {"kind": "lora"}, "tokens": {"words": {"w" * 5000: {}}}}
+    model = {"adapter": {"kind": "lora"}, "tokens": {"words": {"w" * 300: {}}}}
     (run / "recipe.yaml").write_text(json.dumps({"schema": 1, "model": model}))
 
 
@@ -96,7 +96,7 @@ DAMAGES: dict[str, tuple[Damage, ...]] = {
     "deep-files": (has(DEEP, *JSON_FILES, "recipe.yaml", "bad_steps.jsonl"),),
     "lists-for-objects": (has("[1, 2]", *JSON_FILES, "recipe.yaml"),),
     "folders-for-files": (has_folders,),
-    "word-of-5000-letters": (has_a_long_word,),
+    "word-of-300-letters": (has_a_long_word,),
     "checkpoint-of-many-digits": (lambda run: (run / "checkpoints" / f"step-{'9' * 240}").mkdir(),),
 }  # fmt: skip
 
