@@ -76,7 +76,7 @@ def serve(app: ASGIApp, own: socket.socket, ready: Callable[[uvicorn.Server], No
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     config = uvicorn.Config(
         app, http=PatientProtocol, ws="none", loop="asyncio", log_level="error", access_log=False, server_header=False,
-        date_header=False, proxy_headers=False, timeout_keep_alive=30, timeout_graceful_shutdown=1, lifespan="off",
+        date_header=False, proxy_headers=False, timeout_keep_alive=10, timeout_graceful_shutdown=1, lifespan="off",
         h11_max_incomplete_event_size=32_768, backlog=1024,
     )  # fmt: skip
     server = uvicorn.Server(config)
