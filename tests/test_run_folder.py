@@ -244,3 +244,43 @@ def test_a_new_file_never_takes_the_place_of_another(tmp_path: Path, monkeypatch
     durable.write_new(tmp_path / "new", "ours")
     assert (tmp_path / "new").read_text() == "ours"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["file", "late", "link", "new"]
+
+
+RUN_FOLDERS = ("checkpoints", "exports", "samples", "logs", "requests", "cache")
+
+
+@pytest.mark.parametrize("name", [*RUN_FOLDERS, "samples/step-00000000", "exports/step-00000001"])
+def test_a_folder_of_a_run_that_links_out_of_it_is_refused_unless_its_target_is_named(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "out" / "inner").mkdir(parents=True)
+    (tmp_path / "run" / name).parent.mkdir(parents=True)
+    for target in ("out", "out/inner", "out/is-not-there"):
+        (tmp_path / "run" / name).symlink_to(tmp_path / target)
+        for others in ((), (tmp_path / "out" / "inne",)):
+            with pytest.raises(CheckpointError, match=f"{name}: is a link to {tmp_path}/{target}, outside") as caught:
+                RunFolder(tmp_path / "run", others).refuse_links()
+            assert caught.value.code == "E1160"
+        RunFolder(tmp_path / "run", (tmp_path / "other", tmp_path / "out")).refuse_links()
+        (tmp_path / "run" / name).unlink()
+
+
+def test_links_that_stay_in_a_run_and_a_linked_run_folder_are_no_trouble(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    (folder.checkpoints / "step-00000001").mkdir()
+    (folder.checkpoints / "best").symlink_to("step-00000001")
+    (folder.path / "weights").symlink_to("exports")
+    (folder.path / "mine").symlink_to(tmp_path)
+    (folder.samples / "grid.png").symlink_to(tmp_path / "grid.png")
+    (tmp_path / "grid.png").write_text("replaced, never followed")
+    (tmp_path / "run-2").symlink_to("run")
+    for name in ("run", "run-2"):
+        RunFolder(tmp_path / name).refuse_links()
+
+
+def test_a_linked_history_is_not_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    (tmp_path / "history.jsonl").write_text('{"event": "started"}\n')
+    folder.history.symlink_to(tmp_path / "history.jsonl")
+    with pytest.raises(CheckpointError, match="is a link"):
+        folder.events()

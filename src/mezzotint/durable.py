@@ -381,7 +381,7 @@ def read_own_lines(path: Path) -> list[dict[str, Any]]:
     Empty when there is no file. Raises CheckpointError E1160 where no plain file lies there, and the system's errors.
     """
     try:
-        return outside.read_lines(path)
+        return outside.read_lines(path, within=path.parent)
     except outside.NoPlainFile as error:
         raise _not_ours(path, str(error.strerror).removeprefix("it is ")) from error
     except OSError as error:

@@ -3,6 +3,7 @@
 What a stranger's folder has under such a name may be a pipe that nobody writes to, a device without end, a file of any
 size, or JSON that is nested without end. Here it is an error of the operating system's kind, or a ValueError, each with
 a sentence, which the reader of the file turns into his own. Links are followed: what counts is what they lead to.
+Files of a run folder are read with `within`: a link that leads out of the folder is refused.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ LOGGED = 4_000_000_000
 _DEPTH = 200
 """So deep may JSON be nested; what is met in practice ends at ten."""
 
-_DIGITS = 400
-"""So many digits may a number in JSON have; a float64 has 309 at most."""
+_DIGITS = 300
+"""So many digits may a number in JSON have: every integer of so many fits a float64."""
 
 _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
@@ -48,11 +49,20 @@ class NoPlainFile(OSError):
         super().__init__(errno.EINVAL, what, str(path))
 
 
-def open_plain(path: Path, *, limit: int | None = None) -> BufferedReader:
-    """Opens a file for reading: a regular one alone, of at most `limit` bytes. Never waits for anybody.
+def leads_out(path: Path, folder: Path) -> bool:
+    """Whether links on the way to `path` lead to a place that is not in `folder`."""
+    real, top = os.path.realpath(path), os.path.realpath(folder)
+    return real != top and not real.startswith(top.rstrip("/") + "/")
+
+
+def open_plain(path: Path, *, limit: int | None = None, within: Path | None = None) -> BufferedReader:
+    """Opens a file for reading: a regular one alone, of at most `limit` bytes. Never waits for anybody. within: a
+    folder that links on the way must not lead out of.
 
     Raises FileNotFoundError and the system's other errors, NoPlainFile.
     """
+    if within is not None and leads_out(path, within):
+        raise NoPlainFile(path, "it is a link that leads out of its folder")
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
@@ -76,9 +86,9 @@ def said_of(path: Path) -> str:
     return "" if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode) else _no_plain_file(status)
 
 
-def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
+def read_bytes(path: Path, *, limit: int = SMALL, within: Path | None = None) -> bytes:
     """The content of a plain file of at most `limit` bytes. Raises as `open_plain`."""
-    with open_plain(path, limit=limit) as file:
+    with open_plain(path, limit=limit, within=within) as file:
         content = file.read(os.fstat(file.fileno()).st_size + 1)  # as many bytes are set aside as are asked for
         while len(content) <= limit and (more := file.read(1 << 20)):
             content += more
@@ -87,23 +97,25 @@ def read_bytes(path: Path, *, limit: int = SMALL) -> bytes:
     return content
 
 
-def read_text(path: Path, *, limit: int = SMALL, encoding: str = "utf-8", errors: str = "strict") -> str:
+def read_text(
+    path: Path, *, limit: int = SMALL, encoding: str = "utf-8", errors: str = "strict", within: Path | None = None
+) -> str:
     """The text of a plain file, with `\\n` at the ends of lines. Raises as `read_bytes`, and UnicodeDecodeError."""
-    text = read_bytes(path, limit=limit).decode(encoding, errors)
+    text = read_bytes(path, limit=limit, within=within).decode(encoding, errors)
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def read_json(path: Path, *, limit: int = SMALL) -> Any:
+def read_json(path: Path, *, limit: int = SMALL, within: Path | None = None) -> Any:
     """What a JSON file says. Raises as `read_text`, and as `parse_json`."""
-    return parse_json(read_text(path, limit=limit))
+    return parse_json(read_text(path, limit=limit, within=within))
 
 
-def read_lines(path: Path, *, limit: int = LOGGED) -> list[dict[str, Any]]:
+def read_lines(path: Path, *, limit: int = LOGGED, within: Path | None = None) -> list[dict[str, Any]]:
     """The JSON objects of a file, one a line; lines that a crash has torn are left out. Empty when there is no file.
     Raises as `open_plain`."""
     objects: list[dict[str, Any]] = []
     try:
-        file = open_plain(path, limit=limit)
+        file = open_plain(path, limit=limit, within=within)
     except FileNotFoundError:
         return objects
     with file:

@@ -13,9 +13,11 @@ import fcntl
 import io
 import json
 import os
+import shlex
 import shutil
 import socket
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
@@ -27,10 +29,14 @@ _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, err
 
 
 class RunFolder:
-    """A run folder on disk. `open()` makes it; `lock()` is held while a run writes into it."""
+    """A run folder on disk. `open()` makes it; `lock()` is held while a run writes into it.
 
-    def __init__(self, path: Path) -> None:
+    linked_folders: folders elsewhere that its own folders may be links to, as the user has said.
+    """
+
+    def __init__(self, path: Path, linked_folders: Sequence[Path] = ()) -> None:
         self.path = path.absolute()
+        self.linked_folders = tuple(linked_folders)
         self.checkpoints = self.path / "checkpoints"
         self.exports = self.path / "exports"
         self.samples = self.path / "samples"
@@ -64,6 +70,21 @@ class RunFolder:
             durable.drop_empty(self._new)
             raise
         return self
+
+    def refuse_links(self) -> None:
+        """Raises CheckpointError E1160 where one of the run's folders, or a folder in one of them, is a link that leads
+        out of the run folder to a place that is not in `linked_folders`. Call it before anything is read or written
+        there: the run folder may be a stranger's."""
+        folders = (*self._folders[1:], self.requests, self.path / "cache")
+        for path in (*folders, *(link for folder in folders for link in _linked_folders_in(folder))):
+            if path.is_symlink() and all(outside.leads_out(path, top) for top in (self.path, *self.linked_folders)):
+                target = os.path.realpath(path)
+                setting = shlex.quote(f"run.linked_folders={json.dumps([target], ensure_ascii=False)}")
+                raise CheckpointError(
+                    f"{path}: is a link to {target}, outside of the run folder; remove the link, or allow it on the "
+                    f"command line with {setting}",
+                    code="E1160",
+                )
 
     def discard_if_unused(self) -> None:
         """Takes away what `open` has made, and those above it, where nothing has happened yet: a start that was refused
@@ -170,6 +191,15 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def _linked_folders_in(folder: Path) -> list[Path]:
+    """Links to folders, or to nothing, among the entries of a folder. A link to a file is replaced, never followed."""
+    try:
+        with os.scandir(folder) as entries:
+            return [Path(one.path) for one in entries if one.is_symlink() and not os.path.isfile(one.path)]
+    except OSError:
+        return []
 
 
 def _made(folder: Path) -> list[Path]:

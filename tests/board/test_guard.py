@@ -60,7 +60,7 @@ def test_nothing_is_shown_without_the_cookie(board: Board, path: str) -> None:
 @pytest.mark.parametrize(
     "host",
     ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "127.0.0.2", "192.168.0.9", "0.0.0.0", "localhost.",
-     ""],
+     "127.0.0.1:80@evil.example", "localhost:x", "[::1]evil.example:80", ""],
 )  # fmt: skip
 def test_names_that_lead_here_from_elsewhere_are_refused(board: Board, host: str) -> None:
     assert board.ask("/", host=host or " ")[0] in (400, 403)
@@ -136,8 +136,67 @@ def test_odd_stretches_are_taken_as_far_as_they_mean_something(board: Board, que
     assert '"axis":"step"' in text
 
 
+@pytest.mark.parametrize(
+    "path",
+    ["/run?run={nines}", "/run?run=0/{nines}", "/data?folder={nines}", "/api/data?folder=", "/api/data?folder=/{nines}",
+     "/file?run={nines}&file=x", "/picture?file={nines}", "/api/drawn?job={nines}", "/data?folder=0&resolution={nines}",
+     "/file?run=0/first&file=samples/step-00000000/00-raw.png&small={nines}", "/thumb?run=0/first&row={nines}"],
+)  # fmt: skip
+def test_numbers_of_5000_digits_are_nobodys(board: Board, path: str) -> None:
+    assert board.ask(path.format(nines="9" * 5000))[0] < 500
+
+
+@pytest.mark.parametrize("path", ["/api/act", "/api/recipe", "/api/check", "/api/save", "/api/start", "/api/draw"])
+@pytest.mark.parametrize("sign", ["\ud800", "\0"])
+def test_a_sign_that_no_command_line_holds_is_refused(board: Board, path: str, sign: str) -> None:
+    value = {"base": "mini", "changes": {"run.name": f"a{sign}"}, "run": sign, "a": sign, "file": sign}
+    status, answer = board.post(path, value)
+    assert (status, answer["code"]) == (409, "E1012")
+
+
+def test_a_model_whose_name_no_file_can_have_is_nothing(board: Board) -> None:
+    assert board.post("/api/draw", {"a": "n" * 5000, "prompt": "x"})[0] == 404
+
+
 def test_a_body_is_bounded(board: Board) -> None:
     assert board.ask("/api/act", method="POST", body=b"x" * (BODY + 1), Origin=board.address)[0] == 413
+
+
+def post(board: Board, *headers: str) -> socket.socket:
+    """A connection on which a request that writes has begun: its headers are sent."""
+    connection = socket.create_connection(("127.0.0.1", board.port), timeout=8)
+    cookie = f"Cookie: {board.door.name}={board.door.token}"
+    lines = ["POST /api/act HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1", cookie, *headers, "", ""]
+    connection.sendall("\r\n".join(lines).encode())
+    return connection
+
+
+def test_a_body_in_chunks_is_bounded_too(board: Board, capfd: pytest.CaptureFixture[str]) -> None:
+    with post(board, "Transfer-Encoding: chunked") as connection:
+        for _ in range(1 + BODY // 100_000):
+            connection.sendall(b"186a0\r\n" + bytes(100_000) + b"\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 413 ")
+    with post(board, "Content-Length: 9") as connection:
+        connection.sendall(b"{")  # and nothing more: the client is gone
+    assert board.ask("/")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_who_does_not_finish_a_request_is_let_go(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(server, "SILENCE_SECONDS", 0.3)
+    with opened(root / "runs") as board, post(board, "Content-Length: 9") as half, post(board) as second:
+        half.sendall(b"{")
+        answer = b""
+        while not answer.endswith(b"of this page.\n"):
+            answer += second.recv(4000)
+        assert b" 404 " in answer, "which was whole, and names no run"
+        second.sendall(b"GET / HTTP/1.1\r\nHos")
+        assert half.recv(10) == b""
+        assert second.recv(10) == b""
+        assert board.ask("/")[0] == 200
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_part_of_a_file_is_sent(board: Board) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import re
 import sys
 from pathlib import Path
@@ -120,3 +121,33 @@ def test_a_data_set_has_a_report_too(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "mute.jpg" in text
     assert "broken.png" in text
     assert SCRIPT not in text
+
+
+def test_the_home_folder_is_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home" / "al"
+    monkeypatch.setenv("HOME", str(home))
+    data = {"path": [f"{home}/the boy's"], "cache": {"path": f"{home}/.cache"}}
+    run = write_run(home / "runs" / "fox", recipe={"data": data})
+    with open(run / "run.log", "a") as file:
+        file.write(f"in {home}.\n{home}ine stays\n")
+    with open(run / "history.jsonl", "a") as file:
+        event = {"event": "resumed", "step": 3, "changes": [f"data.path: {home} → {home}/b"], "note": [f"\n{home}/q"]}
+        file.write(json.dumps(event) + "\n")
+    (tmp_path / "by-link").symlink_to(home)
+    for place in (run, tmp_path / "by-link" / "runs" / "fox"):
+        text, _ = report.of_run(place)
+        assert re.findall(re.escape(str(home)) + r"\w*", text) == [f"{home}ine"]
+        assert "mezzotint train ~/runs/fox/recipe.yaml" in text
+        assert "~/the boy" in text
+        assert "data.path: ~ → ~/b" in text
+
+
+@pytest.mark.parametrize(
+    ("home", "text", "left"),
+    [("/root", "/root/x, /srv/root/x, /root2", "~/x, /srv/root/x, /root2"), ("/", "/a/b", "/a/b"), ("", "/a/b", "/a/b"),
+     ("/h/a.b", "/h/a.b/c /h/axb \\n/h/a.b", "~/c /h/axb \\n~")],
+)  # fmt: skip
+def test_other_paths_stay_as_they_are(home: str, text: str, left: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", home)
+    uri = "data:image/webp;base64,/root/h/a.b/"
+    assert report.without_home({"a": [text, 3, uri], text: None}) == {"a": [left, 3, uri], left: None}

@@ -23,12 +23,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from mezzotint import fault_injection
+from mezzotint.cli import main
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import as_begun
 from mezzotint.recipe.sections.run import RunSettings
+from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.offload import Offload
@@ -66,6 +68,27 @@ def test_folder_is_where_the_run_lies(prepare: Prepare, tmp_path: Path) -> None:
     ready.trainer.host.save(ready.trainer)
     assert (tmp_path / "a" / "b" / "recipe.yaml").is_file()
     assert [p.name for p in (tmp_path / "a" / "b" / "checkpoints").iterdir()] == ["step-00000000"]
+
+
+# breaks if a linked folder were written into all the same, or refused where it is meant
+@pytest.mark.effect("run.linked_folders")
+def test_linked_folders_are_where_links_of_the_run_may_lead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = RunFolder(tmp_path / "run").open()
+    (tmp_path / "big" / "exports").mkdir(parents=True)
+    folder.exports.rmdir()
+    folder.exports.symlink_to(tmp_path / "big" / "exports")
+    (tmp_path / "mine.yaml").write_text(f"schema: 1\nrun: {{linked_folders: ['{tmp_path}/big']}}\n")
+    line, allowed = f"run.folder={folder.path}", f"run.linked_folders={tmp_path}/big"
+    with folder.lock():  # which stops a start that is not refused before it
+        for words, code in (
+            (["tiny_cpu", line], "E1160"),
+            (["tiny_cpu", line, f"run.linked_folders=[{tmp_path}/bi, /big]"], "E1160"),
+            (["tiny_cpu", line, allowed], "E1504"),
+            ([str(tmp_path / "mine.yaml"), line], "E1504"),
+        ):
+            assert main(["train", *words]) == 2
+            assert f"error[{code}]" in capsys.readouterr().err
+    assert list((tmp_path / "big" / "exports").iterdir()) == []
 
 
 # breaks if a draw forgot the seed: order, flips and crops, timesteps, noise, random weights

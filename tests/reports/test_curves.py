@@ -25,6 +25,19 @@ def test_of_lines_with_the_same_step_the_last_counts_and_torn_ones_do_not(folder
     assert [line["loss"] for line in read_metrics(folder).steps] == [2.0]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [f'"loss": {"9" * 399}', '"loss": "x"', '"loss": [1]', '"loss": 1, "lr/unet": {}', '"val/loss": "low"',
+     '"loss": 1, "steps_since": Infinity', '"loss": 1, "epoch": "first"', '"loss": 1, "samples_since": null'],
+)  # fmt: skip
+def test_a_line_with_something_else_where_a_number_belongs_is_left_out(line: str, folder: RunFolder) -> None:
+    folder.metrics.write_text(f'{{"step": 1, "loss": 3.0}}\n{{"step": 2, {line}}}\n')
+    metrics = read_metrics(folder)
+    assert [line["step"] for line in (*metrics.steps, *metrics.held_out)] == [1]
+    assert curves_of(metrics).loss.tolist() == [3.0]
+    assert "steps         1," in "\n".join(summary(folder))
+
+
 def test_smoothing_passes_over_what_is_not_finite() -> None:
     means = running_mean(np.array([np.nan, 2.0, np.inf, 2.0]))
     assert np.isnan(means[0])

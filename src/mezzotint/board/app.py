@@ -9,13 +9,14 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from mezzotint.board import pages
 from mezzotint.board.acting.draw_pages import DrawPages
 from mezzotint.board.acting.recipe_pages import RecipePages
+from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.data_pages import DataPages
 from mezzotint.board.guard import Door, Guard
 from mezzotint.board.pages import Pages
@@ -84,7 +85,7 @@ def _error_page(view: Pages) -> Callable[[Request, Exception], Any]:
     async def answer(request: Request, error: Exception) -> Response:
         assert isinstance(error, MezzotintError)
         if request.url.path.startswith(_PARTS):
-            return JSONResponse({"error": str(error), "code": error.code}, 409)
+            return JsonAnswer({"error": str(error), "code": error.code}, 409)
         facts = {"heading": "This does not work", "sentence": str(error), "here": ""}
         return await run_in_threadpool(lambda: view.html("message.html", 409, **facts))
 

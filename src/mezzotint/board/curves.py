@@ -119,7 +119,9 @@ def _label(tag: str) -> str:
 
 
 def _natural(tag: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", tag)]
+    """A key that sorts 2 before 10: a number by how many digits it has, then by these."""
+    parts = ((part, part.lstrip("0")) for part in re.split(r"([0-9]+)", tag))
+    return [(len(digits), digits) if part.isascii() and part.isdigit() else (-1, part) for part, digits in parts]
 
 
 def _lowest(x: NDArray[np.float64], y: NDArray[np.float64]) -> list[float] | None:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 
+from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.pages import Pages, picture_answer
 from mezzotint.board.reading import data_sets
 from mezzotint.board.reading.alikes import FIRST, AlikeSearch
 from mezzotint.board.reading.data_sets import DataSet, Opening
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
+from mezzotint.board.words import whole
 from mezzotint.data.catalogue import thumbnails
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.reading.read import located, read
@@ -60,7 +62,7 @@ class DataPages:
         rows = data.rows(
             bucket=chosen["bucket"], folder=chosen["in"], problem=chosen["problem"], text=chosen["text"].strip()
         )
-        epoch, number, page = (_whole(query.get(word, "")) for word in ("epoch", "visit", "page"))
+        epoch, number, page = (whole(query.get(word, "")) for word in ("epoch", "visit", "page"))
         last = max(0, (len(rows) - 1) // ON_A_PAGE)
         page = min(page, last)
         here = rows[page * ON_A_PAGE : (page + 1) * ON_A_PAGE].tolist()
@@ -83,9 +85,7 @@ class DataPages:
         """How far the data set is opened."""
         opening = self._opening(request)
         ready = opening.wait(0)
-        return JSONResponse(
-            {"ready": ready, "done": opening.done, "total": opening.total, "counted": opening.is_counted}
-        )
+        return JsonAnswer({"ready": ready, "done": opening.done, "total": opening.total, "counted": opening.is_counted})
 
     def histograms(self, request: Request) -> Response:
         """The histograms, as far as they are counted."""
@@ -105,7 +105,7 @@ class DataPages:
         """Pairs of pictures that look alike. Asking begins the search, which goes on in a thread; `all`: among all."""
         search = self._search(request)
         search.begin(among_all="all" in request.query_params)
-        return JSONResponse(search.as_json())
+        return JsonAnswer(search.as_json())
 
     def nearest(self, request: Request) -> Response:
         """The training pictures that look most like a picture of the run, among those that were looked at."""
@@ -113,11 +113,11 @@ class DataPages:
         path = inside(self.pages.places.run(request.query_params.get("run", "")), request.query_params.get("file", ""))
         search.begin()
         if search.pairs is None:
-            return JSONResponse({"ready": False, "done": search.looked_at, "total": search.as_json()["total"]})
+            return JsonAnswer({"ready": False, "done": search.looked_at, "total": search.as_json()["total"]})
         near = search.nearest(path)
         if near is None:
             return PlainTextResponse("This file is no picture that can be read.\n", 415)
-        return JSONResponse({"ready": True, "near": near, "among": search.among, "all": search.count})
+        return JsonAnswer({"ready": True, "near": near, "among": search.among, "all": search.count})
 
     def _search(self, request: Request) -> AlikeSearch:
         """The search of a data set, one for all that ask."""
@@ -128,7 +128,7 @@ class DataPages:
         return search
 
     def _row(self, request: Request) -> tuple[DataSet, int]:
-        data, row = self._opened(request), _whole(request.query_params.get("row", ""))
+        data, row = self._opened(request), whole(request.query_params.get("row", ""))
         if row >= len(data.catalogue):
             raise OutOfPlace("row")
         return data, row
@@ -183,9 +183,9 @@ class DataPages:
 
 
 def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe:
-    words = [f"data.resolution={resolution}"] if resolution.isdecimal() else []
+    words = [f"data.resolution={resolution}"] if whole(resolution) else []
     if run is not None:
-        return located(read(run / "recipe.yaml", words))
+        return located(read(inside(run, "recipe.yaml"), words))
     assert folder is not None
     return data_sets.recipe_of(folder, words)
 
@@ -208,7 +208,3 @@ def _query(request: Request) -> str:
         (word, request.query_params[word]) for word in ("run", "folder", "resolution") if word in request.query_params
     ]
     return urlencode(kept)
-
-
-def _whole(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY = 1_000_000
 """Bytes that a request may bring."""
+
+_LOGIN_BODY = 4096
+"""Bytes of a form with a password."""
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; media-src 'self'; "
@@ -60,7 +64,8 @@ class Door:
 
     def is_host(self, host: str) -> bool:
         """Whether a Host header names this machine. Any port does: a tunnel has its own."""
-        name = host.rpartition(":")[0] if not host.endswith("]") and ":" in host else host
+        match = re.fullmatch(r"(\[[^]@]*\]|[^:@]*)(?::[0-9]*)?", host)
+        name = match[1] if match is not None else ""
         if name.lower() in (*_LOOPBACK, *self.hosts):
             return True
         return self.any_address and _is_address(name)
@@ -95,8 +100,15 @@ class Guard:
         answer = _refused(scope, headers, self._door)
         if answer is None:
             answer = await self._let_in(scope, headers, receive)
+        if answer is None and scope["method"] not in ("GET", "HEAD"):
+            body = await _body(receive, BODY)
+            if body is None:
+                return  # nobody is there any more
+            receive = _again(body, receive)
+            if len(body) > BODY:
+                answer = _too_large()
         target: ASGIApp = self._app if answer is None else answer
-        await target(scope, _bounded(receive), _with_headers(send))
+        await target(scope, receive, _with_headers(send))
 
     async def _let_in(self, scope: Scope, headers: Headers, receive: Receive) -> Response | None:
         """What is answered to who has no cookie yet; None lets the request pass."""
@@ -104,7 +116,7 @@ class Guard:
         if path.startswith(_OPEN):
             return None
         if path == "/login" and scope["method"] == "POST" and door.password:
-            body = await _body(receive)
+            body = await _body(receive, _LOGIN_BODY) or b""
             words = parse_qs(body.decode("utf-8", "replace")).get("password", [""])
             if hmac.compare_digest(words[0].encode(), door.password.encode()):
                 return _entered(door, "/")
@@ -151,30 +163,35 @@ def _refused(scope: Scope, headers: Headers, door: Door) -> Response | None:
         return PlainTextResponse("error[E1945]: the page was opened with --read-only\n", 403)
     length = headers.get("content-length", "0")
     if not length.isascii() or not length.isdecimal() or int(length) > BODY:
-        return PlainTextResponse(f"A request brings at most {BODY:,} bytes.\n", 413)
+        return _too_large()
     return None
 
 
-def _bounded(receive: Receive) -> Receive:
-    """`receive` that ends a body which grows too long."""
-    size = 0
-
-    async def bounded() -> Message:
-        nonlocal size
-        message = await receive()
-        size += len(message.get("body", b""))
-        return message if size <= BODY else {"type": "http.disconnect"}
-
-    return bounded
+def _too_large() -> Response:
+    return PlainTextResponse(f"A request brings at most {BODY:,} bytes.\n", 413)
 
 
-async def _body(receive: Receive) -> bytes:
+async def _body(receive: Receive, most: int) -> bytes | None:
+    """The body of a request; of one that has more than `most` bytes, its beginning, which is longer than that. None
+    where the connection has ended before it."""
     content, more = b"", True
-    while more and len(content) <= 4096:
+    while more and len(content) <= most:
         message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
         content += message.get("body", b"")
         more = message.get("more_body", False)
-    return content[:4096]
+    return content
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """`receive` for a request whose body has been read."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def again() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return again
 
 
 def _with_headers(send: Send) -> Send:

@@ -36,7 +36,7 @@ def marks(path: Path) -> Marks:
     seen: dict[str, Any] = {}
     for part, name in _FILES.items():
         try:
-            status = os.stat(path / name)
+            status = os.lstat(path / name)
             seen[part] = (status.st_size, status.st_mtime_ns)
         except OSError:
             seen[part] = None
@@ -51,7 +51,7 @@ def brief(path: Path) -> Any:
     stamps = []
     for name in ("metrics.jsonl", "history.jsonl", "samples"):
         try:
-            stamps.append(os.stat(path / name).st_mtime_ns)
+            stamps.append(os.lstat(path / name).st_mtime_ns)
         except OSError:
             stamps.append(0)
     return holders.holder(path), *stamps

@@ -17,11 +17,12 @@ import jinja2
 from markupsafe import Markup, escape
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from mezzotint import __version__, outside
 from mezzotint.board import curves, live, words
 from mezzotint.board.acting import actions
+from mezzotint.board.answers import HtmlAnswer, JsonAnswer, body_of
 from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
@@ -81,9 +82,9 @@ class Pages:
         }
         return environment
 
-    def html(self, template: str, status: int = 200, /, **facts: Any) -> HTMLResponse:
+    def html(self, template: str, status: int = 200, /, **facts: Any) -> HtmlAnswer:
         """A template with its values."""
-        return HTMLResponse(self.templates.get_template(template).render(facts), status)
+        return HtmlAnswer(self.templates.get_template(template).render(facts), status)
 
     at_end: list[Callable[[], None]] = field(default_factory=list)
 
@@ -126,7 +127,7 @@ class Pages:
         """The curves of several runs."""
         names, paths = self._several(request)
         tables = {name: self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)}
-        return JSONResponse(curves.over_each_other(tables, **_view(request)))
+        return JsonAnswer(curves.over_each_other(tables, **_view(request)))
 
     def _several(self, request: Request) -> tuple[list[str], list[Path]]:
         names = list(dict.fromkeys(request.query_params.getlist("run")))[:MOST_COMPARED]
@@ -177,15 +178,15 @@ class Pages:
     def run_curves(self, request: Request) -> Response:
         """The charts of a run."""
         path = self.places.run(request.query_params.get("run", ""))
-        return JSONResponse(curves.charts(self.shelf.metrics(path), path, **_view(request)))
+        return JsonAnswer(curves.charts(self.shelf.metrics(path), path, **_view(request)))
 
     def previews(self, request: Request) -> Response:
         """Which pictures a run has."""
-        return JSONResponse(pictures.previews(self.places.run(request.query_params.get("run", ""))).as_json())
+        return JsonAnswer(pictures.previews(self.places.run(request.query_params.get("run", ""))).as_json())
 
     def picture_facts(self, request: Request) -> Response:
         """How a picture was drawn."""
-        return JSONResponse(pictures.facts(self._file(request)))
+        return JsonAnswer(pictures.facts(self._file(request)))
 
     async def events(self, request: Request) -> Response:
         """What changes, as it does; of a run, or of the list of runs."""
@@ -202,8 +203,8 @@ class Pages:
         try:
             sentence = await run_in_threadpool(actions.act, path, str(value.get("name", "")), self.started)
         except MezzotintError as error:
-            return JSONResponse(actions.sentence(error), 409)
-        return JSONResponse({"said": sentence})
+            return JsonAnswer(actions.sentence(error), 409)
+        return JsonAnswer({"said": sentence})
 
     def _briefly(self) -> dict[str, Any]:
         """What the list of runs is followed by."""
@@ -224,20 +225,11 @@ class Pages:
         return picture_answer(self._file(request), request)
 
 
-async def body_of(request: Request) -> dict[str, Any]:
-    """The object that a request brings; empty for anything else."""
-    try:
-        value = outside.parse_json((await request.body()).decode("utf-8"))
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def picture_answer(path: Path, request: Request) -> Response:
     """A picture or clip as it is, or small; anything else is not shown here."""
     side = request.query_params.get("small")
     if side is not None:
-        content = pictures.small(path, min(1024, max(16, int(side))) if side.isdecimal() else 256)
+        content = pictures.small(path, min(1024, max(16, words.whole(side, 256))))
         if content is None:
             return PlainTextResponse("This file is no picture that can be read.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
@@ -283,12 +275,11 @@ def _stream(look: Any) -> StreamingResponse:
 def _view(request: Request) -> dict[str, Any]:
     """Which stretch of which axis is asked for, and how wide it is shown."""
     query = request.query_params
-    width = query.get("width", "")
     return {
         "axis": curves.axis_of(query.get("axis", "")),
         "begin": curves.place_of(query.get("from", "")),
         "end": curves.place_of(query.get("to", "")),
-        "width": min(curves.WIDEST, max(100, int(width))) if width.isdecimal() and len(width) < 6 else _WIDTH,
+        "width": min(curves.WIDEST, max(100, words.whole(query.get("width", ""), _WIDTH))),
     }
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.errors import RecipeError
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.verbs import REPLACE
@@ -97,8 +98,9 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     if len(clips) < len(previews.clips):
         count = len(previews.clips) - len(clips)
         left_out.append(f"{count} of {len(previews.clips)} clips; a strip of their frames stands for each that is kept")
+    left_out += [f"{name}: a link that leads out of the run folder" for name in _links_out_of(path)]
     log = path / "run.log"
-    if log.is_file() and log.stat().st_size > tails.TAIL:
+    if log.is_file() and not log.is_symlink() and log.stat().st_size > tails.TAIL:
         left_out.append(f"the log but for its last {tails.TAIL // 1000} kB")
     embedded = {"charts": charts, "drawn": drawn, "pictures": kept, "clips": clips}
     facts = pages.facts(path.resolve()) | {
@@ -137,6 +139,31 @@ def of_data(path: Path) -> tuple[str, list[str]]:
         "roots": [shown(str(root)) for root in data.catalogue.roots],
     }  # fmt: skip
     return _written(Pages(Places.of([path]), read_only=True), {}, left_out, facts), left_out
+
+
+def _links_out_of(run: Path) -> list[str]:
+    """Names in a run folder that are not looked at, because they are links that lead out of it."""
+    with os.scandir(run) as entries:
+        return sorted(one.name for one in entries if one.is_symlink() and outside.leads_out(Path(one.path), run))
+
+
+def without_home(value: Any) -> Any:
+    """A value whose texts have `~` in the place of the home folder, whose name is its owner's business. Markup and
+    pictures stay as they are."""
+    if isinstance(value, dict):
+        return {without_home(name): without_home(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_home(inner) for inner in value]
+    if isinstance(value, Path):
+        value = str(value)
+    if not isinstance(value, str) or isinstance(value, Markup) or value.startswith("data:"):
+        return value
+    home = os.path.expanduser("~").rstrip("/")
+    for folder in sorted({home, os.path.realpath(home)} - {"", "/"}, key=len, reverse=True):
+        # a short one such as /root may be the end of another path, /srv/root
+        before = r"(?<![\w.])" if folder.count("/") == 1 else ""
+        value = re.sub(before + re.escape(folder) + r"(?![\w-]|\.\w)", "~", value)
+    return value
 
 
 def _fitting(names: Sequence[str], room: int, uri_of: Callable[[str], str]) -> Iterator[tuple[str, str]]:
@@ -192,12 +219,13 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
         f"script-src {_hash(plotting)} {_hash(program)}; "
         "base-uri 'none'; form-action 'none'"
     )
-    text: str = pages.templates.get_template("report.html").render(
+    templates = pages.templates.overlay(finalize=without_home)
+    text: str = templates.get_template("report.html").render(
         facts, policy=policy, style=Markup(style), program=Markup(program), plotting=Markup(plotting),
-        embedded=embedded, left_out=left_out, report=True, offered=[],
+        embedded=without_home(embedded), left_out=left_out, report=True, offered=[],
         written=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
     )  # fmt: skip
-    return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _alone(module: str) -> str:

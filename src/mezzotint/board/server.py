@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mezzotint.errors import RecipeError
 
@@ -21,15 +21,32 @@ _FILES = 8192
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that lets a connection go which has not finished its first request after some seconds."""
+    """HTTP/1.1 that closes a connection whose request, headers and body, is not finished after some seconds."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.loop.call_later(SILENCE_SECONDS, self._let_go)
+        self._wait()
 
-    def _let_go(self) -> None:
-        has_asked: object = self.cycle  # set by the first request
-        if has_asked is None and not self.transport.is_closing():
+    def handle_events(self) -> None:
+        before = self.cycle
+        super().handle_events()
+        if self.cycle is not before:  # the headers of a request have come
+            self._wait()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._wait()
+
+    def _wait(self) -> None:
+        """Closes the connection after some seconds if it still waits for the client then as it does now."""
+        request: RequestResponseCycle | None = self.cycle
+        is_answered = request is not None and request.response_complete
+        self.loop.call_later(SILENCE_SECONDS, self._let_go, request, is_answered)
+
+    def _let_go(self, request: RequestResponseCycle | None, is_answered: bool) -> None:
+        if self.cycle is not request or self.transport.is_closing():
+            return
+        if request is None or is_answered or request.more_body:
             self.transport.close()
 
 
@@ -59,7 +76,7 @@ def serve(app: ASGIApp, own: socket.socket, ready: Callable[[uvicorn.Server], No
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
     config = uvicorn.Config(
         app, http=PatientProtocol, ws="none", loop="asyncio", log_level="error", access_log=False, server_header=False,
-        date_header=False, proxy_headers=False, timeout_keep_alive=30, timeout_graceful_shutdown=1, lifespan="off",
+        date_header=False, proxy_headers=False, timeout_keep_alive=10, timeout_graceful_shutdown=1, lifespan="off",
         h11_max_incomplete_event_size=32_768, backlog=1024,
     )  # fmt: skip
     server = uvicorn.Server(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 
 
@@ -16,8 +17,8 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`2 h 05 min`, `3 min 20 s`, `12 s`; "" for none."""
-    if seconds is None or not math.isfinite(seconds):
+    """`2 h 05 min`, `3 min 20 s`, `12 s`; "" for none, and for centuries."""
+    if seconds is None or not abs(seconds) < 1e10:
         return ""
     whole = round(seconds)
     days, rest = divmod(whole, 86400)
@@ -38,8 +39,16 @@ def number(value: float | None, digits: int = 4) -> str:
 
 
 def moment(seconds: float) -> str:
-    """A time in UTC, to the minute."""
-    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
+    """A time in UTC, to the minute; "" for none, and for one that no calendar has."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
+    except (OverflowError, ValueError, OSError):
+        return ""
+
+
+def whole(text: str, usual: int = 0) -> int:
+    """A whole number as an address has it; `usual` for anything else, and for one of more than nine digits."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else usual
 
 
 def count(value: int | None) -> str:

@@ -126,10 +126,13 @@ CODES: dict[str, str] = {
     "is found by what was encoded: data.path stays the folder of the pictures, and data.cache.path names the cache.",
     "E1150": "data.format=kohya found no folder of the kind that it reads. Directly in data.path lie folders whose "
     "names begin with a number of repeats, as in `10_sks dog`, and pictures directly in those.",
-    "E1160": "Where a run keeps a file of its own (lock, run.log, history.jsonl, metrics.jsonl) lies a link, a pipe, "
-    "a device or a folder. A run writes into plain files of its own folder alone: what a link leads to is somebody "
-    "else's, and would be emptied or added to. Remove what lies there if you know it, or choose another run.name. "
-    "Folders may be links.",
+    "E1160": "A run keeps its files (lock, run.log, history.jsonl, metrics.jsonl) and folders (checkpoints, exports, "
+    "samples, logs, requests) in its own folder, and something else is there: a link that leads out of the run folder, "
+    "or a pipe, device or folder in the place of a file. What a link leads to belongs to somebody else and would be "
+    "replaced or deleted, so nothing is read or written. Remove the link, or choose another run.name. If you link a "
+    "folder on purpose, name its target: `run.linked_folders=[/big/exports]`, on the command line or in a recipe of "
+    "your own. The recipe.yaml in a run folder cannot allow it, since whoever made the links may have written that "
+    "file. `mezzotint report` and the page never show what is behind such links.",
     "E1161": "The recipe names an optimizer's class of a package that is not among those that Mezzotint imports for a "
     "recipe: torch, bitsandbytes and pytorch_optimizer. Importing a package runs it, so a recipe of a stranger's must "
     "not choose one: say its name yourself, on the command line, `--allow-package NAME`, where you trust it. A recipe "

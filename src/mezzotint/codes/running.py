@@ -158,7 +158,9 @@ CODES: dict[str, str] = {
     "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
     "--data` shows data of its runs wherever `data.path` says.",
     "E1949": "A recipe of the page is saved as a new .yaml file below its first folder; what lies there already stays. "
-    "A recipe that was translated from another trainer's line is checked and started once it is saved.",
+    "A recipe that was translated from another trainer's line is checked and started once it is saved. A run that is "
+    "started from the page writes below the page's folders: `run.folder`, `run.export.folder`, "
+    "`run.export.single_file_folder` and `run.profile.folder` cannot lead elsewhere. Start such a run in a terminal.",
     "E1970": "Near duplicates are found by perceptual hashes of the package ImageHash, which comes with the extras "
     "`doctor` and `board`: `pip install 'mezzotint[doctor]'`. Everything else of the doctor goes without.",
 }

@@ -14,6 +14,7 @@ from mezzotint import durable
 from mezzotint.run_folder import RunFolder
 
 _BETA = 0.98
+_NUMBERS = {"step", "loss", "loss_avg", "samples", "samples_since", "seconds_since", "images_per_s"}
 Column = NDArray[np.float64]
 
 
@@ -48,17 +49,28 @@ class Metrics:
 
 
 def read_metrics(folder: RunFolder) -> Metrics:
-    """Reads metrics.jsonl. Of lines with the same step the last one counts; torn lines are left out."""
+    """Reads metrics.jsonl. Of lines with the same step the last one counts; left out are torn lines, and those that
+    have something else where a number belongs."""
     steps: dict[int, dict[str, Any]] = {}
     held_out: dict[int, dict[str, Any]] = {}
     for line in durable.read_own_lines(folder.metrics):
-        if not isinstance(line.get("step"), int):
+        if not isinstance(line.get("step"), int) or not _has_numbers(line):
             continue
         if "loss" in line:
             steps[line["step"]] = line
         elif any(key.startswith("val/") for key in line):
             held_out[line["step"]] = line
     return Metrics([steps[n] for n in sorted(steps)], [held_out[n] for n in sorted(held_out)])
+
+
+def _has_numbers(line: Mapping[str, Any]) -> bool:
+    try:
+        for name, value in line.items():
+            if name in _NUMBERS or name.startswith(("lr/", "val/")):
+                float(value)
+        return math.isfinite(float(line.get("steps_since", 1))) and isinstance(line.get("epoch", 0), int)
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def curves_of(metrics: Metrics) -> Curves:

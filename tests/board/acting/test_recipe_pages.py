@@ -109,6 +109,29 @@ def test_a_recipe_that_does_not_read_says_why_on_a_page(board: Board) -> None:
     assert "optim.lr" in text
 
 
+@pytest.mark.parametrize(
+    "name", ["run.folder", "run.export.folder", "run.export.single_file_folder", "run.profile.folder"]
+)
+def test_a_run_that_would_write_elsewhere_is_not_started(
+    name: str, board: Board, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines: list[list[str]] = []
+    monkeypatch.setattr(actions.Started, "start", lambda self, line, out, folder: lines.append(line) or "started")
+    root = board.pages.places.folders[0]
+    (root / "out").symlink_to(tmp_path)
+    for place in (tmp_path / "x", "../x", "out/x", "~/x"):
+        status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {name: str(place)}})
+        assert (status, answer["code"]) == (409, "E1949")
+        assert answer["error"].startswith(
+            f"error[E1949]: {name}={place}: a run that is started from the page writes below {root}"
+        )
+    (root / "out").unlink()
+    assert lines == []
+    for place in (root / "runs" / "x", "x"):
+        assert board.post("/api/start", {"base": "tiny_cpu", "changes": {name: str(place)}})[0] == 200
+    assert len(lines) == 2
+
+
 def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
     root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"optim.lr": "3e-4"}, "file": "mine.yaml"}
@@ -122,7 +145,7 @@ def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
     assert live(board, "file:0/mine.yaml")["yaml"].count("lr: 0.0003") == 1
     page = board.ask("/recipe?base=file:0/mine.yaml")[1]
     assert "<option selected>file:0/mine.yaml</option>" in page
-    for name in ("../out.yaml", "/tmp/out.yaml", "x.sh", ".hidden.yaml", "none/x.yaml", "a\0.yaml", ""):
+    for name in ("../out.yaml", "/tmp/out.yaml", "x.sh", ".hidden.yaml", "none/x.yaml", "n" * 300 + ".yaml", ""):
         status, answer = board.post("/api/save", value | {"file": name})
         assert (status, answer["code"]) == (409, "E1949"), name
     assert board.post("/api/save", value | {"changes": {"optim.lr": "x"}, "file": "bad.yaml"})[0] == 409

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.train import run_files
+from mezzotint.runtimes.base import Launch
+from mezzotint.tasks.train import announce, run_files
 
 
 def test_a_new_run_never_writes_over_a_recipe_that_is_not_its_own(tmp_path: Path) -> None:
@@ -23,3 +25,59 @@ def test_a_new_run_never_writes_over_a_recipe_that_is_not_its_own(tmp_path: Path
     folder.history.unlink()
     folder.recipe.write_text(run_files.FIRST_LINE)
     run_files.refuse_foreign_recipe(folder)
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> RunFolder:
+    """A run folder whose exports are a link to a folder that holds an export of somebody else's; its own recipe.yaml
+    says that this is meant."""
+    folder = RunFolder(tmp_path / "run").open()
+    (tmp_path / "out" / "step-00000001").mkdir(parents=True)
+    (tmp_path / "out" / "step-00000001" / "mine").write_text("mine")
+    folder.exports.rmdir()
+    folder.exports.symlink_to(tmp_path / "out")
+    folder.recipe.write_text(f"{run_files.FIRST_LINE}schema: 1\nrun: {{linked_folders: ['{tmp_path}/out']}}\n")
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["train", "sample", "check"])
+def test_what_the_recipe_of_a_run_folder_says_of_its_links_does_not_count(
+    verb: str, linked: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--prompt=a"] if verb == "sample" else []
+    before = sorted(linked.path.rglob("*"))
+    for place in (linked.path, linked.recipe):
+        assert main([verb, str(place), *words]) == 2
+        said = capsys.readouterr().err
+        assert f"{linked.exports}: is a link to {linked.path.parent}/out, outside of the run folder" in said
+        assert f"'run.linked_folders=[\"{linked.path.parent}/out\"]'" in said
+    assert sorted(linked.path.rglob("*")) == before
+    assert (linked.path.parent / "out" / "step-00000001" / "mine").read_text() == "mine"
+
+
+def test_the_command_line_allows_links_and_the_line_that_goes_on_says_so(
+    linked: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    allowed = f'run.linked_folders=["{linked.path.parent}/out"]'
+    with linked.lock():
+        assert main(["train", str(linked.recipe), allowed]) == 2
+    assert "error[E1504]" in capsys.readouterr().err, "which is what comes after the links"
+    assert main(["sample", str(linked.path), "--prompt=a", allowed]) == 2
+    assert "error[E1507]" in capsys.readouterr().err, "there is no checkpoint"
+    monkeypatch.chdir(linked.path.parent)
+    folder = RunFolder(linked.path, (linked.path.parent / "out",))
+    assert announce.command(folder, Launch()) == f"mezzotint train run/recipe.yaml '{allowed}'"
+    assert announce.command(linked, Launch()) == "mezzotint train run/recipe.yaml"
+
+
+def test_a_checkpoint_in_a_linked_folder_is_not_sampled_from(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out" / "step-00000001").mkdir(parents=True)
+    (tmp_path / "out" / "step-00000001" / "manifest.json").write_text("{}")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "out")
+    (tmp_path / "run" / "recipe.yaml").write_text("schema: 1\n")
+    for place in ("run", "run/checkpoints/step-00000001"):
+        assert main(["sample", str(tmp_path / place), "--prompt=a"]) == 2
+        assert "error[E1160]" in capsys.readouterr().err

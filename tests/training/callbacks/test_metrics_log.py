@@ -108,8 +108,9 @@ def test_a_killed_and_resumed_run_has_each_step_once(folder: RunFolder) -> None:
     durable.append_line(folder.bad_steps, {"step": 2})
     durable.append_line(folder.bad_steps, {"step": 6})
     with open(folder.metrics, "a") as file:
+        file.write("[" * 20_000 + "\n")  # not ours
         file.write('{"step": 8, "lo')  # killed while it was written
-    assert truncate(folder, 5) == 3 + 2 + 1
+    assert truncate(folder, 5) == 4 + 2 + 1
     resumed = MetricsLog(folder, every=1)
     log_steps(resumed, range(5, 9))
     steps = [json.loads(line)["step"] for line in folder.metrics.read_text().splitlines()]

@@ -214,6 +214,11 @@ def test_a_grid_says_under_earlier_pictures_what_they_were_drawn_from(
     assert sheets[1]["rows"] == ["ein Fuß ☃ · guidance 2", "a red kite · guidance 5"]
     assert sheets[1]["notes"] == [["a red kite · guidance 2", ""], ["", ""]]
     assert [[cell is not None for cell in row] for row in sheets[1]["cells"]] == [[True, True], [True, True]]
+    earlier = folder.samples / "step-00000001" / "00-raw.png"
+    earlier.rename(folder.path.parent / "mine.png")
+    earlier.symlink_to(folder.path.parent / "mine.png")
+    callback.on_step(None, Progress(step=3, last_step=9))
+    assert sheets[2]["cells"][0][0] is None, "a link that leads out of the folder is not read"
 
 
 def test_requests_of_other_solvers_are_drawn_apart(trainer: Trainer, folder: RunFolder) -> None:

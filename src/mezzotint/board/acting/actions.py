@@ -4,6 +4,7 @@ something by a file in its folder; what is started is a process of its own, whic
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mezzotint import durable
+from mezzotint import durable, outside
 from mezzotint.board.reading import runs, tails
 from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.run_folder import RunFolder
@@ -47,7 +48,8 @@ def offered(path: Path) -> list[Offered]:
         place = path / "requests"
         touch = f"mkdir -p {shlex.quote(str(place))} && touch {shlex.quote(str(place))}"
         return [Offered(name, word, about, f"{touch}/{name}") for name, (word, about) in ASKED.items()]
-    if state in ("stopped", "killed") and (path / "recipe.yaml").is_file():
+    recipe = path / "recipe.yaml"
+    if state in ("stopped", "killed") and os.path.isfile(recipe) and not outside.leads_out(recipe, path):
         return [
             Offered("go", "Go on", "goes on from the newest checkpoint, in a process of its own", runs.going_on(path))
         ]
@@ -55,10 +57,11 @@ def offered(path: Path) -> list[Offered]:
 
 
 def act(path: Path, name: str, started: Started) -> str:
-    """Does one of the actions of a run, and says what was done. Raises CheckpointError E1946 for one that the run is
-    not offered now; StorageError; as `Started.start`."""
+    """Does one of the actions of a run, and says what was done. Raises CheckpointError: E1946 for one that the run is
+    not offered now, E1160 for a run whose folders are links that lead out of it; StorageError; as `Started.start`."""
     if name not in {one.name for one in offered(path)}:
         raise CheckpointError(f"{path.name}: cannot {name} as it stands; look at its state", code="E1946")
+    RunFolder(path).refuse_links()
     if name == "go":
         with durable.storage_errors(path):
             (path / "logs").mkdir(exist_ok=True)

@@ -5,6 +5,7 @@ the same seeds beside each other. One process draws for the page, and keeps the 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -15,13 +16,15 @@ from typing import Any, get_args
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from mezzotint.assets import MODELS
-from mezzotint.board.pages import Pages, body_of, picture_answer
+from mezzotint.board.answers import JsonAnswer, body_of
+from mezzotint.board.pages import Pages, picture_answer
 from mezzotint.board.reading import runs
 from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.board.reading.tails import shown
+from mezzotint.board.words import whole
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName
 
@@ -83,13 +86,13 @@ class DrawPages:
         lines = [_line(self._model(model), value, self._adapters(value)) for model in models if model]
         if not lines:
             raise RecipeError("name what to draw from: a run, a checkpoint, or a model", code="E1012")
-        return JSONResponse({"jobs": await run_in_threadpool(lambda: [self._ask(words) for words in lines])})
+        return JsonAnswer({"jobs": await run_in_threadpool(lambda: [self._ask(words) for words in lines])})
 
     def state(self, request: Request) -> Response:
         """How far lines have come."""
-        numbers = [int(text) for text in request.query_params.getlist("job") if text.isdecimal() and len(text) < 9]
+        numbers = [whole(text) for text in request.query_params.getlist("job")]
         jobs = {number: self.jobs[number].as_json() for number in numbers if number in self.jobs}
-        return JSONResponse({"ready": self.ready, "jobs": jobs})
+        return JsonAnswer({"ready": self.ready, "jobs": jobs})
 
     def picture(self, request: Request) -> Response:
         """A picture below a folder of the page."""
@@ -121,11 +124,11 @@ class DrawPages:
 
     def _model(self, word: str) -> str:
         """A model by a word of the form: one that ships, or what lies below the folders. Raises OutOfPlace."""
-        if re.fullmatch(r"[\w.-]+", word) and (MODELS / word).is_dir():
+        if re.fullmatch(r"[\w.-]+", word) and os.path.isdir(MODELS / word):
             return word
         folder = self.pages.places.folders[0]
         path = folder / word
-        if not path.exists() or self.pages.places.name_of(path) is None:
+        if not os.path.exists(path) or self.pages.places.name_of(path) is None:
             raise OutOfPlace(word)
         return str(path)
 

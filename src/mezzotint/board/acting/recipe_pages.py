@@ -4,6 +4,7 @@ where it is; checked, saved and started by the lines that it shows.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -16,10 +17,11 @@ from typing import Any
 import yaml
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from mezzotint import durable, registry
-from mezzotint.board.pages import Pages, body_of
+from mezzotint.board.answers import JsonAnswer, body_of
+from mezzotint.board.pages import Pages
 from mezzotint.board.reading import values
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
@@ -27,12 +29,17 @@ from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import foreign
+from mezzotint.tasks.reading.continuing import is_run
 from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
 _FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
+_NAME = 200
+"""Bytes of a file's name; file systems take 255."""
+
 _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 
 
@@ -78,7 +85,7 @@ class RecipePages:
     async def live(self, request: Request) -> Response:
         """What a form says: YAML, command, problems: {base | text, changes}."""
         value = await body_of(request)
-        return JSONResponse(await run_in_threadpool(self._live, value))
+        return JsonAnswer(await run_in_threadpool(self._live, value))
 
     def _live(self, value: Mapping[str, Any]) -> dict[str, Any]:
         base, words = self._base(value), _words(value)
@@ -99,7 +106,7 @@ class RecipePages:
         dry = ["--dry"] if value.get("dry") is True else []
         line = ["check", *self._named(base), *_words(value), *dry]
         output = await run_in_threadpool(_output, line, self.pages.places.folders[0])
-        return JSONResponse(output | {"command": shlex.join(["mezzotint", *line])})
+        return JsonAnswer(output | {"command": shlex.join(["mezzotint", *line])})
 
     async def save(self, request: Request) -> Response:
         """Writes a form as a recipe file below a folder of the page: {…, file}. What lies there stays."""
@@ -108,7 +115,7 @@ class RecipePages:
         reading = self._base(value).read(_words(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
         command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.places.name_of(path)
-        return JSONResponse({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
+        return JsonAnswer({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
         """Starts a form as a run, in a process of its own: beside the others where they lie in the first folder."""
@@ -116,13 +123,14 @@ class RecipePages:
         base, words = self._base(value), _words(value)
         reading = base.read(words)
         folder = self.pages.places.folders[0]
+        self._require_inside(base, reading.recipe.run)
         rows = await run_in_threadpool(self.pages.rows)
         if reading.recipe.run.folder is None and any(row.path.parent == folder for row in rows):
             words.append(f"run.folder={reading.recipe.run.name}")
         out = folder / f"{reading.recipe.run.name}.started.out"
         line = ["train", *self._named(base), *words]
         sentence = await run_in_threadpool(self.pages.started.start, line, out, folder)
-        return JSONResponse({"said": sentence})
+        return JsonAnswer({"said": sentence})
 
     async def translate(self, request: Request) -> Response:
         """The line of another trainer as our recipe, with its notes: {dialect, line}."""
@@ -136,7 +144,7 @@ class RecipePages:
         translated = await run_in_threadpool(foreign.translation, name, words, place)
         text = translated_text(translated, name)
         command = shlex.join(["mezzotint", "train", "--as", name, "--", *words])
-        return JSONResponse(
+        return JsonAnswer(
             {"yaml": shown(text), "notes": [shown(str(note)) for note in translated.notes], "command": command}
         )
 
@@ -173,6 +181,24 @@ class RecipePages:
             raise RecipeError("this recipe is no file yet: save it, then begin with the file", code="E1949")
         return [base.word]
 
+    def _require_inside(self, base: BaseRecipe, run: RunSettings) -> None:
+        """Raises RecipeError E1949 for a run that would write elsewhere than below the folders of the page. A run's own
+        recipe.yaml goes on in its folder, whatever it says."""
+        places = self.pages.places
+        goes_on = base.path is not None and base.path.name == "recipe.yaml" and is_run(base.path.parent)
+        for name, path in (
+            ("run.folder", None if goes_on else run.folder),
+            ("run.export.folder", run.export.folder),
+            ("run.export.single_file_folder", run.export.single_file_folder),
+            ("run.profile.folder", run.profile.folder),
+        ):
+            if path is not None and places.name_of(places.folders[0] / os.path.expanduser(path)) is None:
+                raise RecipeError(
+                    f"{name}={shown(str(path))}: a run that is started from the page writes below "
+                    f"{' or '.join(map(str, places.folders))}; choose a folder there, or start it in a terminal",
+                    code="E1949",
+                )
+
     def _new_file(self, name: str) -> Path:
         """A place for a recipe below a folder of the page. Raises RecipeError E1949."""
         folder, _, last = name.rpartition("/")
@@ -180,7 +206,8 @@ class RecipePages:
             place = inside(self.pages.places.folders[0], folder or ".")
         except OutOfPlace:
             place = None
-        if place is None or not place.is_dir() or not re.fullmatch(r"[\w][\w .-]*\.ya?ml", last):
+        is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
+        if place is None or not place.is_dir() or not is_name:
             raise RecipeError(
                 f"{shown(name)!r}: write the name of a new .yaml file in a folder below {self.pages.places.folders[0]}",
                 code="E1949",

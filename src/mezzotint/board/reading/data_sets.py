@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mezzotint import outside
 from mezzotint.board.reading import token_counts
+from mezzotint.board.reading.numbers import to_count
 from mezzotint.board.reading.tails import shown
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
@@ -251,9 +252,9 @@ def _lost_tokens(catalogue: Catalogue, run: Path | None) -> dict[int, int]:
     lines: list[dict[str, Any]] = []
     with suppress(OSError):
         if run is not None:
-            with outside.open_plain(run / "data_report.jsonl", limit=_REPORT) as file:
+            with outside.open_plain(run / "data_report.jsonl", limit=_REPORT, within=run) as file:
                 lines = [_object(line) for line in file if b'"lost_tokens"' in line]
-    lost = {str(line["id"]): line["lost_tokens"] for line in lines if isinstance(line.get("lost_tokens"), int)}
+    lost = {str(line["id"]): count for line in lines if (count := to_count(line.get("lost_tokens"))) is not None}
     if not lost:
         return {}
     return {row: lost[key] for row, key in enumerate(catalogue.keys()) if key in lost}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from mezzotint import outside
+from mezzotint.board.reading.numbers import to_count
 
 _LOCK = re.compile(r"^(\d+):( ->)? \w+ +\w+ +\w+ (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 
@@ -31,10 +32,12 @@ def holder(path: Path) -> Holder:
     """Who holds a run's lock. The lock itself is never touched, not even to look: a run that starts at that moment
     would be refused. A process that has the holder's number and began later is another one."""
     try:
-        who = outside.read_json(path / "lock", limit=4096)
-        pid, host = int(who["pid"]), str(who["host"])
+        who = outside.read_json(path / "lock", limit=4096, within=path)
+        pid, host = to_count(who["pid"]), str(who["host"])
         since = timegm(time.strptime(str(who["since"]), "%Y-%m-%dT%H:%M:%SZ"))
     except (OSError, ValueError, KeyError, TypeError):
+        return Holder("nobody")
+    if not pid:
         return Holder("nobody")
     if host != socket.gethostname():
         return Holder("elsewhere")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import outside
+from mezzotint.board.reading.numbers import to_amount, to_count, to_number
 
 Axis = Literal["step", "time", "samples"]
 
@@ -50,21 +51,21 @@ class MetricsTable:
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Takes a line. Lines without a step are nobody's."""
-        step = line.get("step")
-        if not isinstance(step, int) or isinstance(step, bool):
+        step = to_count(line.get("step"))
+        if step is None:
             return
         steps, times, samples = self.places["step"], self.places["time"], self.places["samples"]
         before = (steps[-1], times[-1], samples[-1]) if steps else (0.0, 0.0, 0.0)
-        took, came = _number(line.get("seconds_since")) or 0.0, _number(line.get("samples_since")) or 0.0
+        took, came = to_amount(line.get("seconds_since")), to_amount(line.get("samples_since"))
         if self.is_estimated:  # what a line tells of the steps since the one before, spread over those since the last
-            factor = max(0.0, step - before[0]) / max(1.0, _number(line.get("steps_since")) or 1.0)
+            factor = max(0.0, step - before[0]) / max(1.0, to_amount(line.get("steps_since")))
             took, came = took * factor, came * factor
         row = len(steps)
         steps.append(step)
         times.append(before[1] + took)
         samples.append(before[2] + came)
         for tag, value in line.items():
-            number = None if tag in _NOT_CURVES else _number(value)
+            number = None if tag in _NOT_CURVES else to_number(value)
             if number is not None:
                 self.rows.setdefault(tag, array("l")).append(row)
                 self.values.setdefault(tag, array("f")).append(number)
@@ -77,13 +78,6 @@ class MetricsTable:
             return np.zeros(0), np.zeros(0)
         rows = np.array(self.rows[tag], np.int64)
         return np.array(self.places[axis])[rows], np.array(self.values[tag], np.float64)
-
-
-def _number(value: Any) -> float | None:
-    """A number of a line; what is not finite stands there as a text."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    return float(value) if value in ("nan", "inf", "-inf") else None
 
 
 class RunMetrics:
@@ -114,7 +108,7 @@ class RunMetrics:
         read as far as it was."""
         with self._lock:
             try:
-                with outside.open_plain(self._path) as file:
+                with outside.open_plain(self._path, within=self._path.parent) as file:
                     self._look_anew(file)
                     if self._size - self._at > _LONG and not self._sketch.places["step"]:
                         self._draw_sketch(file)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
 import re
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,12 @@ KINDS = {
 """Endings of files that are shown as they are, with their kinds. Everything else is made into a picture, or is text."""
 
 MOST_PIXELS = 120_000_000
+
+_UNREADABLE = (
+    OSError, ValueError, SyntaxError, TypeError, ArithmeticError, LookupError, EOFError, struct.error,
+    Image.DecompressionBombError,
+)  # fmt: skip
+"""What Pillow raises for files that are damaged or made to be."""
 
 _STEP = re.compile(r"step-(\d{8,})")
 _NAME = re.compile(r"(\d{2,})-(raw|shadow)\.png")
@@ -52,9 +58,9 @@ def previews(path: Path) -> PreviewPictures:
     """What lies in a run's `samples/`."""
     steps, drawn, clips = [], [], []
     newest: dict[int, Path] = {}
-    for folder in sorted(children(path / "samples")):
+    for folder in sorted(children(path / "samples", within=path)):
         step = _STEP.fullmatch(folder.name)
-        names = {entry.name for entry in children(folder)} if step else set()
+        names = {entry.name for entry in children(folder, within=path)} if step else set()
         matches = sorted(filter(None, map(_NAME.fullmatch, names)), key=lambda match: match.string)
         if step is None or not matches:
             continue
@@ -69,9 +75,9 @@ def previews(path: Path) -> PreviewPictures:
 
 def newest(path: Path) -> Path | None:
     """The first picture of the last step, None before there is one."""
-    for folder in sorted(children(path / "samples"), reverse=True):
+    for folder in sorted(children(path / "samples", within=path), reverse=True):
         if _STEP.fullmatch(folder.name):
-            names = sorted(entry for entry in children(folder) if _NAME.fullmatch(entry.name))
+            names = sorted(entry for entry in children(folder, within=path) if _NAME.fullmatch(entry.name))
             if names:
                 return names[0]
     return None
@@ -86,8 +92,8 @@ def facts(file: Path) -> dict[str, str]:
     """How a picture was drawn, as it says itself, in text that can be shown."""
     try:
         with outside.open_plain(file) as opened, Image.open(opened) as image:
-            own = json.loads(str(getattr(image, "text", {}).get("mezzotint", "{}")))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+            own = outside.parse_json(str(getattr(image, "text", {}).get("mezzotint", "{}")))
+    except _UNREADABLE:
         return {}
     return {shown(str(n)): shown(str(v))[:_TEXT] for n, v in own.items()} if isinstance(own, dict) else {}
 
@@ -101,7 +107,7 @@ def small(file: Path, side: int, *, kind: str = "WEBP") -> bytes | None:
             image.draft("RGB", (side, side))
             image.thumbnail((side, side))
             copy = image.convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
+    except _UNREADABLE:
         return None
     content = io.BytesIO()
     copy.save(content, kind, quality=82)

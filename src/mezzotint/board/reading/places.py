@@ -73,7 +73,7 @@ class Places:
         """The file or folder that a name stands for, by its real path. Raises OutOfPlace where nothing lies, and where
         what lies there is not below a folder of the page."""
         number, _, below = name.partition("/")
-        if not (number.isascii() and number.isdecimal()) or int(number) >= len(self.folders) or "\0" in below:
+        if not re.fullmatch("[0-9]{1,4}", number) or int(number) >= len(self.folders):
             raise OutOfPlace(name)
         return inside(self.folders[int(number)], _ESCAPED.sub(lambda sign: chr(0xDC00 + int(sign[1], 16)), below))
 
@@ -90,11 +90,9 @@ class Places:
 def inside(folder: Path, below: str) -> Path:
     """The real path of what lies below a folder under a name. Raises OutOfPlace for what lies elsewhere, whatever the
     name has in it, and for what is not there."""
-    if "\0" in below:
-        raise OutOfPlace(below)
     try:
         real = Path(os.path.realpath(folder / below, strict=True))
-    except OSError:
+    except (OSError, ValueError):  # nothing is there, or no file can have such a name
         raise OutOfPlace(below) from None
     if not real.is_relative_to(os.path.realpath(folder)):
         raise OutOfPlace(below)
@@ -107,7 +105,8 @@ def _sendable(name: str) -> str:
 
 
 def _is_run(path: Path) -> bool:
-    return (path / "history.jsonl").is_file() or ((path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir())
+    history, recipe, checkpoints = (path / name for name in ("history.jsonl", "recipe.yaml", "checkpoints"))
+    return os.path.isfile(history) or (os.path.isfile(recipe) and os.path.isdir(checkpoints))
 
 
 def _run_folders(top: Path, most: int) -> Iterator[Path | None]:

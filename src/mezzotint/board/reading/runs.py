@@ -15,6 +15,7 @@ from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.board.reading import values
 from mezzotint.board.reading.holders import Holder, holder
+from mezzotint.board.reading.numbers import to_amount, to_count, to_number
 from mezzotint.board.reading.tails import shown
 
 State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere", "waiting"]
@@ -85,20 +86,19 @@ def standing(path: Path) -> Standing:
     """How the run in a folder stands."""
     events = history(path)
     lines = last_lines(path / "metrics.jsonl")
-    steps = [line for line in lines if "loss" in line and isinstance(line.get("step"), int)]
+    steps = [line for line in lines if "loss" in line and to_count(line.get("step")) is not None]
     start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
     last = steps[-1] if steps else {}
-    spent = sum(_number(line.get("seconds_since")) for line in steps[-20:])
-    over = sum(_number(line.get("steps_since")) for line in steps[-20:])
+    spent = sum(to_amount(line.get("seconds_since")) for line in steps[-20:])
+    over = sum(to_amount(line.get("steps_since")) for line in steps[-20:])
     loss = last.get("loss_avg", last.get("loss"))
-    own = last.get("step", start.get("step", 0))
     held = holder(path)
     return Standing(
         state=_state(path, events, held),
-        step=own if isinstance(own, int) else 0,
-        steps=start["steps"] if isinstance(start.get("steps"), int) else None,
-        loss=None if loss is None else _number(loss),
-        images_per_s=_number(last["images_per_s"]) if "images_per_s" in last else None,
+        step=to_count(last.get("step", start.get("step"))) or 0,
+        steps=to_count(start.get("steps")),
+        loss=to_number(loss),
+        images_per_s=to_number(last.get("images_per_s")),
         seconds_per_step=spent / over if over else None,
         changed=_changed(path),
         began=str(events[0].get("time", "")) if events else "",
@@ -106,20 +106,12 @@ def standing(path: Path) -> Standing:
     )
 
 
-def _number(value: Any) -> float:
-    """A number of a line; not finite ones stand there as texts. What is none is not a number."""
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        return float("nan")
-
-
 def _changed(path: Path) -> float:
     """When something of the run was last written."""
     times = [0.0]
     for name in ("metrics.jsonl", "history.jsonl", "run.log", "."):
         try:
-            times.append(os.stat(path / name).st_mtime)
+            times.append(os.lstat(path / name).st_mtime)
         except OSError:
             continue
     return max(times)
@@ -128,7 +120,7 @@ def _changed(path: Path) -> float:
 def history(path: Path) -> list[dict[str, Any]]:
     """The events of a run, oldest first; none where they cannot be read."""
     try:
-        return outside.read_lines(path / "history.jsonl", limit=_EVENTS)
+        return outside.read_lines(path / "history.jsonl", limit=_EVENTS, within=path)
     except OSError:
         return []
 
@@ -136,7 +128,7 @@ def history(path: Path) -> list[dict[str, Any]]:
 def _state(path: Path, events: Sequence[Mapping[str, Any]], held: Holder) -> State:
     last = str(events[-1].get("event", "")) if events else ""
     if held.who == "here":
-        is_training = (path / "metrics.jsonl").exists() and last not in ("stopped", "finished")
+        is_training = os.path.lexists(path / "metrics.jsonl") and last not in ("stopped", "finished")
         return "waiting" if held.waits_for else "running" if is_training else "starting"
     ended: dict[str, State] = {"stopped": "stopped", "finished": "finished", "diverged": "diverged"}
     if last in ended and held.who != "elsewhere":
@@ -147,7 +139,7 @@ def _state(path: Path, events: Sequence[Mapping[str, Any]], held: Holder) -> Sta
 def last_lines(path: Path) -> list[dict[str, Any]]:
     """The objects of the last lines of a file, oldest first; torn lines are left out."""
     try:
-        with outside.open_plain(path) as file:
+        with outside.open_plain(path, within=path.parent) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL))
             lines = file.read(_TAIL).split(b"\n")
@@ -181,7 +173,7 @@ def checkpoints(path: Path) -> list[SavedModel]:
             (folder / "manifest.json").is_file(),
             f"{line} {shlex.quote(f'run.resume={folder}')}",
         )
-        for folder, match in _steps(path / "checkpoints")
+        for folder, match in _steps(path / "checkpoints", within=path)
     ]
 
 
@@ -190,7 +182,7 @@ def exports(path: Path) -> list[SavedModel]:
     tree = values.tree(path / "recipe.yaml").get("model")
     model: Mapping[str, Any] = tree if isinstance(tree, dict) else {}
     adapted = _adapted(model)
-    entries = sorted(children(path / "exports"), key=lambda entry: entry.name, reverse=True)
+    entries = sorted(children(path / "exports", within=path), key=lambda entry: entry.name, reverse=True)
     return [
         SavedModel(
             entry.name,
@@ -229,7 +221,7 @@ def _words_of(entry: Path, model: Mapping[str, Any]) -> list[tuple[str, Path]]:
     names = [str(word) for word in words] if isinstance(words, dict) else []
     stems = [re.sub(r"[^\w.-]+", "-", word).strip("-.") for word in names]  # as `new_words.plain_name`, where torch is
     files = [(word, entry / "embeddings" / f"{stem}.safetensors") for word, stem in zip(names, stems, strict=True)]
-    return [(word, file) for word, file in files if file.is_file()]
+    return [(word, file) for word, file in files if os.path.isfile(file)]
 
 
 def _addressable(path: Path) -> str:
@@ -237,15 +229,19 @@ def _addressable(path: Path) -> str:
     return text if text.encode("utf-8", "ignore").decode() == text else ""
 
 
-def _steps(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    entries = ((entry, _STEP.fullmatch(entry.name)) for entry in children(folder))
+def _steps(folder: Path, *, within: Path) -> list[tuple[Path, re.Match[str]]]:
+    entries = ((entry, _STEP.fullmatch(entry.name)) for entry in children(folder, within=within))
     return sorted(((e, m) for e, m in entries if m is not None), key=lambda pair: int(pair[1][1]), reverse=True)
 
 
-def children(folder: Path) -> list[Path]:
-    """What lies in a folder; nothing where it cannot be read."""
+def children(folder: Path, *, within: Path) -> list[Path]:
+    """The entries of a folder of a run, without links that lead out of the run's folder `within`; nothing where the
+    folder cannot be read or is such a link itself."""
+    if outside.leads_out(folder, within):
+        return []
     try:
-        return [Path(entry.path) for entry in os.scandir(folder)]
+        with os.scandir(folder) as entries:
+            return [Path(e.path) for e in entries if not (e.is_symlink() and outside.leads_out(Path(e.path), within))]
     except OSError:
         return []
 
@@ -264,22 +260,24 @@ def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any
     """What stands on the axis of a run's curves: {step, kind, text}."""
     drawn: list[dict[str, Any]] = []
     for event in events:
-        kind, step = str(event.get("event", "")), event.get("step")
-        if kind == "live settings":
-            values = ", ".join(f"{name}={value}" for name, value in dict(event.get("values") or {}).items())
-            drawn.append({"step": None, "epoch": event.get("epoch"), "kind": "settings", "text": shown(values)})
-        elif isinstance(step, int) and kind in ("resumed", "stopped", "exported", "finished", "diverged", "asked"):
-            changes = "; ".join(map(str, event.get("changes") or ()))
+        kind, step = str(event.get("event", "")), to_count(event.get("step"))
+        values, changes = event.get("values"), event.get("changes")
+        if kind == "live settings" and isinstance(values, dict):
+            text = ", ".join(f"{name}={value}" for name, value in values.items())
+            epoch = to_count(event.get("epoch"))
+            drawn.append({"step": None, "epoch": epoch, "kind": "settings", "text": shown(text)})
+        elif step is not None and kind in ("resumed", "stopped", "exported", "finished", "diverged", "asked"):
+            changes = "; ".join(map(str, changes)) if isinstance(changes, list) else ""
             words = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
             drawn.append({"step": step, "kind": kind, "text": shown(words)})
     drawn += [
         {"step": one.step, "kind": "saved", "text": f"checkpoint {one.name}"} for one in checkpoints(path)
     ]  # fmt: skip
     try:
-        bad = outside.read_lines(path / "bad_steps.jsonl", limit=_EVENTS)
+        bad = outside.read_lines(path / "bad_steps.jsonl", limit=_EVENTS, within=path)
     except OSError:
         bad = []
-    steps = sorted({line["step"] for line in bad if isinstance(line.get("step"), int)})
+    steps = sorted({step for line in bad if (step := to_count(line.get("step"))) is not None})
     drawn += [{"step": step, "kind": "bad", "text": f"step {step:,} was not finite"} for step in steps[:1000]]
     return drawn
 
@@ -287,7 +285,7 @@ def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any
 def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Versions, device, launch and hashes of the last start, as text by name."""
     try:
-        facts = outside.read_json(path / "environment.json")
+        facts = outside.read_json(path / "environment.json", within=path)
     except (OSError, ValueError):
         facts = {}
     start: Mapping[str, Any] = next((event for event in reversed(events) if event.get("event") == "started"), {})
@@ -306,7 +304,7 @@ def card(path: Path, events: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _hashes(path: Path) -> dict[str, str]:
     """Of the manifest of a run: what its data and its weights were, by their hashes."""
     try:
-        manifest = outside.read_json(path / "manifest.json", limit=_EVENTS)
+        manifest = outside.read_json(path / "manifest.json", limit=_EVENTS, within=path)
     except (OSError, ValueError):
         return {}
     data, weights = (manifest.get(part) for part in ("data", "weights")) if isinstance(manifest, dict) else (None, None)

@@ -14,7 +14,7 @@ def tail(path: Path, *, limit: int = TAIL) -> str:
     """The last whole lines of a file, at most `limit` bytes of them; "" without one. Signs that steer a terminal, and
     those that turn the direction of text, are shown as escapes."""
     try:
-        with outside.open_plain(path) as file:
+        with outside.open_plain(path, within=path.parent) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - limit))
             block = file.read(limit)

@@ -48,7 +48,7 @@ def effective(path: Path) -> list[SettingValue]:
 def tree(file: Path) -> dict[str, Any]:
     """The mapping of a YAML file; empty where there is none that can be read."""
     try:
-        return yaml_rules.load(outside.read_text(file, limit=yaml_rules.MAX_BYTES), file.name).tree
+        return yaml_rules.load(outside.read_text(file, limit=yaml_rules.MAX_BYTES, within=file.parent), file.name).tree
     except (OSError, ValueError, RecipeError):
         return {}
 
@@ -56,7 +56,7 @@ def tree(file: Path) -> dict[str, Any]:
 def _origins(path: Path) -> dict[str, str]:
     """Where the values of a run were written, as its start noted it."""
     try:
-        content = outside.read_json(path / "origin.json")
+        content = outside.read_json(path / "origin.json", within=path)
     except (OSError, ValueError):
         return {}
     return {str(n): str(o) for n, o in content.items()} if isinstance(content, dict) else {}

@@ -234,6 +234,12 @@ class RunSettings(Section):
     folder. {stamp} in its last part is the time of the start, as in `runs/fox-{stamp}`: every start makes a folder of
     its own, unless `run.resume` is `auto` or `latest` and there is one, of which the newest counts."""
 
+    linked_folders: Annotated[tuple[PublishedPath, ...], BeforeValidator(as_list), FREE] = ()
+    """Folders elsewhere that `checkpoints`, `exports`, `samples`, `logs` and `requests` of the run folder, and folders
+    in them, may be links to, such as `[/big/exports]`. A link to any other place outside of the run folder is refused.
+    It counts on the command line and in a recipe of your own, not in the recipe.yaml of a run folder, which may be a
+    stranger's."""
+
     seed: Annotated[int, Field(ge=-1, lt=2**63), NEVER] = 0
     """The seed of every draw: order, crops, captions, noise, timesteps, random weights. -1 draws one when a run first
     starts, prints and records it; going on keeps it."""

@@ -39,7 +39,7 @@ from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume
+from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume, run_files
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state
@@ -103,7 +103,7 @@ def check(
         with checked.gathering():  # reads the file of prompts
             previews.captions(checked.recipe, checked.dataset)
         held_out.warn_of_trained(checked.dataset, checked.notes.append)
-    folder = RunFolder(folder_of(reading, checked.recipe))
+    folder = RunFolder(folder_of(reading, checked.recipe), run_files.linked_folders(reading, checked.recipe))
     _look_at_run_folder(checked, folder, words)
     if checked.memory is not None:
         _look_at_disk(checked, checked.memory, folder)
@@ -277,8 +277,9 @@ def _look_at_writing(checked: Checked) -> None:
 def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str]) -> None:
     """Whether `train` would start here or go on, without hashing a checkpoint."""
     recipe, how = checked.recipe, checked.recipe.run.resume
-    there = state.listed(folder.checkpoints)
     with checked.gathering():
+        folder.refuse_links()
+        there = state.listed(folder.checkpoints)
         start = there[0] if there and how != "never" else None
         if how not in ("auto", "latest") or (how == "latest" and not there):
             start = resume.choose(how, folder, f"mezzotint train {checked.reading.name}").checkpoint

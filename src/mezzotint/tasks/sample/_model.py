@@ -34,7 +34,7 @@ from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
-from mezzotint.tasks.train import resume
+from mezzotint.tasks.train import resume, run_files
 from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision import attention
@@ -85,18 +85,22 @@ class SampledModel:
 
 def find(place: Place) -> ModelSource:
     """The model that a place stands for. A recipe stands for its run where that has a checkpoint, otherwise for the
-    model it would begin with. Raises CheckpointError for a run without a checkpoint that can be trusted."""
+    model it would begin with. Raises CheckpointError for a run without a checkpoint that can be trusted, and E1160 for
+    one whose folders are links that lead out of it."""
     recipe = located(place.reading)
+    linked = run_files.linked_folders(place.reading, recipe)
     match place.kind:
         case "model":
             return _of_model(recipe, place)
         case "checkpoint":
+            RunFolder(place.path.parent.parent, linked).refuse_links()
             return ModelSource(recipe, f"{place.path.parent.parent.name}-{place.path.name}", place.path)
         case "run":
-            return _of_run(recipe, RunFolder(place.path), str(place.path / "recipe.yaml"))
+            return _of_run(recipe, RunFolder(place.path, linked), str(place.path / "recipe.yaml"))
         case "recipe":
             reading = place.reading
-            folder = RunFolder(folder_of(reading, recipe))
+            folder = RunFolder(folder_of(reading, recipe), linked)
+            folder.refuse_links()
             if state.listed(folder.checkpoints):
                 return _of_run(recipe, folder, reading.name)
             name = reading.path.stem if reading.path else reading.name
@@ -126,6 +130,7 @@ def second(recipe: Recipe) -> ModelSource:
 
 
 def _of_run(recipe: Recipe, folder: RunFolder, name: str) -> ModelSource:
+    folder.refuse_links()
     start = resume.choose("latest", folder, f"mezzotint train {name}")
     assert start.checkpoint is not None
     return ModelSource(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import shlex
 from collections import Counter
@@ -34,9 +35,10 @@ from mezzotint.training.model import TrainableModel
 
 def command(folder: RunFolder, launch: Launch, packages: Sequence[str] = ()) -> str:
     """The line that goes on with a run, to be typed as it stands. packages: that were allowed to be imported."""
-    here = folder.recipe
+    linked = json.dumps([str(path) for path in folder.linked_folders], ensure_ascii=False)
+    words = [str(_from_here(folder.recipe)), *([f"run.linked_folders={linked}"] if folder.linked_folders else [])]
     allowed = "".join(f" --allow-package={name}" for name in packages)
-    return f"{_starter(launch)} {shlex.quote(str(_from_here(here)))}{allowed}"
+    return f"{_starter(launch)} {shlex.join(words)}{allowed}"
 
 
 def with_settings(words: Sequence[str], settings: Sequence[str], launch: Launch) -> str:

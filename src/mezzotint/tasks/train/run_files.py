@@ -26,11 +26,19 @@ from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.proof import commit
+from mezzotint.tasks.reading.continuing import is_run
 from mezzotint.tasks.train import held_out
 
 _WRITTEN = "# written by mezzotint"
 FIRST_LINE = f"{_WRITTEN}; `mezzotint train` of this file goes on with the run beside it\n"
 _PACKAGES = ("torch", "diffusers", "transformers", "safetensors", "numpy", "pillow")
+
+
+def linked_folders(reading: Reading, recipe: Recipe) -> tuple[Path, ...]:
+    """`run.linked_folders`, unless the recipe.yaml of a run folder says it: whoever made the links made that file."""
+    is_of_run = reading.path is not None and is_run(reading.path.parent)
+    is_typed = reading.origin.get("run.linked_folders") == COMMAND_LINE
+    return recipe.run.linked_folders if is_typed or not is_of_run else ()
 
 
 def refuse_foreign_recipe(folder: RunFolder) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from mezzotint import draws, durable
+from mezzotint import draws, durable, outside
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._growing_file import GrowingFile
@@ -203,7 +203,7 @@ def _is_known(line: bytes, step: int) -> bool:
     if not line.endswith(b"\n"):
         return False
     try:
-        value = json.loads(line)
+        value = outside.parse_json(line.decode("utf-8", "replace"))
     except ValueError:
         return False
     at = value.get("step", 0) if isinstance(value, dict) else None

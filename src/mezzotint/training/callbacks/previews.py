@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from mezzotint import durable, fault_injection
+from mezzotint import durable, fault_injection, outside
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
@@ -189,7 +189,7 @@ def _caption(facts: Mapping[str, str]) -> str:
 def _read(path: Path) -> tuple[NDArray[np.uint8] | None, str]:
     """A picture drawn earlier with its caption; None and "" when it is gone, unreadable, or was never drawn."""
     try:
-        with Image.open(path) as image:
+        with outside.open_plain(path, within=path.parent.parent) as file, Image.open(file) as image:
             pixels = np.asarray(image.convert("RGB"))
             return pixels, _caption(pictures.recorded_in(image))
     except (OSError, SyntaxError, ValueError, AttributeError):

@@ -1,0 +1,148 @@
+"""Runs with files that are damaged or hostile: the page over them and a sound run answers, and each has a report."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from board_runs import Board, opened, write_run
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
+
+from mezzotint.board import report, words
+from mezzotint.board.guard import Door
+
+HUGE, TOO_HUGE = "9" * 299, "9" * 399
+"""The longest number that is read from JSON, and one that is not."""
+
+DEEP = "[" * 20_000 + "]" * 20_000
+PICTURE = "samples/step-00000060/00-raw.png"
+Damage = Callable[[Path], object]
+
+
+def adds(name: str, *lines: str) -> Damage:
+    def add(run: Path) -> None:
+        with open(run / name, "a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    return add
+
+
+def has(text: str, *names: str) -> Damage:
+    return lambda run: [(run / name).write_text(text) for name in names]
+
+
+def is_held_by(pid: str) -> Damage:
+    return has(f'{{"pid": {pid}, "host": "{socket.gethostname()}", "since": "2099-01-01T00:00:00Z"}}', "lock")
+
+
+def says(text: str) -> Damage:
+    def draw(run: Path) -> None:
+        texts = PngInfo()
+        texts.add_itxt("mezzotint", text)
+        Image.new("RGB", (8, 8)).save(run / PICTURE, pnginfo=texts)
+
+    return draw
+
+
+def has_folders(run: Path) -> None:
+    for name in JSON_FILES:
+        (run / name).unlink(missing_ok=True)
+        (run / name).mkdir()
+
+
+def has_a_long_word(run: Path) -> None:
+    (run / "exports" / "step-00000060" / "embeddings").mkdir(parents=True)
+    model = {"adapter": {"kind": "lora"}, "tokens": {"words": {"w" * 300: {}}}}
+    (run / "recipe.yaml").write_text(json.dumps({"schema": 1, "model": model}))
+
+
+JSON_FILES = ("environment.json", "manifest.json", "origin.json", "lock", "run.log", "metrics.jsonl")
+DAMAGES: dict[str, tuple[Damage, ...]] = {
+    "numbers-of-399-digits": (
+        adds("metrics.jsonl", f'{{"step": 61, "loss": {TOO_HUGE}}}', f'{{"step": {TOO_HUGE}, "loss": 1}}'),
+        adds("history.jsonl", f'{{"event": "started", "steps": {TOO_HUGE}}}'),
+    ),
+    "huge-loss": (adds("metrics.jsonl", f'{{"step": 61, "loss": {HUGE}, "images_per_s": {HUGE}}}'),),
+    "huge-seconds": (adds("metrics.jsonl", f'{{"step": 61, "loss": 1, "seconds_since": {HUGE}}}'),),
+    "huge-step": (adds("metrics.jsonl", f'{{"step": {HUGE}, "loss": 1}}', f'{{"step": {HUGE[:20]}, "loss": 1}}'),),
+    "huge-steps": (adds("history.jsonl", f'{{"event": "started", "steps": {HUGE}, "step": {HUGE}}}'), is_held_by("1")),
+    "endless-seconds": (adds("metrics.jsonl", '{"step": 61, "loss": NaN, "seconds_since": Infinity}'),),
+    "endless-speed": (adds("metrics.jsonl", '{"step": 61, "loss": 1e999, "images_per_s": 1e999}'),),
+    "texts-for-numbers": (adds("metrics.jsonl", '{"step": 61, "loss": "x", "images_per_s": [], "loss_avg": {}}'),),
+    "raised-digit": (adds("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\u00b2": 1, "lr/a": 2}'),),
+    "tag-of-5000-digits": (adds("metrics.jsonl", f'{{"step": 61, "loss": 1, "lr/{"9" * 5000}": 1, "lr/1": 2}}'),),
+    "endless-pid": (is_held_by("1e999"),),
+    "huge-pid": (is_held_by(HUGE),),
+    "huge-bad-step": (has(f'{{"step": {HUGE}}}\n{{"step": true}}\n', "bad_steps.jsonl"),),
+    "odd-events": (
+        adds(
+            "history.jsonl", '{"event": "live settings", "values": [1, 2]}', '{"event": {}, "time": {"a": []}}',
+            '{"event": "resumed", "step": 1, "changes": 5}', f'{{"event": "exported", "step": {HUGE}, "time": 5}}',
+        ),
+    ),
+    "half-a-surrogate": (
+        adds("history.jsonl", '{"event": "\\ud800", "time": "\\ud800", "step": 3, "\\udfff": "\\ud800"}'),
+        adds("metrics.jsonl", '{"step": 61, "loss": 1, "lr/\\ud800": 1}'),
+        has('{"\\ud800": "\\ud800"}', "environment.json", "origin.json"),
+        says('{"prompt": "\\ud800"}'),
+    ),
+    "deep-text-of-a-picture": (says(DEEP),),
+    "cut-picture": (lambda run: os.truncate(run / PICTURE, 60),),
+    "deep-files": (has(DEEP, *JSON_FILES, "recipe.yaml", "bad_steps.jsonl"),),
+    "lists-for-objects": (has("[1, 2]", *JSON_FILES, "recipe.yaml"),),
+    "folders-for-files": (has_folders,),
+    "word-of-300-letters": (has_a_long_word,),
+    "checkpoint-of-many-digits": (lambda run: (run / "checkpoints" / f"step-{'9' * 240}").mkdir(),),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
+    """The page over all of them."""
+    root = tmp_path_factory.mktemp("damaged")
+    write_run(root / "sound")
+    for name, damages in DAMAGES.items():
+        run = write_run(root / name)
+        for damage in damages:
+            damage(run)
+    with opened(root, door=Door(read_only=True)) as board:
+        yield board
+
+
+@pytest.mark.parametrize("page", ["/", "/?part=rows", "/recipe", "/draw", "/data"])
+def test_pages_of_all_runs_show_the_sound_one(board: Board, page: str) -> None:
+    status, text, _ = board.ask(page)
+    assert status == 200
+    assert "sound" in text
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_each_page_of_a_damaged_run_answers(board: Board, name: str) -> None:
+    axes = ("step", "time", "samples")
+    pages = [f"/{page}?" for page in ("run", "compare", "api/previews")]
+    pages += [f"/part/{part}?" for part in ("facts", "stored", "settings", "events", "log", "card")]
+    pages += [f"/api/curves?axis={axis}&" for axis in axes] + [
+        f"/api/compare?run=0/sound&axis={axis}&" for axis in axes
+    ]
+    for page in (f"{page}run=0/{name}" for page in pages):
+        assert board.ask(page)[0] == 200, page
+    for page in (f"/api/picture?file={PICTURE}", f"/file?small=64&file={PICTURE}", "/recipe?", "/data?"):
+        assert board.ask(f"{page}&base=run:0/{name}&run=0/{name}")[0] < 500, page
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_run_has_a_report(board: Board, name: str) -> None:
+    text, _ = report.of_run(board.pages.places.folders[0] / name)
+    assert text.encode("utf-8")
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1e300, 2.0**70, float("inf"), float("nan")])
+def test_times_that_no_calendar_has_are_left_out(seconds: float) -> None:
+    assert words.moment(seconds) == words.duration(seconds) == ""
+    assert words.moment(1.0) == "1970-01-01 00:00"
+    assert words.duration(3700.0) == "1 h 01 min"

@@ -1,0 +1,113 @@
+"""Links in a run folder that lead out of it: the page and the report show nothing behind them, and write nothing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import pytest
+from board_runs import opened, write_picture, write_run
+
+from mezzotint.board import report
+from mezzotint.board.acting import actions
+from mezzotint.board.reading import pictures, runs
+
+SECRET = "the-text-of-somebody-else"
+FILES = {
+    "run.log": SECRET,
+    "recipe.yaml": json.dumps({"schema": 1, "run": {"name": SECRET}}),
+    "history.jsonl": json.dumps({"event": SECRET, "step": 1}),
+    "environment.json": json.dumps({SECRET: SECRET}),
+    "manifest.json": json.dumps({"data": {"samples": SECRET, "fingerprint": SECRET}, "weights": {SECRET: SECRET}}),
+    "origin.json": json.dumps({"optim.lr": SECRET}),
+    "metrics.jsonl": json.dumps({"step": 7, "loss": 1, f"lr/{SECRET}": 1}),
+    "bad_steps.jsonl": json.dumps({"step": 123_456_789}),
+    "lock": json.dumps({"pid": 1, "host": socket.gethostname(), "since": "2099-01-01T00:00:00Z"}),
+}
+
+
+def link_out(run: Path, outside: Path) -> None:
+    """Puts links to files and folders of somebody else into a run."""
+    outside.mkdir()
+    for name, text in FILES.items():
+        (outside / name).write_text(text + "\n")
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(outside / name)
+    (outside / "samples" / "step-00000060").mkdir(parents=True)
+    write_picture(outside / "samples" / "step-00000060" / "00-raw.png", SECRET)
+    for name in ("checkpoints", "exports"):
+        (outside / name / f"step-00000099-{SECRET}").mkdir(parents=True)
+        (outside / name / "step-00000098").mkdir()
+    for name in ("samples", "checkpoints", "exports"):
+        shutil.rmtree(run / name, ignore_errors=True)
+        (run / name).symlink_to(outside / name)
+
+
+PARTS = ("facts", "stored", "settings", "events", "log", "card")
+PAGES = (
+    "/", "/run?run=0/run", "/compare?run=0/run", "/api/curves?run=0/run", "/api/previews?run=0/run",
+    "/recipe?base=run:0/run", "/data?run=0/run", "/api/picture?run=0/run&file=samples/step-00000060/00-raw.png",
+    "/file?run=0/run&file=samples/step-00000060/00-raw.png", *(f"/part/{part}?run=0/run" for part in PARTS),
+)  # fmt: skip
+
+
+def test_neither_the_page_nor_the_report_shows_what_is_behind_links(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "runs" / "run")
+    link_out(run, tmp_path / "outside")
+    text, left_out = report.of_run(run)
+    for word in (SECRET, "step-00000098", "123,456,789", "data:image"):
+        assert word not in text.replace("data:image/svg", "")
+    assert {f"{name}: a link that leads out of the run folder" for name in (*FILES, "samples", "exports")} < {*left_out}
+    with opened(tmp_path / "runs") as board:
+        for page in PAGES:
+            status, text, _ = board.ask(page)
+            assert status in (200, 404), page
+            assert SECRET not in text, page
+            assert "step-00000098" not in text, page
+        assert ">stopped<" in board.ask("/part/facts?run=0/run")[1], "whatever the linked lock says"
+
+
+def test_links_deeper_in_a_run_are_not_followed_and_those_within_it_are(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (tmp_path / "outside").mkdir()
+    write_picture(tmp_path / "outside" / "00-raw.png", SECRET)
+    (run / "samples" / "step-00000070").symlink_to(tmp_path / "outside")
+    (run / "samples" / "step-00000060" / "02-raw.png").symlink_to(tmp_path / "outside" / "00-raw.png")
+    (run / "exports").mkdir()
+    (run / "exports" / "step-00000070").symlink_to(tmp_path / "outside")
+    (run / "samples" / "step-00000080").symlink_to("step-00000060")
+    shown = pictures.previews(run)
+    assert shown.steps == [0, 30, 60, 80]
+    assert SECRET not in shown.prompts.values()
+    assert SECRET not in report.of_run(run)[0]
+    assert runs.exports(run) == []
+    assert len(shown.drawn) == 16, "two prompts, two weights, four steps"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "pid"), [("requests", "stop", "1"), ("requests", "draw", "-1"), ("logs", "go", "null")]
+)
+def test_a_button_writes_nothing_through_a_link_whatever_the_lock_says(
+    folder: str, name: str, pid: str, tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "runs" / "run", ended=None)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / name).write_text("mine")
+    (run / folder).symlink_to(tmp_path / "outside")
+    facts = f'{{"pid": {pid}, "host": "{socket.gethostname()}", "since": "2099-01-01T00:00:00Z"}}'
+    (run / "lock").write_text(facts)
+    with opened(tmp_path / "runs") as board:
+        status, answer = board.post("/api/act", {"run": "0/run", "name": name})
+    assert (status, answer["code"]) == (409, "E1946" if pid == "-1" else "E1160"), "no process has the number -1"
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == [name]
+    assert (tmp_path / "outside" / name).read_text() == "mine"
+
+
+def test_a_linked_recipe_is_gone_on_with_by_nobody(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", ended="stopped")
+    assert [one.name for one in actions.offered(run)] == ["go"]
+    (run / "recipe.yaml").rename(tmp_path / "recipe.yaml")
+    (run / "recipe.yaml").symlink_to(tmp_path / "recipe.yaml")
+    assert actions.offered(run) == []
