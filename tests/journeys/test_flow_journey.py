@@ -334,7 +334,10 @@ def test_one_of_two_denoisers_is_trained_whole_and_by_adapter(shared_world: Any,
         assert all(torch.equal(tensor, before[name]) for name, tensor in after.items()) is is_same
     own = {"model__adapter__kind": "lora", "model__adapter__rank": 2, "model__adapter__targets": "[attention]"}
     assert world.train("low-lora", **low, **own, optim__lr=1e-2) == 0
-    [file] = [p for p in (world.root / "low-lora" / "exports").rglob("*.safetensors") if "kohya" not in p.name]
+    files = {p.name: p for p in (world.root / "low-lora" / "exports").rglob("*.safetensors")}
+    assert len(files) == 2
+    assert all(name.endswith("_low_noise.safetensors") for name in files)
+    file = files["pytorch_lora_weights_low_noise.safetensors"]
     base.load_lora_weights(str(file.parent), weight_name=file.name, load_into_transformer_2=True)
     assert any("lora" in key for key in base.transformer_2.state_dict())
     assert not any("lora" in key for key in base.transformer.state_dict())
@@ -342,6 +345,12 @@ def test_one_of_two_denoisers_is_trained_whole_and_by_adapter(shared_world: Any,
     assert main(["sample", str(world.root / "low-lora"), *words, str(world.root / "low-drawn")]) == 0
     model = [str(experts["model__path"]), "model.train=[denoiser_2]", f"--adapter={file}"]
     assert main(["sample", *model, *words, str(world.root / "low-drawn-2")]) == 0
+    assert world.train("both-lora", **experts, **own, model__train="[denoiser, denoiser_2]") == 0
+    [folder] = {p.parent for p in (world.root / "both-lora" / "exports").rglob("*.safetensors")}
+    endings = [file.stem.rpartition("_")[0].rpartition("_")[2] for file in folder.iterdir()]
+    assert sorted(endings) == ["high", "high", "low", "low"]
+    model = [str(experts["model__path"]), f"--adapter={folder}"]
+    assert main(["sample", *model, *words, str(world.root / "both-drawn")]) == 0
 
 
 @pytest.mark.slow
