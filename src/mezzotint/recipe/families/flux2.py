@@ -23,8 +23,9 @@ class Flux2Settings(Section):
     three; diffusers' training script takes 10, 20 and 30 by default, which that pipeline never shows to the model."""
 
     ignore_chat_template: Annotated[bool, NEVER] = False
-    """Captions are written as Qwen3's chat template writes them, which Klein was trained with. A model folder that brings
-    another template is refused, because a template is a program and is never run. true ignores the template."""
+    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
+    which Klein was trained with. A folder that brings another template is refused unless this is true, because a
+    template is a program and is never run."""
 
     distilled: Annotated[bool, NEVER] = False
     """Trains a distilled Klein, which draws in four steps, as it is: they fall apart in training. An adapter for it is
