@@ -6,16 +6,18 @@ that `--help` answers at once and a mistyped recipe is refused before torch is l
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO, cast
 
 from mezzotint import __version__, late, startup
-from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, most_alike
+from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, VisibleStream, most_alike
 from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
 
 INTERRUPTED = 130
@@ -42,16 +44,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     late.install()  # in programs of ours alone: who imports a module of ours gets every library as it is
     startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
-    _show_everything()
     startup.leave_out_warnings()
     arguments = list(sys.argv[1:] if argv is None else argv)
     status = 128 + 13
-    try:
-        status = _guarded(arguments)
-        _flush()
-    except BrokenPipeError:
-        _silence_output()
-        return status if arguments[:1] in _WRITES else 128 + 13
+    with _visible_streams():
+        try:
+            status = _guarded(arguments)
+            _flush()
+        except BrokenPipeError:
+            _silence_output()
+            return status if arguments[:1] in _WRITES else 128 + 13
     return status
 
 
@@ -207,8 +209,9 @@ def _is_terminal() -> bool:
 
 
 def _print(text: str) -> None:
+    """Prints help, whose bold is ours."""
     if sys.stdout is not None and not sys.stdout.closed:
-        print(text)
+        print(text, file=sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
 
 
 def _complain(text: str) -> None:
@@ -220,9 +223,11 @@ def _complain(text: str) -> None:
         return
 
 
-def _show_everything() -> None:
-    """What a terminal cannot write is shown as an escape, so that no message dies of an arrow. Words for a stream that
-    was closed before the start (`>&-`) go nowhere; nor does a file of the run get the stream's number."""
+@contextlib.contextmanager
+def _visible_streams() -> Iterator[None]:
+    """Within, what is printed cannot steer the terminal. What a terminal cannot write is shown as an escape, so that no
+    message dies of an arrow. Words for a stream that was closed before the start (`>&-`) go nowhere; nor does a file of
+    the run get the stream's number."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the life of the process
     if sys.stderr is None:
@@ -230,6 +235,11 @@ def _show_everything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with (
+        contextlib.redirect_stdout(cast(TextIO, VisibleStream(sys.stdout))),
+        contextlib.redirect_stderr(cast(TextIO, VisibleStream(sys.stderr))),
+    ):
+        yield
 
 
 def _flush() -> None:
