@@ -83,8 +83,8 @@ class Family(ModelFamily):
         if not captions:
             empty = encoder.shared.weight.new_empty((0, self._length, encoder.shared.weight.shape[1]))
             return TextEmbedding(empty, torch.ones(0, self._length, dtype=torch.int64, device=device))
-        tokens = tokenize_padded(self._words(), captions, length=self._length)
-        ids, mask = sent(tokens.input_ids, device), sent(tokens.attention_mask, device)
+        tokens, counting = tokenize_padded(self._words(), captions, length=self._length)
+        ids, mask = sent(tokens, device), sent(counting, device)
         with torch.autocast(device.type, enabled=False):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 

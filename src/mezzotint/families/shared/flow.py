@@ -18,7 +18,6 @@ from mezzotint import fault_injection
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
-from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent, whole_state
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.stages import TextEmbedding
@@ -157,17 +156,11 @@ class FlowFamily(ModelFamily):
     def _tokens(self, part: str, captions: Sequence[str], before: int = 0) -> tuple[Tensor, Tensor, tuple[int, ...]]:
         """Tokens and their mask, (B, L) int64 on the device of a text encoder, and how many of each text count; what
         does not fit is cut off. before: tokens that are not among the counted ones, as they are not told. Raises
-        WeightsError E1409 where the tokenizer makes no token of a text."""
-        tokenizer = self._tokenizer(part)
-        tokens = tokenize_padded(tokenizer, self._templated(part, captions), length=self._lengths[part])
+        WeightsError E1409."""
+        ids, mask = tokenize_padded(
+            self._tokenizer(part), self._templated(part, captions), length=self._lengths[part], start=before
+        )
         device = next(self._part(part).parameters()).device
-        ids, mask = tokens.input_ids, tokens.attention_mask
-        if not mask[:, before:].any(1).all():
-            raise WeightsError(
-                f"{tokenizer.name_or_path}: the tokenizer makes no token of a caption; take another copy of the "
-                "model's tokenizer",
-                code="E1409",
-            )
         return sent(ids, device), sent(mask, device), _counted(mask[:, before:])
 
     def _empty(self, part: str, *shape: int) -> Tensor:

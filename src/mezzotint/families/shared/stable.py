@@ -190,8 +190,8 @@ class StableFamily(ModelFamily):
     def _tokens(self, part: str, captions: Sequence[str]) -> Tensor:
         """(B, L) int64 on the device of a text encoder; what does not fit is cut off."""
         texts = self._written_out(captions)
-        tokens = tokenize_padded(self._tokenizer(part), texts, length=self._lengths[part])
-        return sent(cast(Tensor, tokens.input_ids), next(self._part(part).parameters()).device)
+        ids, _ = tokenize_padded(self._tokenizer(part), texts, length=self._lengths[part])
+        return sent(ids, next(self._part(part).parameters()).device)
 
     def _written_out(self, captions: Sequence[str]) -> list[str]:
         return [self._words.in_text(caption) for caption in captions] if self._words else list(captions)

@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from mezzotint.errors import MezzotintError, WeightsError
 
 
@@ -46,14 +49,16 @@ def tokenize(tokenizer: Any, texts: Sequence[str], **options: Any) -> Any:
         return tokenizer(list(texts), **options)
 
 
-def tokenize_padded(tokenizer: Any, texts: Sequence[str], *, length: int) -> Any:
-    """Tokens and their mask, (B, length) int64; what does not fit is cut off. Raises WeightsError E1409, also for
-    numbers beyond the vocabulary, which the text encoder would not have."""
-    tokens = tokenize(tokenizer, texts, padding="max_length", max_length=length, truncation=True, return_tensors="pt")
-    if int(tokens.input_ids.max()) >= len(tokenizer):
+def tokenize_padded(tokenizer: Any, texts: Sequence[str], *, length: int, start: int = 0) -> tuple[Tensor, Tensor]:
+    """Tokens and their mask, (B, length) int64; what does not fit is cut off. start: tokens before the text. Raises
+    WeightsError E1409, also where a text has no token, or one beyond the vocabulary, which the text encoder lacks."""
+    tokens = tokenize(tokenizer, texts, padding="max_length", max_length=length, truncation=True)
+    largest = max(map(max, tokens.input_ids))
+    if largest >= len(tokenizer) or not all(any(mask[start:]) for mask in tokens.attention_mask):
+        what = f"token {largest:,}, and it has {len(tokenizer):,}" if largest >= len(tokenizer) else "no token"
         raise WeightsError(
-            f"{tokenizer.name_or_path}: the tokenizer makes token {int(tokens.input_ids.max()):,} and has "
-            f"{len(tokenizer):,}; take another copy of the model's tokenizer",
+            f"{tokenizer.name_or_path}: the tokenizer makes {what} of a caption; take another copy of the model's "
+            "tokenizer",
             code="E1409",
         )
-    return tokens
+    return torch.tensor(tokens.input_ids), torch.tensor(tokens.attention_mask)
