@@ -33,6 +33,9 @@ _MEANT = {
 _WRITES = (["train"], ["cache"])
 """Verbs whose work lies in files: it is done as well when nobody reads what they print any more."""
 
+_NO_HOME = "Could not determine home directory."
+"""What `Path.expanduser` says of a user that this machine does not know."""
+
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -78,6 +81,12 @@ def _guarded(arguments: list[str]) -> int:
         if isinstance(error, OSError) and error.errno in _STORAGE:
             _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            _complain(f"error[E1012]: {str(error.filename)[:80]}… is longer than a path can be; give another path")
+            return RecipeError.exit_status
+        if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+            _complain("error[E1012]: a path begins with ~ and names no home folder of this machine; give another path")
+            return RecipeError.exit_status
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's own words, on a CPU
             _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
             return OutOfMemory.exit_status
