@@ -241,6 +241,12 @@ def test_streams_that_were_closed_before_the_start_change_no_status(
     assert (tmp_path / "runs" / "tiny_cpu" / "exports" / "step-00000001").is_dir()
 
 
+@pytest.mark.parametrize("name", ["~nosuchuser/x", "a" * 5000])
+def test_a_path_that_no_file_can_have_is_a_sentence(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert [main([word, name]) for word in ("train", "verify", "doctor")] == [2, 2, 2]
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_terminal_without_arrows_gets_escapes() -> None:
     done = started("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0

@@ -139,6 +139,29 @@ def test_a_lock_whose_file_was_taken_away_is_taken_again(tmp_path: Path, monkeyp
     assert len(calls) == 3
 
 
+def test_a_log_that_has_failed_stays_silent_when_a_pipe_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    lines = Lines(tmp_path / "metrics.jsonl")
+    with monkeypatch.context() as patch:
+        patch.setattr(durable, "open_own", refuse)
+        with pytest.raises(StorageError):
+            lines.add({"step": 1})
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    lines.add({"step": 2})
+
+
+def test_a_run_folder_that_is_not_utf_8_is_refused_before_it_is_made(tmp_path: Path) -> None:
+    place = Path(os.fsdecode(bytes(tmp_path / "run") + b"\xff"))
+    with pytest.raises(RecipeError, match="not UTF-8") as caught:
+        RunFolder(place).open()
+    assert caught.value.code == "E1007"
+    assert not place.exists()
+
+
 OURS = ("lock", "run.log", "history.jsonl", "metrics.jsonl", "bad_steps.jsonl")
 
 

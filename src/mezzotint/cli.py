@@ -6,16 +6,18 @@ that `--help` answers at once and a mistyped recipe is refused before torch is l
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import importlib
 import io
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TextIO, cast
 
 from mezzotint import __version__, late, startup
-from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, most_alike
+from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, VisibleStream, most_alike
 from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
 
 INTERRUPTED = 130
@@ -31,6 +33,9 @@ _MEANT = {
 _WRITES = (["train"], ["cache"])
 """Verbs whose work lies in files: it is done as well when nobody reads what they print any more."""
 
+_NO_HOME = "Could not determine home directory."
+"""What `Path.expanduser` says of a user that this machine does not know."""
+
 _STORAGE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 
 
@@ -42,16 +47,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     late.install()  # in programs of ours alone: who imports a module of ours gets every library as it is
     startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
-    _show_everything()
     startup.leave_out_warnings()
     arguments = list(sys.argv[1:] if argv is None else argv)
     status = 128 + 13
-    try:
-        status = _guarded(arguments)
-        _flush()
-    except BrokenPipeError:
-        _silence_output()
-        return status if arguments[:1] in _WRITES else 128 + 13
+    with _visible_streams():
+        try:
+            status = _guarded(arguments)
+            _flush()
+        except BrokenPipeError:
+            _silence_output()
+            return status if arguments[:1] in _WRITES else 128 + 13
     return status
 
 
@@ -76,6 +81,12 @@ def _guarded(arguments: list[str]) -> int:
         if isinstance(error, OSError) and error.errno in _STORAGE:
             _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            _complain(f"error[E1012]: {str(error.filename)[:80]}… is longer than a path can be; give another path")
+            return RecipeError.exit_status
+        if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+            _complain("error[E1012]: a path begins with ~ and names no home folder of this machine; give another path")
+            return RecipeError.exit_status
         if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's own words, on a CPU
             _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
             return OutOfMemory.exit_status
@@ -207,8 +218,9 @@ def _is_terminal() -> bool:
 
 
 def _print(text: str) -> None:
+    """Prints help, whose bold is ours."""
     if sys.stdout is not None and not sys.stdout.closed:
-        print(text)
+        print(text, file=sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
 
 
 def _complain(text: str) -> None:
@@ -220,9 +232,11 @@ def _complain(text: str) -> None:
         return
 
 
-def _show_everything() -> None:
-    """What a terminal cannot write is shown as an escape, so that no message dies of an arrow. Words for a stream that
-    was closed before the start (`>&-`) go nowhere; nor does a file of the run get the stream's number."""
+@contextlib.contextmanager
+def _visible_streams() -> Iterator[None]:
+    """Within, what is printed cannot steer the terminal. What a terminal cannot write is shown as an escape, so that no
+    message dies of an arrow. Words for a stream that was closed before the start (`>&-`) go nowhere; nor does a file of
+    the run get the stream's number."""
     if sys.stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  for the life of the process
     if sys.stderr is None:
@@ -230,6 +244,11 @@ def _show_everything() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    with (
+        contextlib.redirect_stdout(cast(TextIO, VisibleStream(sys.stdout))),
+        contextlib.redirect_stderr(cast(TextIO, VisibleStream(sys.stderr))),
+    ):
+        yield
 
 
 def _flush() -> None:

@@ -456,6 +456,8 @@ def storage_errors(path: Path, needed: int | None = None) -> Iterator[None]:
             code, what = "E1701", f"the disk is full{size}, {free_bytes(path.parent):,} are free; make room or"
         elif error.errno in _REFUSED:
             code, what = "E1702", f"may not be written ({os.strerror(error.errno)}); change its rights or"
+        elif error.errno in (errno.EEXIST, errno.ENOTDIR):
+            code, what = "E1703", f"{error.filename or path} is a file where a folder must be; move it away, or"
         elif error.errno == errno.ENOENT and not path.parent.exists():
             code, what = "E1520", f"{path.parent} is not there any more; put it back, or"
         elif error.errno in _FAILED:

@@ -7,8 +7,9 @@ exception is our own bug, shown with one and exit status 1.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TextIO
 
 from mezzotint.codes import CODES as CODES
 
@@ -35,6 +36,36 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", *, cutoff
 def visible(text: str) -> str:
     """A line as a terminal may get it: what would steer it, such as in a file's name, stands there as an escape."""
     return "".join(c if c.isprintable() or c == "\t" else c.encode("unicode_escape").decode() for c in text)
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What steers a terminal or turns its text around: control characters but tab and newline, and marks of direction."""
+
+
+def escape_controls(text: str) -> str:
+    """Text of any number of lines as a terminal may get it. In JSON the escapes mean what was there."""
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}" if found[0] < " " else f"\\u{ord(found[0]):04x}", text)
+
+
+class VisibleStream:
+    """Standard output or error of the command line: all that is printed goes through `escape_controls`, what libraries
+    print among it, since it may quote a file's name or content. stream: the stream behind it, for our own escapes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes text."""
+        self.stream.write(escape_controls(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Writes texts one after the other."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 class Problem(NamedTuple):

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from mezzotint import durable, outside
-from mezzotint.errors import CheckpointError, StorageError
+from mezzotint.errors import CheckpointError, RecipeError, StorageError
 
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
@@ -54,7 +54,16 @@ class RunFolder:
         self._is_used = False
 
     def open(self) -> Self:
-        """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703."""
+        """Makes the folder and proves that it can be written. Raises StorageError E1702 or E1703, RecipeError E1007 for
+        a path that is not UTF-8 text."""
+        try:
+            str(self.path).encode()
+        except UnicodeEncodeError as error:
+            raise RecipeError(
+                f"run.folder: {self.path} is not UTF-8 text, as which checkpoints and reports record it; choose "
+                "another run.folder",
+                code="E1007",
+            ) from error
         if os.path.exists(self.path) and not os.path.isdir(self.path):  # pathlib's raise for a name that is too long
             raise StorageError(
                 f"{self.path}: is a file, not a folder; choose another run.folder or run.name", code="E1703"

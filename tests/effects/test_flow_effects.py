@@ -183,6 +183,19 @@ def test_distilled_models_wait_for_a_word(tmp_path: Path, family: str, file: str
     files(*named, f"model.{family.replace('-', '_')}.distilled=true").require_trainable()
 
 
+# breaks if an unknown template were run, or refused although it is to be ignored
+@pytest.mark.effect("model.z_image.ignore_chat_template", "model.flux2.ignore_chat_template")
+@pytest.mark.parametrize("family", ["z-image", "flux2"])
+def test_an_unknown_chat_template_can_be_ignored(family: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(shipped(f"tiny-{family}"), tmp_path / "model"))
+    (folder / "tokenizer" / "chat_template.jinja").write_text("{{ 1 }}")
+    named = (f"model.family={family}", f"model.path={folder}")
+    with pytest.raises(WeightsError, match="ignore_chat_template=true") as caught:
+        files(*named).tokenizer("text_encoder")
+    assert caught.value.code == "E1409"
+    files(*named, f"model.{family.replace('-', '_')}.ignore_chat_template=true").tokenizer("text_encoder")
+
+
 # breaks if the pipeline's length were taken whatever the recipe says
 @pytest.mark.effect(
     "model.z_image.text_tokens",

@@ -23,6 +23,13 @@ def test_the_legend_says_which_steps_are_drawn(every: int, label: str) -> None:
     assert [text.get_text() for text in legend.get_texts()] == [label, "smoothed over all steps"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_run_folder_with_control_characters_is_drawn_without_a_warning() -> None:
+    figure, above, _ = plots._panels("a\x1b[31m\nb", (3, 1), (0, 1))
+    assert above.get_title("left") == "a\\x1b[31m\\nb"
+    assert plots._png(figure).startswith(b"\x89PNG")
+
+
 def test_a_benchmark_has_a_colour_a_row_and_its_warm_up_shaded() -> None:
     runs = [plots.BenchRun(name, [1.0, 0.5, 0.4], [3.0, 1.0, 1.1], [4, 4, 2]) for name in ("fp32", "bf$16")]
     with Image.open(io.BytesIO(plots.plot_bench(runs, title="bench", warm_up=1))) as image:

@@ -77,7 +77,7 @@ def serve(app: ASGIApp, own: socket.socket, ready: Callable[[uvicorn.Server], No
     config = uvicorn.Config(
         app, http=PatientProtocol, ws="none", loop="asyncio", log_level="error", access_log=False, server_header=False,
         date_header=False, proxy_headers=False, timeout_keep_alive=10, timeout_graceful_shutdown=1, lifespan="off",
-        h11_max_incomplete_event_size=32_768, backlog=1024,
+        h11_max_incomplete_event_size=32_768, backlog=1024, use_colors=False,
     )  # fmt: skip
     server = uvicorn.Server(config)
     if ready is not None:

@@ -25,7 +25,8 @@ CODES: dict[str, str] = {
     "reads safetensors. Most models are published in both forms; otherwise `mezzotint convert FOLDER NEW_FOLDER` "
     "reads them in a process that can do no harm.",
     "E1409": "A configuration in the model folder is missing, not JSON, or says something that no model of this "
-    "family can have.",
+    "family can have. The same of a tokenizer that fails, and of a chat template that is not known: a template is a "
+    "program, and the one of a model folder is never run.",
     "E1410": "The place of an export is taken. Nothing is written over: remove what lies there, choose another name, "
     "or add `--replace`, which takes the place of files, links and folders of models.",
     "E1411": "A pickled model file (.ckpt, .pt, .bin) was not read. Such a file is a program; it is read in a process "

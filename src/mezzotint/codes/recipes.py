@@ -20,7 +20,9 @@ CODES: dict[str, str] = {
     "aliases that multiply, more than 32 levels, a second document, another encoding than UTF-8, control characters, "
     "or more than 1 MB. Write the values out.",
     "E1007": "A value is of the right type and out of range, or not one of the words that a setting knows. The "
-    "message names the range or the words, and the value that was met.",
+    "message names the range or the words, and the value that was met. A path is out of range when no file of this "
+    "machine can have it: it holds a NUL character, is too long, names the home folder of an unknown user, or is not "
+    "UTF-8 text.",
     "E1008": "An option could not be laid over the recipe. Options are written `key=value` without spaces, with the "
     "dotted path of a setting: `optim.lr=1e-6`, `sample.prompts.0='a fox'`, `sample.prompts+='a hare'`. Entries of a "
     "list count from 0.",

@@ -59,8 +59,8 @@ CODES: dict[str, str] = {
     "E1701": "A file could not be written: the disk is full, the quota is used up, or the folder is read-only. Files "
     "are written aside and renamed when complete, so what was there before is untouched.",
     "E1702": "The place may not be written by this user, or the disk is mounted read-only.",
-    "E1703": "The run folder's path is taken by a file, or no folder can be made there. A run needs a folder of its "
-    "own: choose another run.folder or run.name.",
+    "E1703": "A file lies where the run folder or one of its folders must be, or no folder can be made there. A run "
+    "needs a folder of its own: move the file away, or choose another run.folder or run.name.",
     "E1704": "The last checkpoint of the run could not be saved. Earlier ones are untouched; make room and start the "
     "same command again.",
     "E1705": "A log (metrics.jsonl, TensorBoard events, preview pictures) could not be written. Training goes on "

@@ -8,7 +8,7 @@ that lie in its weights.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import Grid, like_parameters
+from mezzotint.families.shared import qwen3
 from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
@@ -80,6 +81,14 @@ class Files(FlowFiles):
                 "model.flux2.distilled=true to train it all the same",
                 code="E1221",
             )
+
+    def tokenizer(self, part: str) -> Any:
+        """See FlowFiles. Raises WeightsError E1409 for a chat template that is not known."""
+        tokenizer = super().tokenizer(part)
+        if not self.settings.own(Flux2Settings).ignore_chat_template:
+            folder, setting = self.root / self.spec.tokenizers[part], "model.flux2.ignore_chat_template"
+            qwen3.require_known_template(tokenizer, folder, setting=setting)
+        return tokenizer
 
     def length(self, part: str) -> int:
         """See FlowFiles."""
@@ -161,7 +170,7 @@ class Family(Standardized, FlowFamily):
         return TextEmbedding(torch.cat([layers[number] for number in self._layers], dim=-1))
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        return self._chats(part, captions, thinking=False)
+        return qwen3.write_chat(captions, thinking=False)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily. Told is σ in float32, which the network brings to the type of its input."""

@@ -23,6 +23,7 @@ from mezzotint.recipe.families.latte import SPEC, LatteSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.tokenizer import tokenize, tokenize_padded
 from mezzotint.weights.model_files import ModelFiles
 
 
@@ -82,10 +83,8 @@ class Family(ModelFamily):
         if not captions:
             empty = encoder.shared.weight.new_empty((0, self._length, encoder.shared.weight.shape[1]))
             return TextEmbedding(empty, torch.ones(0, self._length, dtype=torch.int64, device=device))
-        tokens = self._words()(
-            list(captions), padding="max_length", max_length=self._length, truncation=True, return_tensors="pt"
-        )
-        ids, mask = sent(tokens.input_ids, device), sent(tokens.attention_mask, device)
+        tokens, counting = tokenize_padded(self._words(), captions, length=self._length)
+        ids, mask = sent(tokens, device), sent(counting, device)
         with torch.autocast(device.type, enabled=False):
             return TextEmbedding(t5.states(encoder, ids, mask), mask)
 
@@ -99,7 +98,7 @@ class Family(ModelFamily):
         """See ModelFamily."""
         if self._open_tokenizer is None:
             return (), 0
-        return tuple(map(len, self._words()(list(captions), verbose=False).input_ids)), self._length
+        return tuple(map(len, tokenize(self._words(), captions, verbose=False).input_ids)), self._length
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily: noise, and behind it in the channels how its variance lies between two bounds, (B, 8, …).

@@ -7,12 +7,14 @@ tokens. The denoiser takes a list of pictures and a list of texts, is told 1 −
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
+from mezzotint.families.shared import qwen3
 from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.folder_files import Configs
@@ -61,6 +63,14 @@ class Files(FlowFiles):
                 code="E1221",
             )
 
+    def tokenizer(self, part: str) -> Any:
+        """See FlowFiles. Raises WeightsError E1409 for a chat template that is not known."""
+        tokenizer = super().tokenizer(part)
+        if not self.settings.own(ZImageSettings).ignore_chat_template:
+            folder, setting = self.root / self.spec.tokenizers[part], "model.z_image.ignore_chat_template"
+            qwen3.require_known_template(tokenizer, folder, setting=setting)
+        return tokenizer
+
     def length(self, part: str) -> int:
         """See FlowFiles."""
         return self.settings.own(ZImageSettings).text_tokens
@@ -91,7 +101,7 @@ class Family(FlowFamily):
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
-        return self._chats(part, captions, thinking=True)
+        return qwen3.write_chat(captions, thinking=True)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:
         """See ModelFamily."""

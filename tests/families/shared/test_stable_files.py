@@ -161,7 +161,7 @@ def test_a_missing_component_is_named(copy: Path, component: str) -> None:
         ("merges.txt", None, "lacks merges.txt"),
         ("vocab.json", None, "vocab.json"),
         ("vocab.json", "{", "not JSON"),
-        ("vocab.json", '{"a": 0}', "makes no tokenizer"),
+        ("vocab.json", '{"a": 0}', "tokenizer cannot be used"),
     ],
 )
 def test_a_damaged_tokenizer_is_named(copy: Path, name: str, content: str | None, words: str) -> None:

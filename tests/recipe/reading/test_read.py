@@ -196,6 +196,60 @@ def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path)
     assert "did you mean optim.lr?" in done.stderr
 
 
+UNUSABLE = {
+    "sha\0pes": "holds a NUL character",
+    "~nosuchuser/x": "names no home folder",
+    "a" * 10_000: "is longer than a path can be",
+    "x" * 256: "is longer than a path can be",
+    "x\udcff": "is not UTF-8 text",
+}
+
+
+@pytest.mark.parametrize("setting", ["data.path", "run.folder", "model.path", "data.cache.path", "run.export.folder"])
+@pytest.mark.parametrize(("path", "what"), UNUSABLE.items(), ids=["nul", "user", "long", "long name", "utf-8"])
+def test_a_path_that_no_file_can_have_is_refused(setting: str, path: str, what: str) -> None:
+    with pytest.raises(RecipeError, match=what) as caught:
+        read_text("schema: 1", overrides=[f"{setting}={path}"])
+    (problem,) = caught.value.problems
+    assert (problem.code, problem.where) == ("E1007", setting)
+    assert len(str(caught.value)) < 200
+
+
+def test_such_a_path_in_a_file_has_its_line() -> None:
+    with pytest.raises(RecipeError, match=r"line 3 .*data\.path .*NUL") as caught:
+        read_text('schema: 1\ndata:\n  path: "sha\\0pes"\nrun:\n  folder: ~nosuchuser/x\n')
+    assert [problem.line for problem in caught.value.problems] == [3, 5]
+
+
+def test_a_text_that_no_checkpoint_could_record_is_refused() -> None:
+    with pytest.raises(RecipeError, match=r"run\.allow_change .*E1004 is not UTF-8 text"):
+        read_text("schema: 1", overrides=["run.allow_change=[x\udcff]"])
+    with pytest.raises(RecipeError, match=r"sample\.prompts .*E1007 is not UTF-8 text"):
+        read_text("schema: 1", overrides=["sample.prompts=x\udcff"])
+
+
+def test_a_current_folder_that_is_not_utf_8_is_told_of_with_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = os.fsencode(tmp_path) + b"/\xff"
+    os.mkdir(folder)
+    monkeypatch.chdir(os.fsdecode(folder))
+    with pytest.raises(RecipeError, match=r"run\.export\.folder .*E1007 is not UTF-8 text"):
+        located(read_text("schema: 1", overrides=["run.export.folder=models"]))
+
+
+def test_shards_by_a_long_pattern_are_no_long_name() -> None:
+    pattern = "shards/{" + ",".join(f"{number:03}" for number in range(100)) + "}.tar"
+    assert read_text("schema: 1", overrides=[f"data.path={pattern}"]).recipe.data.path == (Path(pattern),)
+
+
+@pytest.mark.parametrize("name", ["~nosuchuser/x.yaml", "a" * 5000 + ".yaml"])
+def test_a_recipe_that_no_file_can_be_is_not_there(name: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read(name)
+    assert caught.value.code == "E1011"
+
+
 @pytest.mark.parametrize("name", [name for name in shipped_recipes() if name.startswith(("sd15", "sd21", "sdxl"))])
 def test_a_model_of_full_size_leaves_one_small_file_for_programs_that_draw(name: str) -> None:
     recipe = read(name).recipe

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -118,6 +119,53 @@ def test_a_run_folder_that_goes_ends_the_run_within_a_step(
     if how == "another":
         assert sorted(path.name for path in run.rglob("*")) == ["checkpoints", "lock"]
         assert (run / "lock").read_text() == "another's"
+
+
+def disturb(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
+    """Does something in the second step of a run."""
+    loss = Trainer._loss
+
+    def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
+        if step == 1:
+            act()
+        return loss(trainer, batch, step)
+
+    monkeypatch.setattr(Trainer, "_loss", disturbed)
+
+
+def test_a_file_in_the_place_of_checkpoints_ends_the_run_with_status_4(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checkpoints = world.root / "run" / "checkpoints"
+
+    def replace() -> None:
+        shutil.rmtree(checkpoints)
+        checkpoints.write_text("mine")
+
+    disturb(monkeypatch, replace)
+    assert world.train("run", run__steps=3, run__save__every="2 steps") == 4
+    captured = capsys.readouterr()
+    assert "warning: the checkpoint of step 2 could not be saved" in captured.out
+    assert "error[E1704]" in captured.err
+    assert f"{checkpoints} is a file where a folder must be" in captured.err
+    assert checkpoints.read_text() == "mine"
+
+
+def test_a_pipe_in_the_place_of_the_metrics_costs_the_report_and_not_the_run(
+    world: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metrics = world.root / "run" / "metrics.jsonl"
+
+    def replace() -> None:
+        metrics.unlink()
+        os.mkfifo(metrics)
+
+    disturb(monkeypatch, replace)
+    assert world.train("run", run__steps=3) == 0
+    captured = capsys.readouterr()
+    assert f"warning: the report could not be written: {metrics}: is a pipe" in captured.out
+    assert (world.root / "run" / "exports" / "step-00000003").is_dir()
+    assert RunFolder(world.root / "run").events()[-1]["event"] == "finished"
 
 
 def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -99,6 +101,32 @@ def test_the_same_is_said_to_be_and_the_first_that_differs_is_named(
             shutil.move(copy, place)
     assert main(["verify", str(run)]) == 0
     assert not [path for path in run.iterdir() if path.name.startswith(".")]
+
+
+def test_a_run_on_a_disk_that_may_only_be_read_is_verified(
+    ran: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As root, rights stop nobody: what the system says of such a disk."""
+    run, mkdir, opened = ran.root / "run", os.mkdir, os.open
+
+    def refuse(path: Any) -> None:
+        if Path(os.fsdecode(path)).is_relative_to(run):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), path)
+
+    def make(path: Any, *arguments: Any, **options: Any) -> None:
+        refuse(path)
+        mkdir(path, *arguments, **options)
+
+    def open_(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            refuse(path)
+        return opened(path, flags, *arguments, **options)
+
+    monkeypatch.setattr(os, "mkdir", make)
+    monkeypatch.setattr(os, "open", open_)
+    before = sorted(run.rglob("*"))
+    assert main(["verify", str(run)]) == 0, capsys.readouterr().err
+    assert sorted(run.rglob("*")) == before
 
 
 def test_a_manifest_says_what_the_run_was_made_of(ran: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mezzotint import durable
+from mezzotint.errors import VisibleStream
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks.progress_line import LiveLine, Voice, duration
 from mezzotint.training.progress import Progress
@@ -116,6 +118,23 @@ def test_a_message_stands_above_the_live_line_in_full(monkeypatch: pytest.Monkey
     live.say("warning: " + "a long path/" * 10 + " [red]not markup[/red]")
     assert "a long path/" * 10 + " [red]not markup[/red]" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.getvalue())
     assert "\x1b[?25l" not in screen.getvalue()  # the cursor is never hidden
+
+
+def test_nothing_but_the_live_line_itself_steers_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    screen, clock = Screen(), Clock()
+    monkeypatch.setattr(sys, "stdout", VisibleStream(screen))
+    live = LiveLine(sys.stdout, tmp_path / "run.log", clock=clock)
+    follow(live, clock, range(3), last_step=9)
+    live.say("warning: a\x1b[31mb\x9b7m")
+    print("printed \x1b[31m\x9b7m beside it")
+    live.close()
+    assert "\x1b[2K" in screen.getvalue()
+    assert "warning: a\\x1b[31mb\\u009b7m" in screen.getvalue()
+    assert "printed \\x1b[31m\\u009b7m" in screen.getvalue()
+    assert "\x1b[31m" not in screen.getvalue()
+    assert "\x9b" not in screen.getvalue()
+    assert "\x1b" not in (tmp_path / "run.log").read_text()
 
 
 def test_the_log_of_a_terminal_run_has_the_plain_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,7 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.folder.tokenizer import tokenize, tokenize_padded
 from mezzotint.weights.model_files import ModelFiles
 
 
@@ -107,25 +108,12 @@ class FlowFamily(ModelFamily):
         return self._counts(part, captions), self._lengths[part]
 
     def _counts(self, part: str, captions: Sequence[str]) -> tuple[int, ...]:
-        return tuple(map(len, self._tokenizer(part)(self._templated(part, captions), verbose=False).input_ids))
+        texts = self._templated(part, captions)
+        return tuple(map(len, tokenize(self._tokenizer(part), texts, verbose=False).input_ids))
 
     def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
         """Captions as a text encoder's tokenizer is given them."""
         return list(captions)
-
-    def _chats(self, part: str, captions: Sequence[str], *, thinking: bool) -> list[str]:
-        """Captions in a tokenizer's own template, each the one message of a user. thinking: whether room is left for
-        thoughts."""
-        template = self._tokenizer(part).apply_chat_template
-        return [
-            template(
-                [{"role": "user", "content": caption}],
-                tokenize=False,
-                add_generation_prompt=True,
-                enable_thinking=thinking,
-            )
-            for caption in captions
-        ]
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
         """See ModelFamily: each block of the denoiser's lists."""
@@ -167,16 +155,12 @@ class FlowFamily(ModelFamily):
 
     def _tokens(self, part: str, captions: Sequence[str], before: int = 0) -> tuple[Tensor, Tensor, tuple[int, ...]]:
         """Tokens and their mask, (B, L) int64 on the device of a text encoder, and how many of each text count; what
-        does not fit is cut off. before: tokens that are not among the counted ones, as they are not told."""
-        tokens = self._tokenizer(part)(
-            self._templated(part, captions),
-            padding="max_length",
-            max_length=self._lengths[part],
-            truncation=True,
-            return_tensors="pt",
+        does not fit is cut off. before: tokens that are not among the counted ones, as they are not told. Raises
+        WeightsError E1409."""
+        ids, mask = tokenize_padded(
+            self._tokenizer(part), self._templated(part, captions), length=self._lengths[part], start=before
         )
         device = next(self._part(part).parameters()).device
-        ids, mask = tokens.input_ids, tokens.attention_mask
         return sent(ids, device), sent(mask, device), _counted(mask[:, before:])
 
     def _empty(self, part: str, *shape: int) -> Tensor:

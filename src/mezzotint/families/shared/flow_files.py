@@ -26,6 +26,7 @@ from mezzotint.weights.folder.model_folder import (
     open_folder,
     require_plain,
 )
+from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
 from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import Prediction, configured
 from mezzotint.weights.single_file import alone
@@ -292,21 +293,21 @@ class FlowFiles(FolderFiles):
 
     def tokenizer(self, part: str) -> Any:
         """The tokenizer of a text encoder. Raises WeightsError E1409, E1463."""
-        root, vocabulary = self.root / self.spec.tokenizers[part], int(self.configs[part].get("vocab_size", 1 << 30))
+        root, config = self.root / self.spec.tokenizers[part], self.configs[part]
+        vocabulary = int((config.get("text_config") or config).get("vocab_size", 1 << 30))
         network = self.spec.networks[part]
         if network.startswith("clip_text"):
             return clip_tokenizer(root, vocabulary)
         if network in _T5:
             return t5.tokenizer_in(root, vocabulary)
-        return _library_tokenizer(root)
+        return _qwen_tokenizer(root, vocabulary)
 
 
-def _library_tokenizer(root: Path) -> Any:
-    """Qwen's and others that transformers has. No program that a folder brings is run."""
+def _qwen_tokenizer(root: Path, vocabulary: int) -> Any:
+    """Of Qwen2.5-VL and Qwen3. No program that a folder brings is run."""
     from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
 
     require_plain(root)
-    try:
-        return Qwen2Tokenizer.from_pretrained(str(root), local_files_only=True)
-    except Exception as error:  # the tokenizers library raises nothing narrower
-        raise WeightsError(f"{root}: makes no tokenizer ({error}); fetch the whole tokenizer", code="E1409") from error
+    with tokenizer_errors(root):
+        tokenizer = Qwen2Tokenizer.from_pretrained(str(root), local_files_only=True)
+    return require_fitting(tokenizer, root, vocabulary)

@@ -21,6 +21,7 @@ from mezzotint.weights.folder.model_folder import (
     require_plain,
     tokenizer_files,
 )
+from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 
@@ -114,22 +115,13 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
     if "tokenizer.json" not in paths and "merges.txt" not in paths:
         raise WeightsError(f"{root}: lacks merges.txt; fetch the whole tokenizer", code="E1409")
     read_json(paths.get("vocab.json", root / "vocab.json") if "merges.txt" in paths else paths["tokenizer.json"])
-    try:
+    with tokenizer_errors(root):
         tokenizer = (
             _tokenizer_in_two_folders(paths)
             if "merges.txt" in paths and paths["merges.txt"].parent != root
             else CLIPTokenizer.from_pretrained(str(root), local_files_only=True)
         )
-    except Exception as error:  # the tokenizers library raises nothing narrower
-        raise WeightsError(f"{root}: makes no tokenizer ({error}); take another copy", code="E1409") from error
-    if not isinstance(tokenizer.model_max_length, int):
-        raise WeightsError(f"{root}: model_max_length is no whole number; take another copy", code="E1409")
-    if len(tokenizer) > vocabulary:
-        raise WeightsError(
-            f"{root}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
-            code="E1409",
-        )
-    return tokenizer
+    return require_fitting(tokenizer, root, vocabulary)
 
 
 def _tokenizer_in_two_folders(paths: Mapping[str, Path]) -> Any:

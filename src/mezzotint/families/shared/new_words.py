@@ -19,6 +19,7 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files import new_words
+from mezzotint.weights.folder.tokenizer import tokenize
 
 
 class NewWords(nn.Module):
@@ -84,7 +85,7 @@ def add_to_tokenizer(tokenizer: Any, words: NewWords, where: str) -> int:
 
 def tokens_of(tokenizer: Any, words: str) -> list[int]:
     """The tokens of some words, without start and end."""
-    return cast("list[int]", tokenizer(words, add_special_tokens=False).input_ids)
+    return cast("list[int]", tokenize(tokenizer, [words], add_special_tokens=False).input_ids[0])
 
 
 def put_on(encoder: nn.Module, part: str, words: NewWords, first: int, end: int) -> None:

@@ -24,6 +24,7 @@ from mezzotint.families.shared.stable_files import StableFiles, require_layers
 from mezzotint.weights.folder import scheduler_file
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.folder.tokenizer import tokenize, tokenize_padded
 from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file import known_layouts, writing
 from mezzotint.weights.single_file.extras import drop_average, extras_of
@@ -120,7 +121,8 @@ class StableFamily(ModelFamily):
         return self._counts(part, captions), self._lengths[part]
 
     def _counts(self, part: str, captions: Sequence[str]) -> tuple[int, ...]:
-        return tuple(map(len, self._tokenizer(part)(self._written_out(captions), verbose=False).input_ids))
+        texts = self._written_out(captions)
+        return tuple(map(len, tokenize(self._tokenizer(part), texts, verbose=False).input_ids))
 
     def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
         """See ModelFamily: of the denoiser, each residual block with the attention beside it, as they are run."""
@@ -187,14 +189,9 @@ class StableFamily(ModelFamily):
 
     def _tokens(self, part: str, captions: Sequence[str]) -> Tensor:
         """(B, L) int64 on the device of a text encoder; what does not fit is cut off."""
-        tokens = self._tokenizer(part)(
-            self._written_out(captions),
-            padding="max_length",
-            max_length=self._lengths[part],
-            truncation=True,
-            return_tensors="pt",
-        )
-        return sent(cast(Tensor, tokens.input_ids), next(self._part(part).parameters()).device)
+        texts = self._written_out(captions)
+        ids, _ = tokenize_padded(self._tokenizer(part), texts, length=self._lengths[part])
+        return sent(ids, next(self._part(part).parameters()).device)
 
     def _written_out(self, captions: Sequence[str]) -> list[str]:
         return [self._words.in_text(caption) for caption in captions] if self._words else list(captions)

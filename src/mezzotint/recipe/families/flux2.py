@@ -22,6 +22,11 @@ class Flux2Settings(Section):
     """Whose states of Qwen3 are the text: so many of its layers are behind them. Klein's own pipeline reads these
     three; diffusers' training script takes 10, 20 and 30 by default, which that pipeline never shows to the model."""
 
+    ignore_chat_template: Annotated[bool, NEVER] = False
+    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
+    which Klein was trained with. A folder that brings another template is refused unless this is true, because a
+    template is a program and is never run."""
+
     distilled: Annotated[bool, NEVER] = False
     """Trains a distilled Klein, which draws in four steps, as it is: they fall apart in training. An adapter for it is
     better trained on the base model."""

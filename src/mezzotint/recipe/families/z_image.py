@@ -17,6 +17,11 @@ class ZImageSettings(Section):
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, those of the template among them. Short captions are not filled up."""
 
+    ignore_chat_template: Annotated[bool, NEVER] = False
+    """Ignores the chat template of the model folder. Captions are always written as Qwen3's own template writes them,
+    which Z-Image was trained with. A folder that brings another template is refused unless this is true, because a
+    template is a program and is never run."""
+
     distilled: Annotated[bool, NEVER] = False
     """Trains Z-Image Turbo, which was distilled to eight steps, as it is: its few steps fall apart in training."""
 

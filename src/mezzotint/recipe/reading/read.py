@@ -4,8 +4,10 @@ the origin of every value, or everything that is wrong with it at once. Nothing 
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,9 +124,47 @@ def shipped_recipes() -> dict[str, Path]:
 def located(reading: Reading) -> Recipe:
     """The recipe with every path as its field's mark says (`recipe.base.Located`).
 
-    What is not found stays as written, for the task to say so; `places` lists where it was looked for.
+    What is not found stays as written, for the task to say so; `places` lists where it was looked for. Raises
+    RecipeError E1007 for a path that becomes unusable, such as one in a current folder that is not UTF-8.
     """
-    return _with_paths(reading.recipe, reading.path.parent if reading.path else None)
+    recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
+    if problems := list(_unusable_texts(recipe)):
+        raise RecipeError(reading.name, problems=reading.placed(problems))
+    return recipe
+
+
+def _unusable_texts(value: Any, where: str = "") -> Iterator[Problem]:
+    """What no file can be called, and texts that a checkpoint could not record, E1007 each."""
+    if isinstance(value, Section):
+        for name, info in type(value).model_fields.items():
+            yield from _unusable_texts(getattr(value, name), f"{where}.{info.alias or name}".removeprefix("."))
+    elif isinstance(value, dict):
+        for key, one in value.items():
+            yield from _unusable_texts(one, f"{where}.{key}")
+    elif isinstance(value, (tuple, list)):
+        for one in value:
+            yield from _unusable_texts(one, where)
+    elif isinstance(value, (str, Path)) and (what := _why_unusable(value)):
+        remedy = "write another path" if isinstance(value, Path) else "write it in UTF-8"
+        yield Problem(where, what, remedy, "E1007")
+
+
+def _why_unusable(value: str | Path) -> str:
+    """ "" for a text that is UTF-8, and for a path that a file can have here."""
+    try:
+        str(value).encode()
+        if isinstance(value, Path):
+            path = value.expanduser()
+            os.lstat(path.parent if "{" in path.name else path)
+    except UnicodeEncodeError:
+        return "is not UTF-8 text, as which checkpoints and reports record it"
+    except ValueError:
+        return "holds a NUL character, which no file's name has"
+    except RuntimeError:
+        return "begins with ~ and names no home folder of this machine"
+    except OSError as error:
+        return "is longer than a path can be" if error.errno == errno.ENAMETOOLONG else ""
+    return ""
 
 
 def _with_paths(section: S, beside: Path | None) -> S:
@@ -185,6 +225,8 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
     problems = _secret_problems(text, document, applied.tree, applied.paths)
     hidden = {problem.where for problem in problems}
     problems += [*document.problems, *applied.problems]
+    unusable = () if recipe is None else _unusable_texts(recipe)
+    issues = (*issues, *(Issue(tuple(p.where.split(".")), *p[:4]) for p in unusable))
     for issue in issues:
         if issue.where not in hidden:
             problems.append(_problem(issue, document, applied.paths))
@@ -308,6 +350,8 @@ def _origin(document: Document, typed: frozenset[str]) -> dict[str, str]:
 
 
 def _find(source: str | Path) -> Path:
+    if what := _why_unusable(Path(source)):
+        raise RecipeError(f"{str(source)[:80]} {what}; give a recipe file", code="E1011")
     path = Path(source).expanduser()
     if path.is_file():
         return path.absolute()

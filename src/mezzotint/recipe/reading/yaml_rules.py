@@ -261,6 +261,9 @@ def _events(text: str, name: str, *, flow: bool) -> Iterator[Any]:
         yield from yaml.parse(text, Loader=_LOADER)
     except yaml.MarkedYAMLError as error:
         raise RecipeError(name, problems=[_syntax(error, text, name, flow=flow)]) from None
+    except UnicodeEncodeError:
+        where, line = (name, None) if flow else ("file", 1)
+        raise RecipeError(name, problems=[Problem(where, "is not UTF-8 text", code="E1004", line=line)]) from None
     except (yaml.YAMLError, RecursionError) as error:
         raise _refused(name, f"is not YAML: {str(error).splitlines()[0]}", 1, "E1004") from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,8 @@ def verify(folder: RunFolder) -> Iterator[str]:
         if now.get(part) != digest:
             raise _differs(f"model.path: {part} is not the one that the run began with", "put it back")
     yield f"weights      {', '.join(known['weights'])}"
-    with durable.scratch_beside(folder.path / "verify") as scratch:  # read anew, whatever an index believes
-        catalogue = catalogues.build(recipe.data, scratch)
+    with tempfile.TemporaryDirectory(prefix="mezzotint-verify-") as scratch:  # the run's disk may be read-only
+        catalogue = catalogues.build(recipe.data, Path(scratch))  # read anew, whatever an index believes
         _compare_data(known["data"], catalogue, folder)
         yield f"data         {len(catalogue)} samples"
     yield from _of_machine(known["environment"], recipe)

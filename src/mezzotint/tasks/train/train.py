@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mezzotint import errors
 from mezzotint.errors import Diverged, MezzotintError, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.base import with_values
@@ -216,10 +217,10 @@ class Job:
         if not self.runtime.is_first:
             return
         try:
-            report = run_report(self.folder)
             self.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
+            report = run_report(self.folder)
             self.say(f"the report as it stands: {', '.join(str(path) for path in report)}")
-        except StorageError as error:
+        except (StorageError, errors.CheckpointError) as error:
             self.say(f"warning: the report could not be written: {error.message}")
 
     def finish(self) -> None:
@@ -228,7 +229,11 @@ class Job:
         if self.runtime.is_first:
             if self.recipe.run.export.folder is not None:
                 exports.append(publishing.publish(exports[-1], self.recipe.run.export.folder))
-            report = run_report(self.folder) + self._overfit_report()
+            report: tuple[Path, ...] = ()
+            try:
+                report = run_report(self.folder) + self._overfit_report()
+            except errors.CheckpointError as error:  # something else has taken the place of a file that it reads
+                self.say(f"warning: the report could not be written: {error.message}")
             self.folder.record("finished", step=self.trainer.progress.step)
             for line in announce.at_the_end(self.folder, self.recipe, exports, report):
                 self.say(line)

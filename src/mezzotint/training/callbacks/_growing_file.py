@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from mezzotint import durable
-from mezzotint.errors import StorageError
+from mezzotint.errors import CheckpointError, StorageError
 
 
 class GrowingFile(ABC):
@@ -44,6 +44,9 @@ class GrowingFile(ABC):
             for one in records:
                 if self._file.write(one) != len(one):
                     raise OSError("it could only be written in part")
+        except CheckpointError:  # no plain file lies there
+            if not self._has_failed:  # from the beginning: a run folder that is not to be written
+                raise
         except OSError as error:
             self.close()
             if not self._has_failed:

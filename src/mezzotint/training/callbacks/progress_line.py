@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -21,6 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from mezzotint import durable
+from mezzotint.errors import VisibleStream, escape_controls
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.base import Action, Callback, Setup
@@ -40,6 +42,7 @@ class Voice:
     """
 
     def __init__(self, stream: TextIO, log: Path | None, *, plain: bool | None = None) -> None:
+        stream = stream.stream if isinstance(stream, VisibleStream) else stream  # the live line steers the terminal
         self._stream = stream
         self._log_path = log
         self._log_at: tuple[int, int] | None = None
@@ -76,7 +79,7 @@ class Voice:
                 )  # not ours to make anew
             with durable.open_own(self._log_path, "ab") as file:
                 self._log_at = _place(self._log_path)
-                lines = (f"{stamp} {line}\n" for line in text.splitlines())
+                lines = (f"{stamp} {line}\n" for line in escape_controls(text).splitlines())
                 file.write("".join(lines).encode("utf-8", "replace"))
         except OSError as error:
             path, self._log_path = self._log_path, None
@@ -102,7 +105,8 @@ class Voice:
         text = Text(_encodable(_fitted(fields, self._console.width - 1), self._stream), no_wrap=True, overflow="crop")
         if self._live is None:
             self._live = Live(text, console=self._console, auto_refresh=False)
-            self._live.start()
+            self._live.start()  # what others print goes through it from here on
+            sys.stdout, sys.stderr = (cast(TextIO, VisibleStream(stream)) for stream in (sys.stdout, sys.stderr))
         self._live.update(text, refresh=True)
 
     def _to_stream(self, act: Callable[[], None]) -> None:
@@ -257,7 +261,7 @@ def _place(path: Path) -> tuple[int, int] | None:
 
 def _encodable(text: str, stream: TextIO) -> str:
     encoding = getattr(stream, "encoding", None) or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+    return escape_controls(text).encode(encoding, "replace").decode(encoding)
 
 
 def opened(setup: Setup) -> Iterator[Callback]:

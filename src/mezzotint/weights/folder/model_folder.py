@@ -22,6 +22,8 @@ from mezzotint.weights.files.tensor_files import replacing
 _STEMS = ("diffusion_pytorch_model", "model")
 _PICKLED = (".bin", ".ckpt", ".pt", ".pth", ".pkl", ".msgpack", ".h5")
 
+_TEXTS = (".json", ".jinja", ".txt")
+
 _OF_TRAINING = re.compile(r"checkpoints|exports|logs|samples|checkpoint-\d+")
 """Folders of a run, ours or of diffusers' scripts, in which the finished model lies, too."""
 
@@ -177,11 +179,15 @@ def complete_tokenizer(folder: Path) -> None:
 
 
 def require_plain(folder: Path) -> None:
-    """Before a library reads a folder's files by itself, without a look at what they are. Raises WeightsError E1409 for
-    a pipe or a device among them."""
-    for path in sorted(folder.iterdir()):
+    """Before a library reads a tokenizer's files by itself, without a look at what they are. Raises WeightsError E1409
+    for a pipe or a device among them, and for a text of hundreds of megabytes."""
+    for path in sorted([*folder.iterdir(), *folder.glob("additional_chat_templates/*")]):
         if path.exists() and not path.is_file() and not path.is_dir():
             raise WeightsError(f"{path}: is no plain file; take another copy of the model", code="E1409")
+        if path.suffix in _TEXTS and path.is_file() and path.stat().st_size > outside.LISTED:
+            raise WeightsError(
+                f"{path}: is larger than {outside.LISTED:,} bytes; take another copy of the model", code="E1409"
+            )
 
 
 def tokenizer_files(folder: Path) -> dict[str, Path]:

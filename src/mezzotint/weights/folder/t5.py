@@ -20,6 +20,7 @@ from mezzotint.errors import WeightsError
 from mezzotint.weights.files import fingerprint, pickled, protobuf, tensor_files
 from mezzotint.weights.files.tensor_files import InFile, TensorInfo
 from mezzotint.weights.folder.model_folder import read_json, require_plain
+from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
 
 TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "tokenizer_config.json", "special_tokens_map.json")
 """Of a tokenizer's folder, what its words depend on."""
@@ -161,7 +162,7 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
 
     require_plain(folder)
     config = read_json(folder / "tokenizer_config.json") if (folder / "tokenizer_config.json").is_file() else {}
-    try:
+    with tokenizer_errors(folder, code="E1463"):
         if (folder / "tokenizer.json").is_file():
             outside.read_json(folder / "tokenizer.json", limit=outside.LISTED)  # the library says less of a damaged one
             tokenizer = T5Tokenizer.from_pretrained(str(folder), local_files_only=True)
@@ -169,18 +170,7 @@ def tokenizer_in(folder: Path, vocabulary: int) -> Any:
             tokenizer = _of_pieces(folder / "spiece.model", _sentinels(config))
         else:
             raise ValueError("it has neither tokenizer.json nor spiece.model")
-        if not isinstance(tokenizer.model_max_length, int):
-            raise ValueError("its model_max_length is no whole number")
-    except Exception as error:  # the tokenizers library raises nothing narrower
-        raise WeightsError(
-            f"{folder}: makes no tokenizer ({error}); fetch the whole tokenizer", code="E1463"
-        ) from error
-    if len(tokenizer) > vocabulary:
-        raise WeightsError(
-            f"{folder}: has {len(tokenizer)} tokens, the text encoder knows {vocabulary}; they are of different models",
-            code="E1463",
-        )
-    return tokenizer
+    return require_fitting(tokenizer, folder, vocabulary, code="E1463")
 
 
 def _sentinels(config: Mapping[str, Any]) -> int:
