@@ -38,7 +38,7 @@ on, with a warning.
 GROUPS = {
     "A": "Death at any moment", "B": "Signals", "C": "Several processes", "D": "Storage", "E": "Damaged checkpoints",
     "F": "Data", "G": "Numbers and memory", "H": "Recipe and environment", "I": "Hostility",
-    "J": "Found by an attack",
+    "J": "Found by an attack", "K": "Untrusted data and surroundings",
 }  # fmt: skip
 
 

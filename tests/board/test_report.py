@@ -98,6 +98,8 @@ def test_clips_are_carried_small_and_what_does_not_fit_is_told(
     text, left_out = report.of_run(folder)
     assert text.count("data:video/mp4") == 1
     assert any(one.startswith("3 of 4 clips; a strip") for one in left_out)
+    monkeypatch.delitem(sys.modules, "mezzotint.data.media._clips")
+    monkeypatch.delattr("mezzotint.data.media._clips")
     monkeypatch.setitem(sys.modules, "av", None)
     text, left_out = report.of_run(folder)
     assert any(one.startswith("4 of 4 clips; a strip") for one in left_out)

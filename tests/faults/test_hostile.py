@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 
 from mezzotint import durable, outside
 from mezzotint.assets import MODELS
@@ -81,6 +82,39 @@ def test_a_shard_without_sense_is_a_sentence(name: str, tmp_path: Path) -> None:
     with pytest.raises(DatasetError) as caught:
         webdataset.grouped(tmp_path / "x.tar")
     assert caught.value.code == "E1280"
+
+
+def sparse_member() -> bytes:
+    """The header of a member of GNU's old sparse kind, whose map goes on in the next block."""
+    block = bytearray(member(b"x", kind=b"S"))
+    block[482] = 1
+    block[148:156] = b" " * 8
+    return bytes(block[:148]) + b"%06o\0 " % sum(block) + bytes(block[156:])
+
+
+CLAIMED = b"\x80" + (2**60).to_bytes(11, "big")
+MAP_BLOCK = (b"0" * 11 + b"\0" + b"0" * 11 + b"\0").ljust(504, b"\0") + b"\x01".ljust(8, b"\0")
+LARGE_HEADERS = {
+    "long-name": (member(b"x", CLAIMED, b"L"), "a header of more than 1,048,576 bytes"),
+    "attributes": (member(b"x", CLAIMED, b"x"), "a header of more than 1,048,576 bytes"),
+    "sparse-map": (sparse_member() + MAP_BLOCK * 4000, "a header of more than 1,048,576 bytes"),
+    "sparse-map-cut-off": (sparse_member() + MAP_BLOCK, "index out of range"),
+    "sparse-map-in-the-data": (
+        extended(b"x", b"22 GNU.sparse.major=1\n22 GNU.sparse.minor=0\n")
+        + member(b"x", b"00010000000\0")
+        + b"99999999999\n".ljust(512, b"0")
+        + b"0\n" * (1 << 20),
+        "a header of more than 1,048,576 bytes",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LARGE_HEADERS)
+def test_headers_of_a_shard_are_bounded(name: str, tmp_path: Path) -> None:
+    data, reason = LARGE_HEADERS[name]
+    (tmp_path / "x.tar").write_bytes(data)
+    with refused("E1280", reason):
+        webdataset.grouped(tmp_path / "x.tar")
 
 
 def test_two_readers_cannot_take_two_values_of_one_key() -> None:

@@ -8,6 +8,9 @@ import numpy as np
 from PIL import Image
 
 from mezzotint import outside
+from mezzotint.data.files.listing import Unusable
+from mezzotint.data.media import clip_files
+from mezzotint.errors import DatasetError
 
 FRAMES = 48
 _READ = 2000
@@ -18,17 +21,14 @@ def small(file: Path, side: int) -> bytes | None:
     """A copy of a clip with at most 48 of its frames, evenly chosen, and sides of at most `side`, as H.264 in MP4, as
     long as the clip is. None for what is no clip that can be read, and without PyAV (extra `video`) or its encoder."""
     try:
-        import av
-        import av.error
-
+        clips = clip_files.decoder()
         from mezzotint.sampling import video
-    except ModuleNotFoundError:
+    except (DatasetError, ModuleNotFoundError):
         return None
     if video.encoder("h264")[1]:
         return None
     try:
-        with outside.open_plain(file) as opened, av.open(opened) as container:
-            stream = container.streams.video[0]
+        with outside.open_plain(file) as opened, clips.opened(opened) as (container, stream):
             rate = float(stream.average_rate or 8)
             pictures: list[Image.Image] = []
             for number, frame in enumerate(container.decode(stream)):
@@ -37,7 +37,7 @@ def small(file: Path, side: int) -> bytes | None:
                 picture = frame.to_image()
                 picture.thumbnail((side, side))
                 pictures.append(picture)
-    except (OSError, ValueError, IndexError, av.error.FFmpegError):
+    except (OSError, ValueError, Unusable):
         return None
     if not pictures:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tarfile
@@ -31,6 +32,8 @@ _MASKS = frozenset(f"mask.{ending}" for ending in _PICTURES)
 _TEXTS = ("txt", "caption", "cls")
 _USUAL = "text"
 _MAX_JSON = 16 << 20
+_MAX_HEADER = 1 << 20
+"""Bytes of the header of one member, with its long name, extended attributes and sparse map."""
 _RANGE = re.compile(r"\{([^{}]*)\}")
 _SPAN = re.compile(r"(\d+)\.\.(\d+)")
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZ": "bzip2", b"\xfd7": "xz", b"\x28\xb5": "zstd"}
@@ -130,15 +133,28 @@ def grouped(path: Path) -> tuple[dict[str, MembersOfKey], int]:
     return groups, others
 
 
+class _HeaderReader(io.FileIO):
+    """A shard of which no more than `bytes_left` are read: tarfile reads long names, extended attributes and sparse
+    maps into memory, whatever size they claim."""
+
+    bytes_left = _MAX_HEADER
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= self.bytes_left:
+            raise tarfile.ReadError(f"a header of more than {_MAX_HEADER:,} bytes")
+        self.bytes_left -= size
+        return super().read(size)
+
+
 def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
     """The name of every member and where it lies, None for what is no plain file. Headers alone are read."""
     last = ""
     try:
-        with open(path, "rb") as file, tarfile.open(
+        with _HeaderReader(path) as file, tarfile.open(
             fileobj=file, mode="r:", encoding="utf-8", errors="surrogateescape"
         ) as archive:  # fmt: skip
             for info in archive:
-                last = info.name
+                last, file.bytes_left = info.name, _MAX_HEADER
                 if info.size < 0 or archive.offset <= info.offset:  # the next header would be this one, or one before
                     raise tarfile.ReadError("a size below 0")
                 if not info.isdir():
@@ -148,7 +164,7 @@ def _members(path: Path) -> Iterator[tuple[str, Member | None]]:
             rest = file.read(tarfile.BLOCKSIZE)
             if rest.strip(b"\0") or 0 < len(rest) < tarfile.BLOCKSIZE:
                 raise tarfile.ReadError(f"byte {archive.offset:,} is no header")
-    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:
+    except (tarfile.TarError, ValueError, IndexError, OverflowError, RecursionError) as error:
         raise DatasetError(f"{path}: {_why_none(path, last, error)}", code="E1280") from error
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror or error}", code="E1280") from error

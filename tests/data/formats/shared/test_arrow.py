@@ -8,6 +8,7 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from arrow_tables import PICTURE, catalogue, error_of, kept, pictures, png, without, write
 
@@ -151,6 +152,49 @@ def test_files_that_are_not_what_they_are_called(
     error = error_of(root, index)
     assert error.code == "E1211"
     assert name in error.message
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+@pytest.mark.parametrize("layout", ["file", "stream"])
+def test_arrow_files_that_unpack_to_far_more_are_refused_before_they_do(
+    root: Path, index: Path, layout: str, codec: str
+) -> None:
+    root.mkdir()
+    table = pa.table({"image": [bytes(70 << 20)], "text": ["x"]})
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    open_writer = pa.ipc.new_file if layout == "file" else pa.ipc.new_stream
+    with open_writer(str(root / "data.arrow"), table.schema, options=options) as writer:
+        writer.write_table(table)
+    before = pa.default_memory_pool().max_memory()
+    error = error_of(root, index)
+    assert (error.code, "bytes unpack to 73,4" in error.message) == ("E1211", True)
+    assert pa.default_memory_pool().max_memory() == before
+
+
+def test_compressed_arrow_files_are_read(root: Path, index: Path) -> None:
+    root.mkdir()
+    table = pa.table({"image": [png(1) + bytes(1000)], "text": ["x"]})
+    with pa.ipc.new_file(
+        str(root / "data.arrow"), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
+        writer.write_table(table)
+    assert catalogue(root, index).captions(0) == ("x",)
+
+
+def test_a_parquet_file_that_repeats_a_large_value_is_refused(root: Path, index: Path) -> None:
+    root.mkdir()
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 200, pa.int32()), pa.array(["x" * (1 << 20)]))
+    pq.write_table(pa.table({"image": [png(1)] * 200, "text": text}), root / "data.parquet", compression="zstd")
+    error = error_of(root, index)
+    assert (error.code, "or more; no table of pictures does" in error.message) == ("E1211", True)
+
+
+def test_a_table_of_more_rows_than_bytes_is_refused(root: Path, index: Path) -> None:
+    root.mkdir()
+    table = pa.table({"image": pa.nulls(20_000, pa.binary()), "text": pa.nulls(20_000, pa.string())})
+    pq.write_table(table, root / "data.parquet")
+    error = error_of(root, index)
+    assert (error.code, "has more rows than bytes" in error.message) == ("E1211", True)
 
 
 def test_files_of_the_split_are_read_and_the_others_counted(root: Path, index: Path) -> None:

@@ -134,3 +134,13 @@ def test_json_lines_that_cannot_be_read(tmp_path: Path, data: bytes, words: str)
     error = error_of(tmp_path)
     assert error.code == "E1211"
     assert words in error.message
+
+
+@pytest.mark.parametrize("name", ["metadata.jsonl", "metadata.csv"])
+def test_a_line_of_a_gigabyte_is_refused_and_not_read_to_its_end(tmp_path: Path, name: str) -> None:
+    put(tmp_path, "a.png")
+    with (tmp_path / name).open("wb") as file:
+        file.write(b"file_name,text\na.png," if name.endswith("csv") else b'{"file_name": "a.png", "text": "')
+        file.truncate(1 << 30)
+    error = error_of(tmp_path)
+    assert (error.code, "has more than 16,777,216 characters" in error.message) == ("E1211", True)

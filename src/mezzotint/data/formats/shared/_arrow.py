@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,64 +13,122 @@ import pyarrow.parquet as pq
 from mezzotint.data.formats.shared.tables import ColumnNames, TableRow, require_columns, require_data
 from mezzotint.errors import DatasetError
 
-_ROWS = 64  # at a time, since each may hold a picture
-_LARGE, _PACKED = 64 << 20, 200  # bytes of a column, and how many times fewer they may be where they are packed
+_ROWS, _BATCH_BYTES = 64, 512 << 20  # rows at a time, since each may hold a picture; fewer where a column is large
+_LARGE, _PACKED = 64 << 20, 200  # bytes that any file may unpack to, and how many times its own size a larger one may
 
 
 def rows(path: Path, columns: ColumnNames) -> Iterator[TableRow]:
     """The rows of a parquet file, or of an arrow file (stream or file layout), counted from 0.
 
     A picture is a text (a path), bytes, or a struct of `bytes` and `path`, as a dict. Raises DatasetError E1211 for a
-    file that cannot be read as its ending says, E1212 for columns that are missing or of another type.
+    file that cannot be read as its ending says, or that unpacks to far more than its size, E1212 for columns that are
+    missing or of another type.
     """
     require_data(path)
     try:
-        number = 0
+        number, unpacked, size = 0, 0, path.stat().st_size
         for batch in _parquet(path, columns) if path.suffix.lower() == ".parquet" else _arrow(path, columns):
             masks = batch.column(2).to_pylist() if batch.num_columns > 2 else [None] * batch.num_rows
             values = zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), masks, strict=True)
             for picture, caption, mask in values:
+                unpacked += _bytes_of(picture) + _bytes_of(caption) + _bytes_of(mask)
+                _require_room(path, unpacked, size)
                 yield TableRow(number, picture, caption, mask=mask)
                 number += 1
-    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError) as error:
+                if number > size:
+                    raise DatasetError(f"{path}: has more rows than bytes ({size:,}); {_OTHER_COPY}", code="E1211")
+    except (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError, struct.error) as error:
         words = " ".join(str(error).split())[:200] or "it needs more memory than there is"
         raise DatasetError(f"{path}: cannot be read as {path.suffix[1:]}: {words}", code="E1211") from error
+
+
+_OTHER_COPY = "no table of pictures does, take another copy"
+
+
+def _require_room(path: Path, unpacked: int, packed: int) -> None:
+    """Raises DatasetError E1211 for few bytes that unpack to many."""
+    if unpacked > _LARGE and unpacked > _PACKED * packed:
+        raise DatasetError(f"{path}: {packed:,} bytes unpack to {unpacked:,} or more; {_OTHER_COPY}", code="E1211")
+
+
+def _bytes_of(value: Any) -> int:
+    match value:
+        case str() | bytes():
+            return len(value)
+        case dict():
+            return sum(map(_bytes_of, value.values()))
+        case list():
+            return sum(map(_bytes_of, value))
+        case _:
+            return 0
+
+
+def _rows_at_once(column_bytes: int) -> int:
+    # a row can hold as much as its whole column: a value that is stored once and repeated
+    return max(1, min(_ROWS, _BATCH_BYTES // max(column_bytes, 1)))
 
 
 def _parquet(path: Path, columns: ColumnNames) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
         names = _checked(path, file.schema_arrow, columns)
-        _require_room(path, file.metadata)
-        for batch in file.iter_batches(_ROWS, columns=names):
+        largest = 0
+        for number in range(file.metadata.num_row_groups):
+            group = file.metadata.row_group(number)
+            for column in (group.column(i) for i in range(group.num_columns)):
+                _require_room(path, column.total_uncompressed_size, column.total_compressed_size)
+                largest = max(largest, column.total_uncompressed_size)
+        for batch in file.iter_batches(_rows_at_once(largest), columns=names):
             yield batch.select(names)
-
-
-def _require_room(path: Path, metadata: Any) -> None:
-    """Raises DatasetError E1211 for a file of few bytes that unpack to many."""
-    for number in range(metadata.num_row_groups):
-        group = metadata.row_group(number)
-        for column in (group.column(i) for i in range(group.num_columns)):
-            packed, size = column.total_compressed_size, column.total_uncompressed_size
-            if size > _LARGE and size > _PACKED * packed:
-                what = f"{column.path_in_schema} has {packed:,} bytes, which unpack to {size:,}"
-                raise DatasetError(f"{path}: {what}; no pictures do, take another copy", code="E1211")
 
 
 def _arrow(path: Path, columns: ColumnNames) -> Iterator[Any]:
     with pa.memory_map(str(path)) as file:
-        is_file = file.read(6) == b"ARROW1"
-        file.seek(0)
-        if is_file:
-            reader = pa.ipc.open_file(file)
-            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
-        else:
-            batches = reader = pa.ipc.open_stream(file)
+        # the file layout is the stream layout between a magic number and an index
+        begin = 8 if file.read(6) == b"ARROW1" else 0
+        file.seek(begin)
+        for message in pa.ipc.MessageReader.open_stream(file):
+            _require_room(path, _unpacked_bytes(message), message.body.size if message.body else 0)
+        file.seek(begin)
+        reader = pa.ipc.open_stream(file)
         names = _checked(path, reader.schema, columns)
-        for batch in batches:
+        for batch in reader:
             chosen = batch.select(names)
             chosen.validate(full=True)  # places in the file that lead out of it would be followed
-            for start in range(0, batch.num_rows, _ROWS):
-                yield chosen.slice(start, _ROWS)
+            step = _rows_at_once(chosen.nbytes)
+            for start in range(0, batch.num_rows, step):
+                yield chosen.slice(start, step)
+
+
+def _unpacked_bytes(message: Any) -> int:
+    """The bytes that a message claims its buffers unpack to, 0 where they are not compressed (arrow's Message.fbs and
+    Schema.fbs). pyarrow unpacks them whatever they claim."""
+    if message.type not in ("record batch", "dictionary"):
+        return 0
+    data, body = message.metadata.to_pybytes(), message.body
+    batch = _child(data, _child(data, 0), 2)
+    if message.type == "dictionary":
+        batch = _child(data, batch, 1)
+    if not _field(data, batch, 3):
+        return 0
+    buffers = _child(data, batch, 2)
+    [count] = struct.unpack_from("<I", data, buffers)
+    places = [struct.unpack_from("<qq", data, buffers + 4 + 16 * i) for i in range(count)]
+    return sum(max(0, *struct.unpack_from("<q", body, offset)) for offset, length in places if length)
+
+
+def _field(data: bytes, table: int, number: int) -> int:
+    """Where a field of a flatbuffers table lies, 0 for one that it has not."""
+    fields = table - struct.unpack_from("<i", data, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", data, fields)[0]:
+        return 0
+    [offset] = struct.unpack_from("<H", data, fields + 4 + 2 * number)
+    return table + int(offset) if offset else 0
+
+
+def _child(data: bytes, table: int, number: int = -1) -> int:
+    """Where a field leads: another table, or a list."""
+    at = _field(data, table, number) if number >= 0 else table
+    return at + int(struct.unpack_from("<I", data, at)[0])
 
 
 def _checked(path: Path, schema: Any, columns: ColumnNames) -> list[str]:
