@@ -73,7 +73,8 @@ class LayerNames:
         """The layers of a model. Raises WeightsError where its configurations cannot be used."""
         shapes = files.trainable_shapes()
         parts = {part: folder for part, folder in files.spec.folders.items() if folder in shapes}
-        originals = {folder: files.original_names(part, shapes[folder]) for part, folder in parts.items()}
+        known = {folder: files.original_names(part, shapes[folder]) for part, folder in parts.items()}
+        originals = {folder: names for folder, names in known.items() if names}
         denoisers = [name for part, folder in parts.items() if is_denoiser(part) for name in shapes[folder]]
         return cls(shapes, originals, frozenset(files.swapped_layers(denoisers)), files.has_split_names)
 
