@@ -1,9 +1,14 @@
 """What tests share: one thread (bits are compared), and a trainer over made-up latents that needs no files."""
+# ruff: noqa: E402
 
 from __future__ import annotations
 
-import contextlib
 import gc
+
+# Until the tests are collected nothing becomes garbage: looking for it is a third of the imports.
+gc.disable()
+
+import contextlib
 import hashlib
 import io
 import json
@@ -54,6 +59,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = vars(getattr(item, "module", None) or SimpleNamespace())
         if item.path.relative_to(here).parts[0] in NUMBERS or "torch" in names or "np" in names:
             item.add_marker("numbers")
+
+
+def pytest_collection_finish() -> None:
+    """Looks for garbage from now on, but not among modules and collected tests, which stay to the end."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -215,8 +226,6 @@ class World:
     def __init__(self, root: Path) -> None:
         self.root = root
         import_all()
-        if not gc.get_freeze_count():
-            gc.freeze()  # nor does a forked run look through all that again, and copy it by that
         self.model = narrow_model(root / "model")
         self.pictures = draw_pictures(root / "pictures")
 

@@ -101,16 +101,21 @@ class Module:
         return self.text.count("\n")
 
     @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree, walked once for all figures."""
+        return tuple(ast.walk(self.tree))
+
+    @cached_property
     def functions(self) -> tuple[Function, ...]:
-        return tuple(n for n in ast.walk(self.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+        return tuple(n for n in self.nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
 
     @cached_property
     def classes(self) -> tuple[ast.ClassDef, ...]:
-        return tuple(n for n in ast.walk(self.tree) if isinstance(n, ast.ClassDef))
+        return tuple(n for n in self.nodes if isinstance(n, ast.ClassDef))
 
     @cached_property
     def calls(self) -> tuple[ast.Call, ...]:
-        return tuple(n for n in ast.walk(self.tree) if isinstance(n, ast.Call))
+        return tuple(n for n in self.nodes if isinstance(n, ast.Call))
 
     @cached_property
     def comments(self) -> tuple[str, ...]:
@@ -122,12 +127,12 @@ class Module:
     @cached_property
     def docstrings(self) -> frozenset[int]:
         """Identities of the nodes that are strings standing alone: docstrings, and help under a field."""
-        statements = (n for n in ast.walk(self.tree) if isinstance(n, ast.Expr))
+        statements = (n for n in self.nodes if isinstance(n, ast.Expr))
         return frozenset(id(n.value) for n in statements if _text(n.value) is not None)
 
     @cached_property
     def docstring_lines(self) -> int:
-        strings = (n for n in ast.walk(self.tree) if id(n) in self.docstrings)
+        strings = (n for n in self.nodes if id(n) in self.docstrings)
         return sum(n.end_lineno - n.lineno + 1 for n in strings if isinstance(n, ast.Constant) and n.end_lineno)
 
 
@@ -307,6 +312,8 @@ def result_words(function: Function) -> set[str]:
 
 def result_names(text: str) -> int:
     """How many values and parameters of a file are called by one of the empty words, each once in its scope."""
+    if not re.search(rf"\b({'|'.join(RESULT_WORDS)})\b", text):
+        return 0
     tables = [symtable.symtable(text, "file", "exec")]
     count = 0
     while tables:
@@ -436,8 +443,10 @@ def named_outside(house: House, names: Collection[str]) -> list[tuple[str, str]]
     places = []
     for module in house.modules.values():
         words = [part.removesuffix(".py") for part in module.path.parts]
-        for node in ast.walk(module.tree):
-            name = spelled.get(_text(node) or "")
+        for node in module.nodes:
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, str):
+                continue
+            name = spelled.get(node.value)
             if name is None or id(node) in module.docstrings:
                 continue
             own = name.replace("-", "_")
@@ -522,7 +531,7 @@ def typing_figures(house: House) -> dict[str, float | str]:
     count: Counter[str] = Counter()
     for module in house.modules.values():
         cast = is_typing_cast(module)
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             match node:
                 case ast.Name(id="Any"):
                     count["Any"] += 1

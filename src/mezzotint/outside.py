@@ -38,8 +38,10 @@ _KINDS = {
     stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
 }  # fmt: skip
-_LONG = re.compile(rf"\d{{{_DIGITS + 1}}}")
-_OF_DEPTH = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]', re.DOTALL)
+_LONG = re.compile(rf"[0-9]{{{_DIGITS + 1}}}")
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_NO_BRACKETS = re.compile(r"[^\[\]{}]+")
+_NESTING = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 
 class NoPlainFile(OSError):
@@ -162,8 +164,8 @@ def _no_plain_file(status: os.stat_result) -> str:
 
 def _depth(text: str) -> int:
     """How deep a text is nested at most, what stands in quotes left out."""
-    signs = (1 if sign[0] in "[{" else -1 for sign in _OF_DEPTH.finditer(text) if sign[0][0] != '"')
-    return max(accumulate(signs), default=0)
+    unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
+    return max(accumulate(map(_NESTING.__getitem__, _NO_BRACKETS.sub("", unquoted))), default=0)
 
 
 def _not_too_long(digits: str) -> str:

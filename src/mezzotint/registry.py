@@ -94,15 +94,21 @@ class _Choice:
 def _choices(folder: str) -> dict[str, _Choice]:
     """What can be chosen, by name: of the folder, and of other packages."""
     package = ".".join(("mezzotint", *folder.split("/")))
+    group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
+    return _of_packages(group, tuple(sys.path)) | _of_folder(_HERE / folder, package)
+
+
+@lru_cache(maxsize=64)
+def _of_folder(folder: Path, package: str) -> dict[str, _Choice]:
+    """The choices of a folder by name. The folder is listed once in a process."""
     choices: dict[str, _Choice] = {}
-    for name, choice in _modules(_HERE / folder, package):
+    for name, choice in _modules(folder, package):
         assert choice.path is not None
         if choice.path.name != "__init__.py" or _offers(choice.path):
             choices[name] = choice
         else:
             choices |= {f"{name}-{word}": inner for word, inner in _of_group(choice.path.parent, choice.module)}
-    group = package.replace("mezzotint.data.", "mezzotint.").replace("mezzotint.training.", "mezzotint.")
-    return _of_packages(group, tuple(sys.path)) | choices
+    return choices
 
 
 def _of_group(folder: Path, package: str) -> Iterator[tuple[str, _Choice]]:

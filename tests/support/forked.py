@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import importlib
 import os
 import socket
@@ -15,6 +17,7 @@ import torch
 from mezzotint.cli import main
 
 
+@functools.cache
 def import_all() -> None:
     """Imports what a run does, once: forked ones then start at once."""
     for heavy in (
@@ -29,6 +32,7 @@ def import_all() -> None:
         "matplotlib.pyplot",
     ):
         importlib.import_module(heavy)
+    gc.freeze()  # nor does a forked run look through all that again, and copy it by that
 
 
 def fork(words: Sequence[str], out: Path, env: Mapping[str, str]) -> int:

@@ -27,11 +27,23 @@ _LATER = "mezzotint_filling"
 
 def on_meta(build: Callable[[], Module]) -> Module:
     """A network without memory for its values, built by `build`; `load_into` or a copy gives it some."""
-    with torch.device("meta"):
+    with torch.device("meta"), _NotInitialized():
         return build()
 
 
-class EmptyOnMeta(TorchFunctionMode):
+class _NotInitialized(TorchFunctionMode):
+    """Within, `torch.nn.init` leaves tensors on the meta device alone, which have no values to set."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = dict(kwargs or {})
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            tensor = args[0] if args else named["tensor"]
+            if tensor.is_meta:
+                return tensor
+        return func(*args, **named)
+
+
+class EmptyOnMeta(_NotInitialized):
     """Within, memory that is asked for without values and without a device is not given: that is how networks make
     their parameters. Tables of numbers, which some work out and no file holds, are made as ever."""
 
@@ -39,7 +51,7 @@ class EmptyOnMeta(TorchFunctionMode):
         named = dict(kwargs or {})
         if func is torch.empty and named.get("device") is None:
             named["device"] = "meta"
-        return func(*args, **named)
+        return super().__torch_function__(func, types, args, named)
 
 
 def load_into(
