@@ -160,6 +160,24 @@ def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: s
     )
 
 
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_stable_diffusion_names_the_family_of_a_folder_with_a_transformer(name: str) -> None:
+    said = refusal(lambda: files_of("sd").of(settings_of("sd", settings_of(name).path)), "E1406")
+    assert f"is a transformer model ({files_of(name).pipelines[0]}): write model.family={name};" in said  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_path: Path) -> None:
+    source = settings_of(name).path
+    folder = Path(shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("transformer")))
+    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert "lacks transformer/; fetch the whole model" in said
+    assert kinds.family_at(folder) == name
+    (folder / "transformer").mkdir()
+    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert f"{folder / 'transformer' / 'config.json'}: cannot be read" in said
+
+
 @pytest.mark.parametrize(
     ("name", "file", "key", "value", "words"),
     [
