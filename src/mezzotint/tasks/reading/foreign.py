@@ -79,10 +79,10 @@ def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
         at = _named(ours).search(sentence)
         if at and _is_flag(flag) and flag not in sentence:
             places[f"{ours} is {flag}"] = at.start()
-    ours = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
+    to_write = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
     for advice in _ADVICE.findall(sentence):
-        ours += [word for word in advice.split() if "=" in word]
-    before = f"write {' '.join(ours)} before the lone `--`" if ours else ""
+        to_write += [word for word in advice.split() if "=" in word]
+    before = f"write {' '.join(to_write)} before the lone `--`" if to_write else ""
     flags = f"of this line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
     return "; ".join(filter(None, (flags, before)))
 
