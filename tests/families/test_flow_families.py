@@ -24,7 +24,7 @@ from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow import FlowFamily, packed, unpacked
 from mezzotint.recipe.families.base import family_spec, specs
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
@@ -160,6 +160,24 @@ def test_a_folder_without_its_text_encoder_says_what_it_lacks(name: str, part: s
     )
 
 
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_stable_diffusion_names_the_family_of_a_folder_with_a_transformer(name: str) -> None:
+    said = refusal(lambda: files_of("sd").of(settings_of("sd", settings_of(name).path)), "E1406")
+    assert f"is a transformer model ({files_of(name).pipelines[0]}): write model.family={name};" in said  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", STRAIGHT)
+def test_a_folder_without_its_transformer_says_what_is_missing(name: str, tmp_path: Path) -> None:
+    source = settings_of(name).path
+    folder = Path(shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("transformer")))
+    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert "lacks transformer/; fetch the whole model" in said
+    assert kinds.family_at(folder) == name
+    (folder / "transformer").mkdir()
+    said = refusal(lambda: files_of(name).of(settings_of(name, folder)), "E1409")
+    assert f"{folder / 'transformer' / 'config.json'}: cannot be read" in said
+
+
 @pytest.mark.parametrize(
     ("name", "file", "key", "value", "words"),
     [
@@ -203,6 +221,31 @@ def test_distilled_models_are_trained_when_asked_for(name: str, word: str, tmp_p
     files_of(name).of(settings_of(name, folder, **{section: {"distilled": True}})).require_trainable()
 
 
+@pytest.mark.parametrize(
+    ("name", "file", "mark", "steps", "guidance"),
+    [
+        ("flux", "transformer/config.json", {"guidance_embeds": False}, 4, 1.0),
+        ("flux2", "model_index.json", {"is_distilled": True}, 4, 1.0),
+        ("z-image", "scheduler/scheduler_config.json", {"shift": 3.0}, 8, 0.0),
+    ],
+)
+def test_sampling_defaults_of_a_distilled_model_are_its_own(
+    name: str, file: str, mark: dict[str, Any], steps: int, guidance: float, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(settings_of(name).path, tmp_path / "model"))
+    undistilled = {"guidance_embeds": True, "is_distilled": False, "shift": 6.0}
+    edit(folder / file, **{key: undistilled[key] for key in mark})
+    text = f"schema: 1\nmodel: {{family: {name}, path: {folder}}}\n"
+    usual = located(read_text(text)).sample
+    edit(folder / file, **mark)
+    own = located(read_text(text)).sample
+    assert (own.steps, own.guidance) == (steps, (guidance,))
+    assert usual.steps > steps
+    assert usual.guidance[0] > guidance
+    written = located(read_text(text + "sample: {steps: 30}\n", overrides=["sample.guidance=[2]"])).sample
+    assert (written.steps, written.guidance) == (30, (2.0,))
+
+
 def test_a_distilled_klein_is_known_by_its_index_and_drawn_without_guidance(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux2").path, tmp_path / "model"))
     edit(folder / "model_index.json", is_distilled=True)
@@ -238,7 +281,10 @@ def test_schnell_is_told_no_guidance(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(settings_of("flux").path, tmp_path / "model"))
     edit(folder / "transformer" / "config.json", guidance_embeds=False)
     settings = settings_of("flux", folder, flux={"guidance": 3.5, "distilled": True})
-    assert "guidance" in refusal(files_of("flux").of(settings).require_trainable, "E1220")
+    assert "model.flux.guidance=null" in refusal(files_of("flux").of(settings).require_trainable, "E1220")
+    both = settings_of("flux", folder, flux={"guidance": 3.5})
+    said = refusal(files_of("flux").of(both).require_trainable, "E1221")
+    assert said.endswith("set model.flux.distilled=true and model.flux.guidance=null")
     files = files_of("flux").of(settings_of("flux", folder, weights="random"))
     assert files.text_shape() == (256, 16)
     family = importlib.import_module("mezzotint.families.flux").Family.load(files, ["denoiser"])

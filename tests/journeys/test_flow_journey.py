@@ -15,6 +15,7 @@ import pytest
 import torch
 from diffusers import DiffusionPipeline
 from diffusers.models.transformers.transformer_wan import WanTransformer3DModel
+from drawing import drawn
 from flow_folders import tiny_a14b
 from makers_names import in_ldm, ltx_name
 from PIL import Image
@@ -24,6 +25,7 @@ from sd_folder import edit
 
 from mezzotint.cli import main
 from mezzotint.recipe.families.base import specs
+from mezzotint.weights.folder.model_folder import shipped
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 OWN: dict[str, dict[str, Any]] = {"sd3": {"model__sd3__t5_tokens": 16}, "flux": {"model__flux__t5_tokens": 16}}
@@ -144,6 +146,38 @@ def test_an_adapter_is_trained_and_read_by_the_pipeline(shared_world: Any, films
         assert any("lora" in key for key in pipeline.transformer.state_dict())
         return
     raise AssertionError("nothing was written")
+
+
+def facts_of(folder: Path) -> tuple[str, str]:
+    """Steps and guidance that the one picture of a folder was sampled with."""
+    [(_, facts)] = drawn(folder).values()
+    return facts["steps"], facts["guidance"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["flux", "flux2"])
+def test_a_distilled_model_its_export_and_its_adapter_are_sampled_without_further_words(
+    world: Any, name: str, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "distilled"))
+    edit(folder / "model_index.json", is_distilled=True)
+    edit(folder / "transformer" / "config.json", **({"guidance_embeds": False} if name == "flux" else {}))
+    words = ("--prompt=a", "--size=48x48", "model.weights=random", "run.device=cpu")
+    assert main(["sample", str(folder), *words, f"--out={tmp_path / 'folder'}"]) == 0
+    assert facts_of(tmp_path / "folder") == ("4", "1.0")
+    of_run = {key: value for key, value in CACHED.items() if key != "sample__steps"}
+    own = of_run | {"model__family": name, "model__path": folder, "model__weights": "random", "run__steps": 1}
+    own |= {f"model__{name}__distilled": True, "run__preview__every": 1}
+    adapter = {"model__adapter__kind": "lora", "model__adapter__rank": 2}
+    for run, more in (("whole", {}), ("lora", adapter)):
+        assert world.train(run, **own, **more) == 0
+        assert main(["sample", str(world.root / run), "--prompt=a", f"--out={tmp_path / f'of-{run}'}"]) == 0
+        assert facts_of(tmp_path / f"of-{run}") == ("4", "1.0")
+    [export] = [path for path in (world.root / "whole" / "exports").iterdir() if path.is_dir()]
+    assert main(["sample", str(export), *words, f"--out={tmp_path / 'export'}"]) == 0
+    [lora] = [path for path in (world.root / "lora" / "exports").iterdir() if path.is_dir()]
+    assert main(["sample", str(folder), f"--adapter={lora}", *words, f"--out={tmp_path / 'adapter'}"]) == 0
+    assert facts_of(tmp_path / "export") == facts_of(tmp_path / "adapter") == ("4", "1.0")
 
 
 @pytest.mark.slow

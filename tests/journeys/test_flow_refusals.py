@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from sd_folder import edit
 
 from mezzotint.cli import main
@@ -62,13 +63,13 @@ def schnell(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "make", "said"),
     [
-        ("z-image", turbo, "is Z-Image Turbo by its scheduler (shift 3; the base model has 6): it was distilled to "
-         "draw in eight steps, and training takes that away; train Z-Image, the base model, or write "
-         "model.z_image.distilled=true to train it all the same"),
-        ("flux2", distilled, "is a distilled FLUX.2 Klein (is_distilled in model_index.json): it was distilled to draw "
-         "in four steps, and training takes that away; train the base model, or write model.flux2.distilled=true"),
-        ("flux", schnell, "is FLUX.1 schnell by its configuration (guidance_embeds is false): it was distilled to draw "
-         "in four steps, and training takes that away; train FLUX.1 dev"),
+        ("z-image", turbo, "Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
+         "training it destroys its 8-step sampling. Train Z-Image, or set model.z_image.distilled=true"),
+        ("flux2", distilled, "this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
+         "destroys its 4-step sampling. Train the base model, or set model.flux2.distilled=true"),
+        ("flux", schnell, "FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
+         "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, or set "
+         "model.flux.distilled=true"),
     ],
     ids=["z-image", "flux2", "flux"],
 )  # fmt: skip
@@ -77,8 +78,10 @@ def test_a_distilled_model_is_not_trained_without_asking(
 ) -> None:
     folder = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
     make(folder)
-    heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random"))
-    assert heard.startswith(f"error[E1221]: {folder}: {said}")
+    caches = {"data__cache__text": True, "data__cache__path": tmp_path / "cache"}
+    heard = sentence(shared_world, capsys, **settings_of(name, folder, model__weights="random", **caches))
+    assert heard.strip() == f"error[E1221]: {folder}: {said}"
+    assert not (tmp_path / "cache" / "text").exists(), "nothing is encoded for a run that is refused"
 
 
 def test_fp16_where_the_family_overflows(shared_world: Any, capsys: Any) -> None:
@@ -103,12 +106,35 @@ def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_pa
     schnell(folder)
     own = {"model__weights": "random", "model__flux__distilled": True, "model__flux__guidance": 3.5}
     heard = sentence(shared_world, capsys, **settings_of("flux", folder, **own))
-    assert "error[E1220]" in heard
-    assert "is FLUX.1 schnell, which is given no guidance; leave out model.flux.guidance" in heard
+    said = "FLUX.1-schnell takes no guidance, got model.flux.guidance=3.5; set model.flux.guidance=null"
+    assert heard.strip() == f"error[E1220]: {folder}: {said}"
     words = ["--prompt=a", "--size=48x48", "--guidance=3.5", "model.weights=random", f"--out={tmp_path / 'out'}"]
     assert main(["sample", str(folder), *words]) == 2
-    heard = capsys.readouterr().err
-    assert "error[E1220]: sample.guidance is 3.5, and FLUX.1 schnell is drawn without; write sample.guidance=1" in heard
+    said = (
+        "FLUX.1-schnell takes no guidance, got sample.guidance=3.5; set sample.guidance=1 and sample.steps=4, or leave"
+    )
+    assert f"error[E1220]: {said} both out" in capsys.readouterr().err
+    previews = {"model__weights": "random", "model__flux__distilled": True, "run__preview__every": 1}
+    for verb in ("check", "train"):
+        heard = sentence(
+            shared_world, capsys, verb=verb, **settings_of("flux", folder, **previews, sample__guidance=3.5)
+        )
+        assert f"error[E1220]: {said} both out" in heard
+
+
+def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(tmp_path: Path, capsys: Any) -> None:
+    folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
+    schnell(folder)
+    script = "diffusers-dreambooth-lora-flux"
+    theirs = [
+        "--", f"--pretrained_model_name_or_path={folder}", f"--instance_data_dir={tmp_path}", "--instance_prompt=a sks",
+        "--resolution=48", "--max_train_steps=1", f"--output_dir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    Image.new("RGB", (48, 48)).save(tmp_path / "0.png")
+    assert main(["train", "--as", script, "model.weights=random", *theirs]) == 2
+    words = ["model.flux.distilled=true", "model.flux.guidance=null"]
+    assert capsys.readouterr().err.endswith(f"write {' '.join(words)} before the lone `--`\n")
+    assert main(["train", "--as", script, "model.weights=random", *words, *theirs]) == 0
 
 
 @pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from torch import Tensor
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.flow import FlowSolver, sigmas_of
-from mezzotint.sampling.sample import require_solver
+from mezzotint.sampling.sample import Request, Sampling, require_solver, sample_latents
+from mezzotint.shapes import Size
 
 DATA = Path(__file__).parents[1] / "parity" / "data" / "flow"
 LINES: dict[str, dict[str, Any]] = {
@@ -107,3 +110,18 @@ def test_what_a_path_does_not_know_is_refused(solver: Any, settings: dict[str, A
         require_solver(solver, FlowSchedule.of({}, Tokens()), "flow", SampleSettings(**settings))
     assert caught.value.code == "E1219"
     assert word in caught.value.message
+
+
+@pytest.mark.parametrize("name", [spec.name for spec in specs() if spec.is_straight])
+def test_progress_is_reported_after_each_step(name: str) -> None:
+    family = importlib.import_module(f"mezzotint.families.{name.replace('-', '_')}").Family.tiny()
+    reports: list[tuple[int, int, Tensor]] = []
+    how = Sampling(
+        family.schedule, family.prediction, "cpu", SampleSettings(steps=2, solver="euler", guidance=(1.0,)),
+        watch=lambda done, total, x: reports.append((done, total, x)),
+    )  # fmt: skip
+    side = family.grid.pixels * family.grid.cell
+    latents = sample_latents(family, [Request("a red circle", Size(side, side))], how)
+    assert [(done, total) for done, total, _ in reports] == [(1, 2), (2, 2)]
+    assert not torch.equal(reports[0][2], latents)
+    assert torch.equal(reports[1][2], latents)

@@ -71,17 +71,20 @@ class Files(FlowFiles):
         own = self.settings.own(FluxSettings)
         if self.is_dev:
             return
+        no_guidance = "model.flux.guidance=null"
+        if not own.distilled:
+            also = f" and {no_guidance}" if own.guidance is not None else ""
+            raise WeightsError(
+                f"{self.root}: FLUX.1-schnell is a distilled model (guidance_embeds is false in its configuration); "
+                "training it destroys its 4-step sampling. Train FLUX.1-dev, whose adapters also work with schnell, "
+                f"or set model.flux.distilled=true{also}",
+                code="E1221",
+            )
         if own.guidance is not None:
             raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell, which is given no guidance; leave out model.flux.guidance",
+                f"{self.root}: FLUX.1-schnell takes no guidance, got model.flux.guidance={own.guidance:g}; "
+                f"set {no_guidance}",
                 code="E1220",
-            )
-        if not own.distilled:
-            raise WeightsError(
-                f"{self.root}: is FLUX.1 schnell by its configuration (guidance_embeds is false): it was distilled "
-                "to draw in four steps, and training takes that away; train FLUX.1 dev, whose adapters can be used "
-                "with schnell, too, or write model.flux.distilled=true to train it all the same",
-                code="E1221",
             )
 
     @property
@@ -119,8 +122,8 @@ class Family(FlowFamily):
         """See ModelFamily: schnell was distilled without."""
         if not self.tells_guidance and scale not in (0.0, 1.0):
             raise RecipeError(
-                f"sample.guidance is {scale:g}, and FLUX.1 schnell is drawn without; write sample.guidance=1, and "
-                "sample.steps=4",
+                f"FLUX.1-schnell takes no guidance, got sample.guidance={scale:g}; set sample.guidance=1 and "
+                "sample.steps=4, or leave both out",
                 code="E1220",
             )
 

@@ -76,9 +76,8 @@ class Files(FlowFiles):
         """See ModelFiles: a distilled one is trained when it is asked for."""
         if self.is_distilled and not self.settings.own(Flux2Settings).distilled:
             raise WeightsError(
-                f"{self.root}: is a distilled FLUX.2 Klein (is_distilled in model_index.json): it was distilled "
-                "to draw in four steps, and training takes that away; train the base model, or write "
-                "model.flux2.distilled=true to train it all the same",
+                f"{self.root}: this FLUX.2 Klein is a distilled model (is_distilled in model_index.json); training it "
+                "destroys its 4-step sampling. Train the base model, or set model.flux2.distilled=true",
                 code="E1221",
             )
 
@@ -140,8 +139,8 @@ class Family(Standardized, FlowFamily):
         """See ModelFamily: a distilled one was made to do without."""
         if self._is_distilled and scale not in (0.0, 1.0):
             raise RecipeError(
-                f"sample.guidance is {scale:g}, and a distilled FLUX.2 Klein is drawn without; write "
-                "sample.guidance=1, and sample.steps=4",
+                f"a distilled FLUX.2 Klein takes no guidance, got sample.guidance={scale:g}; set sample.guidance=1 "
+                "and sample.steps=4, or leave both out",
                 code="E1220",
             )
 

@@ -57,9 +57,8 @@ class Files(FlowFiles):
         """See ModelFiles: Turbo is trained when it is asked for."""
         if self.scheduler.get("shift") == _SHIFT_OF_TURBO and not self.settings.own(ZImageSettings).distilled:
             raise WeightsError(
-                f"{self.root}: is Z-Image Turbo by its scheduler (shift 3; the base model has 6): it was distilled to "
-                "draw in eight steps, and training takes that away; train Z-Image, the base model, or write "
-                "model.z_image.distilled=true to train it all the same",
+                f"{self.root}: Z-Image-Turbo is a distilled model (its scheduler has shift 3, the base model's 6); "
+                "training it destroys its 8-step sampling. Train Z-Image, or set model.z_image.distilled=true",
                 code="E1221",
             )
 

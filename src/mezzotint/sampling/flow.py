@@ -8,9 +8,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
-from diffusers.schedulers.scheduling_flow_match_heun_discrete import FlowMatchHeunDiscreteScheduler
-from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from torch import Tensor
 
 from mezzotint.diffusion.flow import FlowSchedule, slow_sigmas
@@ -76,6 +73,9 @@ def sigmas_of(schedule: FlowSchedule, shape: Sequence[int], steps: int) -> Tenso
 
 
 def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: torch.device | str) -> Any:
+    # imported here: importing diffusers takes seconds
+    from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+
     config = dict(schedule.config)
     if "flow_shift" in config:  # UniPC's file
         config = {"shift": schedule.shift}
@@ -93,6 +93,9 @@ def _euler(schedule: FlowSchedule, shape: Sequence[int], steps: int, device: tor
 def _scheduler(
     name: SolverName, schedule: FlowSchedule, shape: Sequence[int], steps: int, device: torch.device | str
 ) -> Any:
+    from diffusers.schedulers.scheduling_flow_match_heun_discrete import FlowMatchHeunDiscreteScheduler
+    from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
+
     euler = _euler(schedule, shape, steps, device)
     match name:
         case "euler":

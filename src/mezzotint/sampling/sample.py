@@ -235,7 +235,7 @@ def _descend_on_path(
         pushed, share = family.guide(away, towards, scale), how.settings.guidance_rescale
         return rescaled(pushed, towards, share=share) if share else pushed
 
-    return _begun(descend(sampler, fresh, network, noise), first)
+    return _begun(descend(sampler, fresh, network, noise, how.watch), first)
 
 
 def _begun(x: Tensor, first: Tensor | None) -> Tensor:

@@ -21,14 +21,11 @@ from functools import partial
 from typing import Any, cast
 
 import torch
-from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
-from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
-from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
 from torch import Tensor
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName
-from mezzotint.sampling.solvers import ExactLms, Noise
+from mezzotint.sampling.solvers import Noise
 
 Denoise = Callable[[Tensor, float], Tensor]
 """(x (B, C, …), σ) → the clean picture, float32."""
@@ -129,13 +126,33 @@ def _lifted(x: Tensor, up: float, number: int, noise: Noise) -> Tensor:
     return x + noise(number) * up if up > 0 else x
 
 
+def _of_library(name: SolverName, values: list[float]) -> Step:
+    """A step of the scheduler of diffusers that does what a sampler of this name does."""
+    # imported here: importing diffusers takes seconds
+    from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
+    from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
+    from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
+
+    from mezzotint.sampling._schedulers import ExactLms
+
+    match name:
+        case "heun":
+            return _stock(HeunDiscreteScheduler(), values, twice=True)
+        case "lms":
+            return _stock(ExactLms(), values)
+        case "dpm++":
+            return _stock(DPMSolverMultistepScheduler(algorithm_type="dpmsolver++"), values, unit=True)
+        case _:
+            return _stock(EulerDiscreteScheduler(), values)
+
+
 _STEPS: dict[SolverName, Callable[[list[float]], Step]] = {
-    "ddim": lambda values: _stock(EulerDiscreteScheduler(), values),
-    "euler": lambda values: _stock(EulerDiscreteScheduler(), values),
+    "ddim": partial(_of_library, "ddim"),
+    "euler": partial(_of_library, "euler"),
     "euler-a": lambda values: partial(_ancestral, values),
-    "heun": lambda values: _stock(HeunDiscreteScheduler(), values, twice=True),
-    "lms": lambda values: _stock(ExactLms(), values),
-    "dpm++": lambda values: _stock(DPMSolverMultistepScheduler(algorithm_type="dpmsolver++"), values, unit=True),
+    "heun": partial(_of_library, "heun"),
+    "lms": partial(_of_library, "lms"),
+    "dpm++": partial(_of_library, "dpm++"),
     "dpm++-2s-a": lambda values: partial(_single_step, values),
     "lcm": lambda values: partial(_consistency, values),
 }

@@ -15,21 +15,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Protocol, cast, get_args
 
-import numpy as np
 import torch
-from diffusers.schedulers.scheduling_ddim import DDIMScheduler
-from diffusers.schedulers.scheduling_ddpm import DDPMScheduler
-from diffusers.schedulers.scheduling_deis_multistep import DEISMultistepScheduler
-from diffusers.schedulers.scheduling_dpmsolver_multistep import DPMSolverMultistepScheduler
-from diffusers.schedulers.scheduling_dpmsolver_singlestep import DPMSolverSinglestepScheduler
-from diffusers.schedulers.scheduling_euler_ancestral_discrete import EulerAncestralDiscreteScheduler
-from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteScheduler
-from diffusers.schedulers.scheduling_heun_discrete import HeunDiscreteScheduler
-from diffusers.schedulers.scheduling_k_dpm_2_ancestral_discrete import KDPM2AncestralDiscreteScheduler
-from diffusers.schedulers.scheduling_k_dpm_2_discrete import KDPM2DiscreteScheduler
-from diffusers.schedulers.scheduling_lms_discrete import LMSDiscreteScheduler
-from diffusers.schedulers.scheduling_pndm import PNDMScheduler
-from diffusers.schedulers.scheduling_unipc_multistep import UniPCMultistepScheduler
 from torch import Tensor
 
 from mezzotint.diffusion.prediction import to_x_0
@@ -161,23 +147,6 @@ def descend(sampler: Steps, x: Tensor, network: Network, noise: Noise, watch: Wa
     return x
 
 
-class ExactLms(LMSDiscreteScheduler):  # type: ignore[misc]
-    """Diffusers' linear multistep scheduler, its coefficients integrated exactly: they are integrals of polynomials,
-    and need no scipy."""
-
-    def get_lms_coefficient(self, order: int, t: int, current_order: int) -> float:
-        """∫ of the Lagrange polynomial through σ_t, σ_{t−1}, … that is 1 at σ_{t − current_order}, from σ_t to
-        σ_{t+1}."""
-        sigmas = [float(s) for s in self.sigmas]
-        others = [sigmas[t - k] for k in range(order) if k != current_order]
-        at = sigmas[t - current_order]
-        lagrange = np.poly1d([1.0])
-        for other in others:
-            lagrange = lagrange * np.poly1d([1.0, -other]) / (at - other)
-        integral = np.polyint(lagrange)
-        return float(integral(sigmas[t + 1]) - integral(sigmas[t]))
-
-
 def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> None:
     if prediction == "x0" and name in ("pndm", "dpm2", "dpm2-a"):
         raise RecipeError(
@@ -196,51 +165,13 @@ def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str
         )
 
 
-class Dpm2Ancestral(KDPM2AncestralDiscreteScheduler):  # type: ignore[misc]
-    """diffusers' ancestral DPM2 (Karras et al. 2022, arXiv:2206.00364), whose noise can be given."""
-
-    def with_noise(self, output: Tensor, t: Tensor, x: Tensor, noise: Tensor) -> Tensor:
-        """One step: to the middle, or from there to σ_down and up by noise of σ_up."""
-        if self.state_in_first_order:
-            return cast(Tensor, self.step(output, t, x, return_dict=False)[0])
-        place = (self.step_index or 0) - 1
-        sigma, middle, up, down = (
-            table[place] for table in (self.sigmas, self.sigmas_interpol, self.sigmas_up, self.sigmas_down)
-        )
-        if self.config.prediction_type == "epsilon":
-            slope = output
-        else:
-            slope = (x - (output * (-middle / (middle**2 + 1) ** 0.5) + x / (middle**2 + 1))) / middle
-        begun: Tensor = vars(self)["sample"]
-        self.sample = None
-        self._step_index += 1
-        return cast(Tensor, begun + slope * (down - sigma) + noise * up)
-
-
-_CLASSES: dict[str, tuple[Any, dict[str, Any], dict[str, Any] | None]] = {
-    "ddim": (DDIMScheduler, {"clip_sample": False, "set_alpha_to_one": False}, {}),
-    "ddpm": (DDPMScheduler, {"clip_sample": False}, {}),
-    "deis": (DEISMultistepScheduler, {}, {}),
-    "dpm++": (DPMSolverMultistepScheduler, {"algorithm_type": "dpmsolver++"}, {}),
-    "dpm++-sde": (
-        DPMSolverMultistepScheduler, {"algorithm_type": "sde-dpmsolver++"}, {"algorithm_type": "sde-dpmsolver++"},
-    ),
-    "dpm++-single": (DPMSolverSinglestepScheduler, {}, {}),
-    "dpm2": (KDPM2DiscreteScheduler, {}, {}),
-    "euler": (EulerDiscreteScheduler, {}, {}),
-    "euler-a": (EulerAncestralDiscreteScheduler, {}, {}),
-    "heun": (HeunDiscreteScheduler, {}, {}),
-    "pndm": (PNDMScheduler, {"skip_prk_steps": True}, {}),  # no Runge–Kutta start, as Stable Diffusion's own file says
-    "unipc": (UniPCMultistepScheduler, {}, {}),
-    "dpm2-a": (Dpm2Ancestral, {}, {}),
-    "lms": (ExactLms, {}, None),
-}  # fmt: skip
-"""By solver, diffusers' class, how Stable Diffusion sets it up, and how `sample.spacing=library` does: None refuses."""
 _TAKE_ZERO_SNR = ("euler", "euler-a", "dpm++", "dpm++-sde", "unipc")
 
 
 def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: str) -> Any:
-    kind, usual, library = _CLASSES[name]
+    from mezzotint.sampling._schedulers import CLASSES  # here: it imports diffusers
+
+    kind, usual, library = CLASSES[name]
     config: dict[str, Any] = {
         "num_train_timesteps": schedule.num_timesteps,
         "trained_betas": schedule.betas().tolist(),
@@ -248,7 +179,7 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
     }
     if spacing == "library":
         if library is None:
-            known = ", ".join(name for name, (_, _, one) in _CLASSES.items() if one is not None)
+            known = ", ".join(name for name, (_, _, one) in CLASSES.items() if one is not None)
             raise RecipeError(
                 f"sample.spacing is library, and {name} is not drawn with diffusers' defaults; take one of {known}, or "
                 "another sample.spacing",

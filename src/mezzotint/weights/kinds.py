@@ -132,7 +132,10 @@ def family_at(path: Path) -> str | None:
     configs = (path / "config.json", *(path / name / "config.json" for name in ("transformer", "unet")))
     config = next((read_json(file) for file in configs if file.is_file()), {})
     listed = read_json(index) if index.is_file() else {}
-    listed = {} if "transformer" in listed else listed  # its own configuration says of which model
+    if "transformer" in listed:  # its configuration names the model; without one, model_index.json names its class
+        entry = listed["transformer"]
+        config = config or ({"_class_name": entry[1]} if isinstance(entry, list) and len(entry) == 2 else {})
+        listed = {}
     return next((spec.name for spec in specs() if spec.holds(listed, config)), None)
 
 
@@ -234,6 +237,8 @@ def _sd_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str:
 
 def _sdxl_of_index(index: Mapping[str, Any], unet: Mapping[str, Any]) -> str | None:
     width = unet.get("cross_attention_dim")
+    if "transformer" in index:
+        return None
     if "text_encoder_2" not in index and not unet.get("addition_embed_type") and width != 2048:
         return None
     first = index.get("text_encoder")

@@ -46,6 +46,15 @@ def test_what_was_found_whole_is_not_looked_for_again(root: Path, looks: list[in
     assert looks == [6]
 
 
+def test_a_cache_that_is_whole_is_not_written_to(root: Path) -> None:
+    filled(root)
+    files = [path for path in (root / "cache").rglob("*") if path.is_file()]
+    before = {path: path.stat().st_mtime_ns for path in files}
+    again = filled(root, verify_bytes=None)  # as the verb `cache` does: every entry is read
+    assert again.summary.new == 0
+    assert {path: path.stat().st_mtime_ns for path in (root / "cache").rglob("*") if path.is_file()} == before
+
+
 def _damage(root: Path) -> None:
     path = next((root / "cache" / "latents").rglob("*.rows"))
     with path.open("r+b") as file:

@@ -62,7 +62,18 @@ def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replac
         assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
         said = capsys.readouterr().err
         assert "error[E1410]: merged_weight.ckpt: is already there" in said
-        assert "merged_weight.ckpt is --save_path; --replace stands before the lone `--`" in said
+        assert "merged_weight.ckpt is --save_path; write --replace before the lone `--`" in said
+
+
+def test_settings_that_a_message_asks_for_stand_before_the_foreign_line() -> None:
+    for message, words in (
+        ("error[E1221]: m: set model.flux.distilled=true and model.flux.guidance=null", "model.flux.distilled=true "
+         "model.flux.guidance=null"),
+        ("error[E1219]: write sample.solver=euler, or leave it out", "sample.solver=euler"),
+        ("error[E1410]: out is there; add --replace", "--replace"),
+        ("error[E1220]: got sample.guidance=3.5", ""),
+    ):  # fmt: skip
+        assert their_flags(message, {}) == (f"write {words} before the lone `--`" if words else "")
 
 
 def test_flags_are_named_where_a_sentence_means_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

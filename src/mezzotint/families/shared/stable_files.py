@@ -243,7 +243,8 @@ class StableFiles(FolderFiles):
         unet = folder.config("unet") if (root / "unet" / "config.json").is_file() else {}
         other = kinds.of_index(folder.index, unet, spec.name)
         if other is not None:
-            better = kinds.other_family(folder.index, unet, spec.name)
+            better = kinds.other_family(folder.index, unet, spec.name) or kinds.family_at(root)
+            better = None if better == spec.name else better
             what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
             raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
         configs = configs_in(folder, spec, cls.absent(folder))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from mezzotint import registry
+from mezzotint import outside, registry
 from mezzotint.recipe.base import Section
 
 FOLDER = "recipe/families"
@@ -22,6 +23,28 @@ class ShippedConfig:
     width: int
     channels: int
     prediction: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """How a model of the family says that it was distilled, and how it is sampled then.
+
+    file, key, value: the entry of a JSON file of the model's folder that says it; an absent entry counts as false.
+    steps, guidance: its defaults for `sample`.
+    """
+
+    file: str
+    key: str
+    value: Any
+    steps: int
+    guidance: float
+
+    def is_said_in(self, folder: Path) -> bool:
+        """Whether the folder holds a distilled model; false where the file cannot be read."""
+        try:
+            return bool((outside.read_json(folder / self.file).get(self.key) or False) == self.value)
+        except (OSError, ValueError, AttributeError):
+            return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +63,8 @@ class FamilySpec:
     whether a folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a
     model of the family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
     `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual:
-    values of settings that hold where the recipe does not write them, by section. layers: patterns of what adapters'
+    values of settings that hold where the recipe does not write them, by section. distilled: how its distilled models
+    are told apart and sampled; None where the family has none. layers: patterns of what adapters'
     layers are called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its
     models cannot be trained in fp16; "" where they can.
     """
@@ -65,6 +89,7 @@ class FamilySpec:
     is_straight: bool = False
     is_stock: bool = False
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    distilled: Distilled | None = None
     layers: Mapping[str, str] = field(default_factory=dict)
     no_fp16: str = ""
 
@@ -93,6 +118,12 @@ class FamilySpec:
         """What the family has by default, by path, where nothing is written."""
         values = {f"{section}.{name}": value for section, usual in self.usual.items() for name, value in usual.items()}
         return {path: value for path, value in values.items() if path not in written}
+
+    def model_defaults(self, folder: Path) -> dict[str, Any]:
+        """Defaults by path that a model's own folder changes: a distilled model takes few steps and no guidance."""
+        if self.distilled is None or not self.distilled.is_said_in(folder):
+            return {}
+        return {"sample.steps": self.distilled.steps, "sample.guidance": (self.distilled.guidance,)}
 
     def names_tensors(self, names: Collection[str]) -> bool:
         """Whether a single file with these names is one of the family's."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeFloat
 
 from mezzotint.recipe.base import ALLOW, NEVER, Section
-from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.recipe.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
 
 
 class FluxSettings(Section):
@@ -60,4 +60,5 @@ SPEC = FamilySpec(
     },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 28, "guidance": (3.5,)}},
+    distilled=Distilled("transformer/config.json", "guidance_embeds", False, steps=4, guidance=1.0),
 )

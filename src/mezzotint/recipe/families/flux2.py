@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt
 
 from mezzotint.recipe.base import NEVER, Section
-from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.recipe.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
 
 
 class Flux2Settings(Section):
@@ -58,4 +58,5 @@ SPEC = FamilySpec(
     },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
+    distilled=Distilled("model_index.json", "is_distilled", True, steps=4, guidance=1.0),
 )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from mezzotint.recipe.base import NEVER, Section
-from mezzotint.recipe.families.base import STRAIGHT_REFUSES, FamilySpec
+from mezzotint.recipe.families.base import STRAIGHT_REFUSES, Distilled, FamilySpec
 
 
 class ZImageSettings(Section):
@@ -52,5 +52,6 @@ SPEC = FamilySpec(
     },
     is_straight=True,
     usual={"sample": {"solver": "euler", "steps": 50, "guidance": (4.0,)}},
+    distilled=Distilled("scheduler/scheduler_config.json", "shift", 3.0, steps=8, guidance=0.0),
     no_fp16="Z-Image's numbers are too large for fp16 and overflow",
 )

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
-from mezzotint import outside
+from mezzotint import outside, registry
 from mezzotint.assets import ASSETS, DATA, MODELS
 from mezzotint.errors import Problem, RecipeError, did_you_mean
-from mezzotint.recipe.base import Located, Section
+from mezzotint.recipe.base import Located, Section, with_values
+from mezzotint.recipe.families.base import FOLDER as FAMILIES
+from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, check, dotted
@@ -124,13 +126,25 @@ def shipped_recipes() -> dict[str, Path]:
 def located(reading: Reading) -> Recipe:
     """The recipe with every path as its field's mark says (`recipe.base.Located`).
 
-    What is not found stays as written, for the task to say so; `places` lists where it was looked for. Raises
-    RecipeError E1007 for a path that becomes unusable, such as one in a current folder that is not UTF-8.
+    What is not found stays as written, for the task to say so; `places` lists where it was looked for. Sampling
+    settings that nobody wrote are those of the model (`with_model_defaults`). Raises RecipeError E1007 for a path that
+    becomes unusable, such as one in a current folder that is not UTF-8.
     """
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
         raise RecipeError(reading.name, problems=reading.placed(problems))
-    return recipe
+    return with_model_defaults(recipe, reading)
+
+
+def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
+    """The recipe with the defaults of the model's own folder where the reading wrote no value: a distilled model is
+    sampled in few steps without guidance."""
+    if recipe.model.family not in registry.names(FAMILIES):
+        return recipe
+    model = recipe.model
+    folder = model.config if model.config is not None and model.path.is_file() else model.described_by
+    defaults = family_spec(model.family).model_defaults(folder)
+    return with_values(recipe, {path: value for path, value in defaults.items() if not reading._said(path)})
 
 
 def _unusable_texts(value: Any, where: str = "") -> Iterator[Problem]:

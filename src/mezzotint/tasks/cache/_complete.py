@@ -83,8 +83,10 @@ class Record:
         return {name: state for name, state in self._state(self._folders()).items() if name.endswith("/damaged")}
 
     def write(self, known: Complete) -> None:
-        """Says that everything is there, by the files as they are now. In a folder that cannot be written nothing is
-        said."""
+        """Records that everything is there, by the files as they are now. A record that says so already is left as it
+        is; in a folder that cannot be written nothing is recorded."""
+        if self.read() == known:
+            return
         folders = self._folders()
         files = self._state(folders)
         age = time.time_ns() - max((state[1] for state in files.values()), default=0)

@@ -154,7 +154,7 @@ def _look_at_model(checked: Checked) -> Outline | None:
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:
             objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)
-            previews.require_drawable(recipe, objective)
+            previews.require_drawable(recipe, objective, outline.family)
         fits = True
     parts = outline.family.parts() if outline is not None else {}
     checked.files, problems = components(recipe.model, parts, checked.model_files)

@@ -20,6 +20,7 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.diffusion.objective import Objective
 from mezzotint.errors import CacheError, RecipeError
+from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
@@ -51,10 +52,12 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
     return (*texts, cleaning.cleaned(negative, recipe.data.captions))
 
 
-def require_drawable(recipe: Recipe, objective: Objective) -> None:
-    """Raises RecipeError E1070 for previews that a model of such an objective cannot be drawn in."""
+def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) -> None:
+    """Raises RecipeError for previews that the model cannot sample: E1070 by solver, E1220 by guidance."""
     drawn = recipe.sample
     require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
+    for scale in drawn.guidance:
+        family.refuse_guidance(scale)
 
 
 class PreviewPrompts:

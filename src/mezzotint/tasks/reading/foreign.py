@@ -70,18 +70,30 @@ def words(verb: str, name: str, arguments: Sequence[str], ours: Sequence[str]) -
 
 
 def their_flags(sentence: str, origin: Mapping[str, str]) -> str:
-    """The flags behind the switches, settings and files of ours that a sentence names, and where a switch that it asks
-    for stands: `of this line: data.path is --data_path`, "" where there is nothing to say. origin: by switch, setting
+    """The flags behind the switches, settings and files of ours that a sentence names, and what to write before the
+    lone `--`: `of this line: data.path is --data_path`, "" where there is nothing to say. origin: by switch, setting
     or file, the flag it comes from."""
     places: dict[str, int] = {}
     for ours, words in origin.items():
         flag = words.removeprefix("default of ")
         at = _named(ours).search(sentence)
-        if at and (flag.startswith("--") or " in " in flag) and flag not in sentence:
+        if at and _is_flag(flag) and flag not in sentence:
             places[f"{ours} is {flag}"] = at.start()
-    before = f"{REPLACE.name} stands before the lone `--`" if f"add {REPLACE.name}" in sentence else ""
+    to_write = [REPLACE.name] if f"add {REPLACE.name}" in sentence else []
+    for advice in _ADVICE.findall(sentence):
+        to_write += [word for word in advice.split() if "=" in word]
+    before = f"write {' '.join(to_write)} before the lone `--`" if to_write else ""
     flags = f"of this line: {', '.join(sorted(places, key=places.__getitem__))}" if places else ""
     return "; ".join(filter(None, (flags, before)))
+
+
+_ADVICE = re.compile(r"\b(?:set|write) ((?:(?:(?:and|or) )?[a-z_0-9]+(?:\.\w+)+=[^\s;,]*[^\s;,.] ?)+)")
+"""The settings that a sentence advises."""
+
+
+def _is_flag(origin: str) -> bool:
+    """Whether an origin is a flag, or a key of a file: `key in train.json`."""
+    return origin.startswith("--") or " in " in origin
 
 
 def _named(ours: str) -> re.Pattern[str]:
@@ -127,5 +139,4 @@ def _in_their_words(problem: Problem, origin: Mapping[str, str]) -> Problem:
         return problem
     words = origin.get(re.sub(r"(\.\d+)+$", "", problem.where), "")  # of a list, the setting
     flag = words.removeprefix("default of ")
-    is_flag = flag.startswith("--") or " in " in flag  # `key in train.json`
-    return problem._replace(where=flag, line=None) if is_flag else problem._replace(line=None)
+    return problem._replace(where=flag, line=None) if _is_flag(flag) else problem._replace(line=None)

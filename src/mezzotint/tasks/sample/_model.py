@@ -22,7 +22,7 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.new_words import add_to
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
-from mezzotint.recipe.reading.read import located
+from mezzotint.recipe.reading.read import located, with_model_defaults
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.tokens import PART
@@ -118,7 +118,8 @@ def _of_model(recipe: Recipe, place: Place) -> ModelSource:
         recipe = with_values(recipe, usual)
     of_family = (f"{place.reading.name} is of family {family}",) if family else ()
     sentences = (*of_family, *notes.knowledge(place.path))
-    return ModelSource(with_values(recipe, {"model": settings}), place.path.stem, is_model=True, sentences=sentences)
+    recipe = with_model_defaults(with_values(recipe, {"model": settings}), place.reading)
+    return ModelSource(recipe, place.path.stem, is_model=True, sentences=sentences)
 
 
 def second(recipe: Recipe) -> ModelSource:

@@ -292,6 +292,7 @@ def prepare(
         assemble.refuse_empty_shares(recipe, runtime.world_size)
         recipe = _with_blocks(_with_sums(recipe, dataset, runtime, live.say), dataset, runtime, live.say)
         files = assemble.open_files(recipe)
+        files.require_trainable()  # before anything is encoded
         identity = _identity(recipe, dataset, files, runtime)
         restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
         allowing = partial(announce.allowing, recipe, words=words, launch=launch)
@@ -340,7 +341,7 @@ def _refuse_unfit(
     room.refuse_too_small(recipe, dataset, family.denoisers[0], family.grid.pixels, runtime.device.type)
     _foreign_start.check(recipe, model, steps)
     if recipe.run.preview.every is not None:
-        previews.require_drawable(recipe, model.objective)
+        previews.require_drawable(recipe, model.objective, family)
 
 
 def _refuse_early(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:

@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 import torch
-from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
-from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
 from torch import Tensor, nn
 
 from mezzotint.errors import WeightsError
@@ -158,7 +156,7 @@ def draw(network: Network, config: Mapping[str, Any], seed: int, part: str, *, w
     A VAE is not left random where `plain_vae` fits it: it carries colours, so that pictures can be looked at.
     """
     require_bounded(config, where)
-    module = _described(lambda: state.drawn(lambda: _construct(network, config), seed, part), where)
+    module = _described(lambda: state.drawn(partial(_builder(network), config), seed, part), where)
     if network == "vae" and plain_vae.fits(config):
         plain_vae.arrange(module)
     return module
@@ -200,36 +198,55 @@ def _is_of_transformers(network: Network) -> bool:
 
 def _hollow(network: Network, config: Mapping[str, Any]) -> nn.Module:
     """A network without memory for its parameters. What a library's class works out besides is there."""
-    build = partial(_construct, network, config)
+    build = partial(_builder(network), config)
     if "." not in network:
         return state.on_meta(build)
     with state.EmptyOnMeta():
         return build()
 
 
-def _construct(network: Network, config: Mapping[str, Any]) -> nn.Module:
-    plain = {k: v for k, v in config.items() if not k.startswith("_")}
+def _builder(network: Network) -> Callable[[Mapping[str, Any]], nn.Module]:
+    """Builds a network from its configuration. The library's module, which may take seconds, is imported by this call,
+    so that no device or seed that is set while the network is built holds for it."""
     match network:
         case "unet":
-            return cast(nn.Module, UNet2DConditionModel.from_config(plain))
+            from diffusers.models.unets.unet_2d_condition import UNet2DConditionModel
+
+            return lambda config: cast(nn.Module, UNet2DConditionModel.from_config(_plain(config)))
         case "vae":
-            return cast(nn.Module, AutoencoderKL.from_config(plain))
+            from diffusers.models.autoencoders.autoencoder_kl import AutoencoderKL
+
+            return lambda config: cast(nn.Module, AutoencoderKL.from_config(_plain(config)))
         case "clip_text" | "clip_text_projected":
-            from transformers.models.clip import configuration_clip, modeling_clip  # a second; cached text needs none
+            from transformers.models.clip import configuration_clip, modeling_clip
 
             is_plain = network == "clip_text"
             kind = modeling_clip.CLIPTextModel if is_plain else modeling_clip.CLIPTextModelWithProjection
-            known = {k: v for k, v in plain.items() if k not in _IGNORED_TEXT}
-            return cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**known)))
+            return lambda config: cast(nn.Module, kind(configuration_clip.CLIPTextConfig(**_of_text(_plain(config)))))
         case "t5_text" | "umt5_text":
-            return t5.construct(config, Path("config.json"), network.removesuffix("_text"))
+            return lambda config: t5.construct(config, Path("config.json"), network.removesuffix("_text"))
     assert "." in network, f"{network} is built by its family"
     module, _, name = network.rpartition(".")
     library = getattr(importlib.import_module(module), name)
     if network.startswith("diffusers."):
-        return cast(nn.Module, library.from_config(plain))
-    plain = plain.get("text_config") or plain  # of a model that reads and looks
-    return cast(nn.Module, library(library.config_class(**{k: v for k, v in plain.items() if k not in _IGNORED_TEXT})))
+        return lambda config: cast(nn.Module, library.from_config(_plain(config)))
+
+    def build(config: Mapping[str, Any]) -> nn.Module:
+        plain = _plain(config)
+        text = plain.get("text_config") or plain  # of a model that reads and looks
+        return cast(nn.Module, library(library.config_class(**_of_text(text))))
+
+    return build
+
+
+def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says of the network."""
+    return {k: v for k, v in config.items() if not k.startswith("_")}
+
+
+def _of_text(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a text encoder's configuration says of the network."""
+    return {k: v for k, v in config.items() if k not in _IGNORED_TEXT}
 
 
 def require_bounded(config: Mapping[str, Any], where: Path, *, tensors: int | None = None) -> None:
@@ -297,7 +314,7 @@ def _has_prefix() -> bool:
         "eos_token_id": 1,
         "pad_token_id": 1,
     }
-    names = state.on_meta(lambda: _construct("clip_text", small)).state_dict()
+    names = state.on_meta(partial(_builder("clip_text"), small)).state_dict()
     return any(name.startswith(_PREFIX) for name in names)
 
 

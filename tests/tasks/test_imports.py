@@ -1,0 +1,25 @@
+"""What importing a command from Python costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+COMMANDS = (
+    "mezzotint.tasks.train.train", "mezzotint.tasks.check.check", "mezzotint.tasks.cache.cache",
+    "mezzotint.tasks.sample._drawing", "mezzotint.tasks.weights.convert", "mezzotint.tasks.weights.merge",
+)  # fmt: skip
+LIBRARIES = (
+    "diffusers", "transformers", "peft", "torchao", "accelerate", "scipy", "matplotlib", "datasets", "tensorboard",
+    "torch._dynamo",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_importing_a_command_imports_no_library_of_networks() -> None:
+    """They take seconds, and a process may need none of them. Without the command line's own preparations."""
+    code = f"import sys, {', '.join(COMMANDS)}\nprint([name for name in {LIBRARIES} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
