@@ -268,7 +268,7 @@ def accepts(words: list[str]) -> None:
             assert not rest or convert_args.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
-        case "verify" | "diff":
+        case "verify" | "diff" | "check-adapter":
             assert not rest or len(rest) == parse(words[1:], verb.name).verb.names[0]
         case "extract" | "resize":
             line = parse(words[1:], verb.name) if rest else None

@@ -137,7 +137,7 @@ def test_two_readers_cannot_take_two_values_of_one_key() -> None:
 def test_a_configuration_is_bounded_before_anything_is_built(
     network: str, folder: str, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(components, "_construct", lambda *given: pytest.fail("a network was built"))
+    monkeypatch.setattr(components, "_builder", lambda network: lambda config: pytest.fail("a network was built"))
     place = MODELS / "mezzotint-mini" / folder
     config = outside.read_json(place / "config.json") | change
     (weights,) = place.glob("*.safetensors")

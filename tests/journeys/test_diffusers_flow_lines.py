@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 
 from mezzotint.cli import main
 from mezzotint.tasks.bench import bench
+from mezzotint.weights.files.tensor_files import read_metadata
 
 ADAPTERS = {
     "flux": ["attn.to_k", "attn.to_q", "attn.to_v", "attn.to_out.0", "attn.add_k_proj", "attn.add_q_proj",
@@ -59,7 +60,8 @@ def losses() -> list[float]:
     "model", [model if model in QUICK else pytest.param(model, marks=pytest.mark.slow) for model in ADAPTERS]
 )
 def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> None:
-    """The layers are those that peft finds by the script's own list, and the strength is alpha / rank."""
+    """The layers are those that peft finds by the script's own list. The strength alpha / rank is in the tensors, which
+    were trained with it: both say alpha / rank = 1."""
     from peft import LoraConfig
 
     dialect = f"diffusers-dreambooth-lora-{model}"
@@ -74,7 +76,9 @@ def test_a_line_of_an_adapter_leaves_the_file_that_peft_would(model: str) -> Non
     loaded = {n: m for n, m in pipeline.transformer.named_modules() if hasattr(m, "lora_A")}
     assert loaded.keys() == expected
     [(strength, rank)] = {(m.scaling["default_0"], m.r["default_0"]) for m in loaded.values()}
-    assert (strength, rank) == (1.0 if model == "sd3" else 2.0, 3)
+    assert (strength, rank) == (1.0, 3)
+    alphas = read_metadata(next(Path("out").glob("*.safetensors"))).get("mezzotint.alpha")
+    assert alphas == (None if model == "sd3" else '{"transformer": 6.0}')
     assert max(float(m.lora_B["default_0"].weight.detach().abs().max()) for m in loaded.values()) > 0
 
 

@@ -88,7 +88,7 @@ class Adapter:
 
 def is_adapter(names: Iterable[str]) -> bool:
     """Whether a file with these names of tensors is an adapter rather than a model."""
-    return any(leaf in _KIND_OF for _, leaf in map(split_name, names))
+    return any(leaf in _KIND_OF or (leaf and stem.startswith("lora_")) for stem, leaf in map(split_name, names))
 
 
 def split_name(name: str) -> tuple[str, str]:

@@ -24,9 +24,9 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> Opens:
     names: list[str] = []
     original = outside.read_bytes
 
-    def read_bytes(path: Path, *, limit: int) -> bytes:
+    def read_bytes(path: Path, *, limit: int, within: Path | None = None) -> bytes:
         names.extend([path.name] if path.suffix == ".txt" else [])
-        return original(path, limit=limit)
+        return original(path, limit=limit, within=within)
 
     def taken() -> list[str]:
         some, names[:] = sorted(names), []
@@ -99,10 +99,10 @@ def test_captions_are_read_in_threads(painted: Path, index: Path, monkeypatch: p
     monkeypatch.setattr("mezzotint.data.formats.shared.sidecars._CHUNK", 2)
     original, together = outside.read_bytes, threading.Barrier(3, timeout=60)
 
-    def read_bytes(path: Path, *, limit: int) -> bytes:
+    def read_bytes(path: Path, *, limit: int, within: Path | None = None) -> bytes:
         if path.suffix == ".txt":
             together.wait()  # breaks unless three are read at a time
-        return original(path, limit=limit)
+        return original(path, limit=limit, within=within)
 
     monkeypatch.setattr(outside, "read_bytes", read_bytes)
     data_set = build(settings_of(painted), index)

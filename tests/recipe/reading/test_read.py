@@ -255,6 +255,6 @@ def test_a_model_of_full_size_leaves_one_small_file_for_programs_that_draw(name:
     recipe = read(name).recipe
     export = recipe.run.export
     if recipe.model.has_adapter:
-        assert (export.adapter, export.dtype) == ("both", "fp16")
+        assert (export.adapter, export.dtype) == ("auto", "fp16")
     else:
         assert (export.single_file, export.single_file_dtype) == (True, "fp16")

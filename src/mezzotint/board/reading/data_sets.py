@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from mezzotint import outside
 from mezzotint.board.reading import token_counts
-from mezzotint.board.reading.numbers import to_count
-from mezzotint.board.reading.tails import shown
+from mezzotint.board.reading.tails import shown, to_count
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue import findings

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from mezzotint import outside
-from mezzotint.board.reading.numbers import to_count
+from mezzotint.board.reading.tails import to_count
 
 _LOCK = re.compile(r"^(\d+):( ->)? \w+ +\w+ +\w+ (\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) ", re.MULTILINE)
 

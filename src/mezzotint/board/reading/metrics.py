@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint import outside
-from mezzotint.board.reading.numbers import to_amount, to_count, to_number
+from mezzotint.board.reading.tails import to_amount, to_count, to_number
 
 Axis = Literal["step", "time", "samples"]
 

@@ -15,8 +15,7 @@ from mezzotint import outside
 from mezzotint.assets import MODELS
 from mezzotint.board.reading import values
 from mezzotint.board.reading.holders import Holder, holder
-from mezzotint.board.reading.numbers import to_amount, to_count, to_number
-from mezzotint.board.reading.tails import shown
+from mezzotint.board.reading.tails import shown, to_amount, to_count, to_number
 
 State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere", "waiting"]
 

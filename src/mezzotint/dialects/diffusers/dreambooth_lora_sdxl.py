@@ -30,7 +30,7 @@ _ADAPTER = (
     _lora.DROPOUT,
     row("use_dora", False, "model.adapter.kind", "DoRA instead of LoRA", on="dora", off="lora"),
     row("train_text_encoder", False, "model.train", "LoRA of both text encoders' attention, too"),
-    row("output_kohya_format", False, "run.export.adapter", "a file for A1111, Forge and ComfyUI besides", on="auto",
+    row("output_kohya_format", False, "run.export.adapter", "a file for A1111, Forge and ComfyUI besides", on="both",
         off="diffusers"),
 )  # fmt: skip
 _REFUSED = refused("do_edm_style_training", False,

@@ -93,11 +93,12 @@ class ExportSettings(Section):
     the names that they have in a whole file; `mezzotint merge` lays it over the model it was trained from, and
     `model.over` while that is loaded. MindONE calls it `unet_{micro_step}`."""
 
-    adapter: Annotated[Literal["auto", "diffusers", "kohya", "comfy"], FREE] = "auto"
+    adapter: Annotated[Literal["auto", "diffusers", "kohya", "comfy", "both"], FREE] = "auto"
     """Of a run that trains an adapter (`model.adapter`), which files of it are written, into a folder of their own:
     `diffusers` is `pytorch_lora_weights.safetensors`, for its `load_lora_weights`; `kohya` and `comfy` are
     `NAME.safetensors` after `run.name`, for the programs in which people generate. `auto` writes diffusers' and, of SD
-    and SDXL, kohya's (ComfyUI, A1111, Forge), of flow-matching models ComfyUI's. LoHa and LoKr have only the second."""
+    and SDXL, kohya's (ComfyUI, A1111, Forge), of flow-matching models ComfyUI's; `both` writes diffusers' and kohya's.
+    LoHa and LoKr have only the second."""
 
     trained_file: Annotated[Literal["none", "safetensors", "mindspore"], FREE] = "none"
     """Write the parts of `model.train` alone, too, as `parts: trained` does, beside whole models: `safetensors`, or

@@ -211,7 +211,7 @@ def export_bytes(recipe: Recipe, memory: Memory, files: Sequence[Component]) -> 
     of_folder = DTYPES[export.dtype].itemsize
     of_file = DTYPES[export.single_file_dtype or export.dtype].itemsize
     if recipe.model.has_adapter:
-        return sum(part.trained for part in memory.parts) * of_folder * (2 if export.adapter == "auto" else 1)
+        return sum(part.trained for part in memory.parts) * of_folder * (2 if export.adapter in ("auto", "both") else 1)
     if recipe.model.train == (PART,):
         return 2 * sum(part.trained for part in memory.parts) * of_folder
     trained_file = sum(numbers[part] for part in recipe.model.train) * of_file

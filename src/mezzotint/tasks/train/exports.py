@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from torch import Tensor
 
@@ -172,7 +173,8 @@ def _adapter(
     words = header.entries(adapter, own, base, description, {"output_name": recipe.run.name, **facts})
     seal = modelspec.seal if description is not None else None
     generating: Layout = "kohya" if "unet" in trained.names.shapes or not trained.names.originals else "comfy"
-    layouts: list[Layout] = ["diffusers", generating] if settings.adapter == "auto" else [settings.adapter]
+    choices: dict[str, list[Layout]] = {"auto": ["diffusers", generating], "both": ["diffusers", "kohya"]}
+    layouts: list[Layout] = choices.get(settings.adapter) or [cast(Layout, settings.adapter)]
     if not trained.names.originals and settings.adapter == "auto":
         layouts = ["diffusers"]  # no other program knows the model
     with _new_or_replaced(target) as folder:
