@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,27 +159,66 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
 ) -> None:
     lines: list[tuple[list[str], Path | None]] = []
 
-    def start(self: object, line: list[str], out: Path, folder: Path | None = None) -> str:
+    def start(self: object, line: list[str], run: Path, folder: Path | None = None) -> str:
         lines.append((line, folder))
-        return "started"
+        return f"started {run}"
 
     monkeypatch.setattr(actions.Started, "start", start)
     monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
+    root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
-    assert board.post("/api/start", value) == (200, {"said": "started"})
+    assert board.post("/api/start", value) == (200, {"said": f"started {root}/mine", "run": "0/mine"})
     _, answer = board.post("/api/check", value | {"dry": True})
     assert answer == {"text": "fits", "command": "mezzotint check tiny_cpu run.name=mine --dry"}
-    root = board.pages.places.folders[0]
     assert lines == [
         (["train", "tiny_cpu", "run.name=mine", "run.folder=mine"], root),
         (["check", "tiny_cpu", "run.name=mine", "--dry"], root),
     ]
     with monkeypatch.context() as context:
         context.setattr(board.pages, "rows", list)
-        assert board.post("/api/start", value)[0] == 200
+        assert board.post("/api/start", value)[1]["run"] == "0/runs/mine"
     assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "no run lies in that folder itself"
     assert board.post("/api/start", value | {"text": "schema: 1\n"})[1]["code"] == "E1949"
     assert board.post("/api/start", value | {"changes": {"optim.lr": "x"}})[0] == 409
+
+
+def test_a_started_run_has_its_page_before_it_has_written_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import pathlib, time\nprint('reading', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
+    begin = subprocess.Popen
+    children: list[subprocess.Popen[bytes]] = []
+
+    def popen(line: list[str], **how: Any) -> subprocess.Popen[bytes]:
+        children.append(begin([sys.executable, "-c", f"{code}\nprint('no data')\nraise SystemExit(2)"], **how))
+        return children[-1]
+
+    monkeypatch.setattr(actions.subprocess, "Popen", popen)
+    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    with opened(tmp_path) as board:
+        status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.name": "mine"}})
+        assert (status, answer["run"]) == (200, "0/runs/mine")
+        page = board.ask("/run?run=0/runs/mine")[1]
+        assert 'class="state starting"' in page
+        (tmp_path / "go").touch()
+        until = time.monotonic() + 20
+        while Path(f"/proc/{children[0].pid}").exists():  # nobody asks for it: it is reaped all the same
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        page = board.ask("/run?run=0/runs/mine")[1]
+        assert 'class="state failed"' in page
+        assert "reading\nno data" in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "runs"]
+    assert (tmp_path / "runs" / "mine" / "logs" / "started.out").is_file()
+
+
+@pytest.mark.parametrize("folder", ["/tmp/elsewhere", "../elsewhere", "runs/../../x"])
+def test_a_run_is_not_started_outside_of_the_folders_of_the_page(
+    folder: str, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions.Started, "start", lambda *words: pytest.fail("it was started"))
+    status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.folder": folder}})
+    assert (status, answer["code"]) == (409, "E1949")
 
 
 @pytest.mark.slow

@@ -31,8 +31,8 @@ from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading import foreign
-from mezzotint.tasks.reading.continuing import is_run
+from mezzotint.tasks.reading import foreign, stamps
+from mezzotint.tasks.reading.continuing import folder_of, is_run, with_run
 from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
@@ -118,19 +118,32 @@ class RecipePages:
         return JsonAnswer({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
-        """Starts a form as a run, in a process of its own: beside the others where they lie in the first folder."""
+        """Starts a form as a run, in a process of its own: {run, said}, the name of the run's page and a sentence."""
         value = await body_of(request)
+        return JsonAnswer(await run_in_threadpool(self._start, value))
+
+    def _start(self, value: Mapping[str, Any]) -> dict[str, Any]:
         base, words = self._base(value), _words(value)
-        reading = base.read(words)
+        named = self._named(base)
         folder = self.pages.places.folders[0]
-        self._require_inside(base, reading.recipe.run)
-        rows = await run_in_threadpool(self.pages.rows)
-        if reading.recipe.run.folder is None and any(row.path.parent == folder for row in rows):
-            words.append(f"run.folder={reading.recipe.run.name}")
-        out = folder / f"{reading.recipe.run.name}.started.out"
-        line = ["train", *self._named(base), *words]
-        sentence = await run_in_threadpool(self.pages.started.start, line, out, folder)
-        return JsonAnswer({"said": sentence})
+        self._require_inside(base, base.read(words).recipe.run)
+        reading = with_run(base.read(words))
+        settings = reading.recipe.run
+        if settings.folder is None and any(row.path.parent == folder for row in self.pages.rows()):
+            words.append(f"run.folder={settings.name}")  # beside the runs that lie in the page's folder itself
+            reading = with_run(base.read(words))
+        run = folder_of(reading, reading.recipe, folder)
+        if stamps.is_open(settings.folder or Path(settings.name)):
+            words.append(f"run.folder={run}")  # the process would settle the stamp anew
+        run = Path(os.path.realpath(run))
+        name = self.pages.places.name_of(run)
+        if name is None:
+            raise RecipeError(
+                f"{shown(str(run))}: a run that is started from the page writes below "
+                f"{' or '.join(map(str, self.pages.places.folders))}; start this one in a terminal",
+                code="E1949",
+            )
+        return {"said": self.pages.started.start(["train", *named, *words], run, folder), "run": name}
 
     async def translate(self, request: Request) -> Response:
         """The line of another trainer as our recipe, with its notes: {dialect, line}."""

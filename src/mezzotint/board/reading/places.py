@@ -105,8 +105,11 @@ def _sendable(name: str) -> str:
 
 
 def _is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run, or of one that the page has started and that has written nothing yet."""
     history, recipe, checkpoints = (path / name for name in ("history.jsonl", "recipe.yaml", "checkpoints"))
-    return os.path.isfile(history) or (os.path.isfile(recipe) and os.path.isdir(checkpoints))
+    if os.path.isfile(history) or (os.path.isfile(recipe) and os.path.isdir(checkpoints)):
+        return True
+    return os.path.isfile(path / "logs" / "started.out")
 
 
 def _run_folders(top: Path, most: int) -> Iterator[Path | None]:

@@ -96,7 +96,7 @@ document.getElementById("problems").addEventListener("click", (event) => {
   field.closest("details").open = true;
   field.focus();
 });
-button("start", async () => say((await send("/api/start", form_as())).said));
+button("start", async () => { location.href = `/run?${new URLSearchParams({ run: (await send("/api/start", form_as())).run })}`; });
 button("translate", async () => {
   const place = document.getElementById("translated");
   place.replaceChildren();

@@ -27,7 +27,8 @@ follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   const has = (...names) => names.some((name) => parts.has(name));
   if (has("gone")) say("The folder of this run is gone, or has come back.");
   const work = [];
-  if (has("metrics", "events", "standing")) work.push(part("facts"));
+  if (has("metrics", "events", "standing", "started")) work.push(part("facts"));
+  if (has("output", "standing", "started")) work.push(part("p-output"));
   if (has("metrics", "events", "stored")) work.push(refresh());
   if (has("pictures", "drawn")) work.push(previews.renew());
   if (has("stored", "exports")) work.push(part("p-stored"));
