@@ -20,15 +20,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mezzotint import durable, registry
+from mezzotint.assets import DATA
 from mezzotint.board.answers import JsonAnswer, body_of
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading import values
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
-from mezzotint.errors import Problem, RecipeError
+from mezzotint.errors import OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
-from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.recipe.reading.read import Reading, places, read, read_text, shipped_recipes
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import foreign, stamps
@@ -39,6 +40,9 @@ _CHECK_SECONDS = 600
 _FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
 _NAME = 200
 """Bytes of a file's name; file systems take 255."""
+
+_REPORTED = re.compile(r"\b(E\d{4})\]?:? +(.+)")
+"""A problem in what a check prints: its code and its sentence."""
 
 _COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 
@@ -97,10 +101,25 @@ class RecipePages:
                 _problem(Problem("", error.message, code=error.code))
             ]
             return {"problems": problems, "command": shlex.join(line), "yaml": ""}
-        return {"problems": [], "command": shlex.join(line), "yaml": as_yaml(reading), "notes": list(reading.notes)}
+        return {"problems": self._missing_data(reading), "command": shlex.join(line), "yaml": as_yaml(reading)}
+
+    def _missing_data(self, reading: Reading) -> list[dict[str, Any]]:
+        """A problem for each folder of `data.path` that is not there. Formats whose data may be elsewhere than on a
+        disk are left to `check`."""
+        data, folder = reading.recipe.data, self.pages.places.folders[0]
+        if data.format in ("metadata", "webdataset"):
+            return []
+        beside = reading.path.parent if reading.path else None
+        return [
+            _problem(
+                Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
+            )
+            for path in data.path
+            if not any(map(os.path.exists, (folder / path, *places(path, beside, shipped=DATA))))
+        ]
 
     async def check(self, request: Request) -> Response:
-        """What `mezzotint check` says of a form, in a process of its own."""
+        """What `mezzotint check` reports of a form: {status, verdict, problems, text, command}."""
         value = await body_of(request)
         base = self._base(value)
         dry = ["--dry"] if value.get("dry") is True else []
@@ -183,9 +202,9 @@ class RecipePages:
 
     def _files(self) -> list[str]:
         """The .yaml files that lie right in the folders of the page."""
-        places = self.pages.places
-        files = [file for folder in places.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
-        names = [places.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
+        ours = self.pages.places
+        files = [file for folder in ours.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
+        names = [ours.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
         return [f"{_FILE}{name}" for name in names if name is not None]
 
     def _named(self, base: BaseRecipe) -> list[str]:
@@ -286,13 +305,33 @@ def as_yaml(reading: Reading) -> str:
 
 
 def _output(line: list[str], folder: Path) -> dict[str, Any]:
-    """What a line of ours prints."""
+    """What a check prints, its verdict and its problems first."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
             check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return {"status": -1, "text": f"it took longer than {_CHECK_SECONDS} s and was ended"}
-    text = (done.stdout + done.stderr).decode("utf-8", "replace")
-    return {"status": done.returncode, "text": shown(text)[:100_000]}
+        what = f"The check was stopped: it took longer than {_CHECK_SECONDS} s."
+        return {"status": -1, "verdict": what, "problems": [], "text": ""}
+    report, errors = (shown(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
+    problems = [_reported(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
+    return {
+        "status": done.returncode, "verdict": _verdict(done.returncode, report), "problems": problems,
+        "text": (report + errors)[:100_000],
+    }  # fmt: skip
+
+
+def _verdict(status: int, report: str) -> str:
+    """What a check has found, in a sentence."""
+    if status not in (0, OutOfMemory.exit_status):
+        return "This recipe cannot run."
+    lines = re.search(r"^(?:fits|does not fit)\b.*(?:\n +.*)*", report, re.MULTILINE | re.IGNORECASE)
+    words = re.sub(r"\n +", " ", lines[0]) if lines else "can run" if status == 0 else "does not fit into memory"
+    return f"This recipe {words}."
+
+
+def _reported(code: str, what: str) -> dict[str, Any]:
+    """A problem that a check has printed, with the setting that it names."""
+    where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", what) if word in by_path()), "")
+    return {"where": where, "what": what, "code": code, "line": None}

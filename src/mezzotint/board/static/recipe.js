@@ -13,6 +13,20 @@ function keepAddress(changed) {
   history.replaceState(null, "", `/recipe?${query}`);
 }
 
+/** Marks the field that a problem concerns, and returns a paragraph that leads to it. */
+function marked(one) {
+  const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
+  const words = `${one.code} ${one.what}`;
+  if (field) {
+    field.wrong.textContent = words;
+    field.wrong.hidden = false;
+    field.box.classList.add("bad");
+    field.input.setAttribute("aria-invalid", "true");
+  }
+  const where = el("code", {}, one.where);
+  return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, " ", words);
+}
+
 async function live() {
   const changed = changes(), number = ++asked;
   for (const [path, { box }] of fields) box.classList.toggle("changed", path in changed);
@@ -20,19 +34,7 @@ async function live() {
   const answer = await send("/api/recipe", form_as());
   if (number !== asked) return;
   for (const { box, wrong, input } of fields.values()) { wrong.hidden = true; box.classList.remove("bad"); input.removeAttribute("aria-invalid"); }
-  const place = document.getElementById("problems");
-  place.replaceChildren(...answer.problems.map((one) => {
-    const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
-    const words = `${one.code} ${one.what}`;
-    if (field) {
-      field.wrong.textContent = words;
-      field.wrong.hidden = false;
-      field.box.classList.add("bad");
-      field.input.setAttribute("aria-invalid", "true");
-    }
-    const where = el("code", {}, one.where);
-    return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, " ", words);
-  }));
+  document.getElementById("problems").replaceChildren(...answer.problems.map(marked));
   document.getElementById("command").textContent = answer.command;
   document.getElementById("yaml").textContent = answer.yaml || "(the recipe does not read; its problems stand above)";
 }
@@ -74,11 +76,20 @@ function button(id, act) {
   });
 }
 button("check", async () => {
-  const place = document.getElementById("checked");
-  place.hidden = false;
-  place.textContent = "mezzotint check reads everything …";
-  const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
-  place.textContent = `$ ${answer.command}\n${answer.text}`;
+  const verdict = document.getElementById("verdict"), output = document.getElementById("checked"), found = document.getElementById("found");
+  verdict.hidden = false;
+  verdict.className = "quiet";
+  verdict.textContent = "Checking the recipe, the model and the data …";
+  output.hidden = true;
+  found.replaceChildren();
+  try {
+    const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
+    verdict.className = answer.status ? "verdict bad" : "verdict good";
+    verdict.textContent = answer.verdict;
+    found.replaceChildren(...answer.problems.map(marked));
+    output.textContent = `$ ${answer.command}\n${answer.text}`;
+    output.hidden = false;
+  } catch (error) { verdict.hidden = true; throw error; }
 });
 button("save", async () => {
   const { said, base } = await send("/api/save", form_as({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
@@ -86,8 +97,8 @@ button("save", async () => {
   saved.hidden = false;
   saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Begin with this file"));
 });
-document.getElementById("problems").addEventListener("click", (event) => {
-  const field = document.getElementById(event.target.closest("a")?.hash.slice(1) ?? "");
+document.querySelector(".beside").addEventListener("click", (event) => {
+  const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
   if (!field) return;
   event.preventDefault();  // focus goes there as well, and what the search has hidden is shown
   find.value = "";
