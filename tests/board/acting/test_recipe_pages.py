@@ -89,7 +89,7 @@ def test_a_data_path_that_is_not_there_is_a_problem_of_its_field(board: Board, t
     assert "nothing does not exist" in problem["what"]
     assert live(board, data__path="run")["problems"] == [], "a folder below the page's"
     assert live(board, data__path="shapes")["problems"] == [], "a data set that ships"
-    assert live(board, data__path=str(tmp_path))["problems"] == []
+    assert live(board, data__path=f"s3://photos/x\n{tmp_path}")["problems"] == []
     assert live(board, data__path="somebody/photos", data__format="metadata")["problems"] == [], "of the hub"
 
 

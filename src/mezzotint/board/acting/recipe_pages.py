@@ -21,14 +21,16 @@ from starlette.responses import Response
 
 from mezzotint import durable, registry
 from mezzotint.assets import DATA
+from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.answers import JsonAnswer, body_of
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading import values
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
+from mezzotint.data.files.listing import is_remote
 from mezzotint.errors import OutOfMemory, Problem, RecipeError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
+from mezzotint.recipe.formats.base import format_spec
+from mezzotint.recipe.reading.paths import by_path, sections, settings
 from mezzotint.recipe.reading.read import Reading, places, read, read_text, shipped_recipes
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.shared.launch import Launch
@@ -43,8 +45,6 @@ _NAME = 200
 
 _REPORTED = re.compile(r"\b(E\d{4})\]?:? +(.+)")
 """A problem in what a check prints: its code and its sentence."""
-
-_COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class RecipePages:
         dumped = dict(values.flat(reading.recipe.model_dump(mode="json", by_alias=True)))
         groups: dict[str, list[dict[str, Any]]] = {}
         for setting in settings():
-            groups.setdefault(setting.path.rpartition(".")[0], []).append(_row(setting, dumped))
+            groups.setdefault(setting.path.rpartition(".")[0], []).append(field_of(setting, dumped))
         about = sections()
         rows = [(path, about.get(path, "The recipe itself"), rows) for path, rows in groups.items()]
         bases = [*shipped_recipes(), *self._files(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
@@ -107,7 +107,7 @@ class RecipePages:
         """A problem for each folder of `data.path` that is not there. Formats whose data may be elsewhere than on a
         disk are left to `check`."""
         data, folder = reading.recipe.data, self.pages.places.folders[0]
-        if data.format in ("metadata", "webdataset"):
+        if format_spec(data.format).has_own_paths:
             return []
         beside = reading.path.parent if reading.path else None
         return [
@@ -115,7 +115,8 @@ class RecipePages:
                 Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
             )
             for path in data.path
-            if not any(map(os.path.exists, (folder / path, *places(path, beside, shipped=DATA))))
+            if not is_remote(path)
+            and not any(map(os.path.exists, (folder / path, *places(path, beside, shipped=DATA))))
         ]
 
     async def check(self, request: Request) -> Response:
@@ -247,41 +248,13 @@ class RecipePages:
         return place / last
 
 
-def _row(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
-    """A field. What a recipe has no place for, such as settings of another optimizer, is empty."""
-    shape, value = setting.shape, dumped.get(setting.path)
-    has_place = setting.path in dumped
-    choices = list(shape.choices)
-    if shape.base is bool:
-        choices = ["true", "false"]
-    return {
-        "path": setting.path,
-        "name": setting.name,
-        "value": values.text(value) if has_place else "",
-        "usual": values.text(setting.default),
-        "is_usual": not has_place or value == setting.default,
-        "choices": [
-            *([""] if choices and not has_place else []),
-            *choices,
-            *(["null"] if choices and shape.nullable else []),
-        ],
-        "is_number": shape.base in (int, float),
-        "type": reference.type_words(shape),
-        "help": setting.help,
-    }
-
-
 def _words(value: Mapping[str, Any]) -> list[str]:
-    """`key=value` of the changes of a form; 1,5 is 1.5 where a number stands."""
+    """`key=value` of the changes of a form."""
     changes = value.get("changes")
-    words = []
-    for path, text in (changes if isinstance(changes, dict) else {}).items():
-        setting = by_path().get(str(path))
-        text = str(text)
-        if setting is not None and setting.shape.base in (int, float):
-            text = _COMMA.sub(r"\1.\2", text)
-        words.append(f"{path}={text}")
-    return words
+    return [
+        word_of(by_path()[path], str(text)) if path in by_path() else f"{path}={text}"
+        for path, text in (changes if isinstance(changes, dict) else {}).items()
+    ]
 
 
 def _problem(problem: Problem) -> dict[str, Any]:

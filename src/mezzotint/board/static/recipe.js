@@ -1,7 +1,7 @@
 import { el, say, send } from "./page.js";
 
 const form = document.getElementById("form"), fields = new Map();
-for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select"), wrong: box.querySelector(".wrong") });
+for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select, textarea"), wrong: box.querySelector(".wrong") });
 const find = document.getElementById("find"), only = document.getElementById("only");
 let text = null, timer = 0, asked = 0;
 
