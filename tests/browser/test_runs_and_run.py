@@ -68,6 +68,19 @@ def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], t
     shots(page, "run")
 
 
+def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(looking: Callable[..., Any], training: Path) -> None:
+    page = looking(timezone_id="America/New_York").go("/run?run=0/training")
+    started = page.locator("#facts time")
+    assert (started.inner_text(), started.get_attribute("title")) == ("2026-03-01 05:00", "2026-03-01 10:00 UTC")
+    event = page.locator("#p-events time").first
+    assert (event.inner_text(), event.get_attribute("title")) == ("2026-03-01 05:00:00", "2026-03-01 10:00:00 UTC")
+    assert page.locator("#p-log time").inner_text() == "2026-03-01 05:00:00"
+    add_lines(training, 61, 62)
+    wait(page, "document.getElementById('facts').textContent.includes('62')")
+    assert started.inner_text() == "2026-03-01 05:00", "also after the page has brought itself up to date"
+    assert "UTC" not in page.locator("main").inner_text()
+
+
 @pytest.mark.slow
 def test_drag_zooms_the_address_keeps_it_and_a_reload_shows_the_same(looking: Callable[..., Any]) -> None:
     page = looking().go("/run?run=0/finished")

@@ -71,6 +71,7 @@ class Pages:
         )  # fmt: skip
         environment.filters |= {
             "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
+            "with_moments": words.with_moments,
             "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script, "coded": coded,
         }  # fmt: skip
         environment.globals |= {

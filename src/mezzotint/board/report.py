@@ -109,6 +109,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         "title": path.resolve().name,
         "kind": "run",
     }
+    facts["log"] = without_home(facts["log"])  # the template makes markup of it, which is left as it is later
     return _written(pages, embedded, left_out, facts), left_out
 
 
@@ -223,7 +224,7 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
     text: str = templates.get_template("report.html").render(
         facts, policy=policy, style=Markup(style), program=Markup(program), plotting=Markup(plotting),
         embedded=without_home(embedded), left_out=left_out, report=True, offered=[],
-        written=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        written=time.time(),
     )  # fmt: skip
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
