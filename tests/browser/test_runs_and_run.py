@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from board_runs import SCRIPT, add_lines, opened, wait, waiting, write_picture, write_pictures, write_run
+from board_runs import SCRIPT, add_lines, line, opened, wait, waiting, write_picture, write_pictures, write_run
 
 
 @pytest.mark.slow
@@ -66,6 +68,43 @@ def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], t
         file.write("2026-03-01T10:09:00Z a new line\n")
     page.wait_for_selector("pre.log:has-text('a new line')")
     shots(page, "run")
+
+
+def test_the_ten_curves_of_loss_by_timestep_are_told_apart(looking: Callable[..., Any], tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=2)
+    tenths = {f"loss/by_timestep/{number}": 0.1 * number for number in range(10)}
+    (folder / "metrics.jsonl").write_text("".join(line(step, **tenths) for step in range(1, 9)))
+    with opened(tmp_path) as board:
+        page = looking(board).go("/run?run=0/run")
+        page.wait_for_selector("#charts canvas")
+        chart = page.locator("#charts figure", has=page.locator("strong:text-is('Loss by timestep')"))
+        labels = chart.locator(".u-label").all_inner_texts()[1:]
+        colours = chart.locator(".u-marker").evaluate_all("all => all.map(one => getComputedStyle(one).borderTopColor)")
+    assert labels == [f"{start}–{start + 10} %" for start in range(0, 100, 10)]
+    points = [oklab(text) for text in colours if text.startswith("oklch")]
+    assert len(points) == 10
+    assert [point[0] for point in points] == sorted(point[0] for point in points), "from dark to light"
+    assert min(math.dist(a, b) for a, b in itertools.combinations(points, 2)) > 0.07
+
+
+def oklab(text: str) -> tuple[float, float, float]:
+    """The place of `oklch(0.5 0.15 200)` in OKLab, where distances are what eyes see."""
+    light, chroma, hue = (float(number) for number in text[6:-1].split())
+    return light, chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
+
+
+def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(looking: Callable[..., Any], training: Path) -> None:
+    page = looking(width=390).go("/run?run=0/training")
+    page.wait_for_selector("#charts canvas")
+    box = page.locator("#charts .u-over").first.bounding_box()
+    assert box["y"] + box["height"] < 844
+    assert page.locator("button.act:visible").count() == 3
+    assert "mkdir" not in page.locator("main").inner_text()
+    page.click(".commands summary")
+    assert "touch" in page.locator(".commands").inner_text()
+    add_lines(training, 61, 62)
+    wait(page, "document.getElementById('facts').textContent.includes('62')")
+    assert "touch" in page.locator(".commands").inner_text(), "what was opened stays open"
 
 
 def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(looking: Callable[..., Any], training: Path) -> None:

@@ -22,9 +22,9 @@ from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.run_folder import RunFolder
 
 ASKED = {
-    "draw": ("Draw now", "draws its previews at this step's end"),
-    "save": ("Save now", "writes a checkpoint at this step's end"),
-    "stop": ("Stop after this step", "saves at this step's end and ends; going on later ends with the same bits"),
+    "draw": ("Preview now", "Generates the previews after this step"),
+    "save": ("Save now", "Writes a checkpoint after this step"),
+    "stop": ("Stop", "Saves after this step and stops; resuming gives identical results"),
 }
 """What a running run can be asked for, by the name of the file."""
 
@@ -58,7 +58,9 @@ def offered(path: Path) -> list[Offered]:
     recipe = path / "recipe.yaml"
     if state in ("stopped", "killed") and os.path.isfile(recipe) and not outside.leads_out(recipe, path):
         return [
-            Offered("go", "Go on", "goes on from the newest checkpoint, in a process of its own", runs.going_on(path))
+            Offered(
+                "go", "Resume", "Continues from the newest checkpoint, in a process of its own", runs.going_on(path)
+            )
         ]
     return []
 
@@ -67,7 +69,8 @@ def act(path: Path, name: str, started: Started) -> str:
     """Does one of the actions of a run, and says what was done. Raises CheckpointError: E1946 for one that the run is
     not offered now, E1160 for a run whose folders are links that lead out of it; StorageError; as `Started.start`."""
     if name not in {one.name for one in offered(path)}:
-        raise CheckpointError(f"{path.name}: cannot {name} as it stands; look at its state", code="E1946")
+        state = runs.standing(path).state
+        raise CheckpointError(f"{path.name} is {state}: {name!r} is not possible now", code="E1946")
     RunFolder(path).refuse_links()
     if name == "go":
         return started.start(["train", str(path / "recipe.yaml")], path)
@@ -75,7 +78,7 @@ def act(path: Path, name: str, started: Started) -> str:
     with durable.storage_errors(folder):
         folder.mkdir(exist_ok=True)
         durable.write_file(folder / name, "asked for by the page\n")
-    return f"asked: {ASKED[name][1]} ({folder / name})"
+    return f"{ASKED[name][1]} (requested by {folder / name})"
 
 
 @dataclass(slots=True)
