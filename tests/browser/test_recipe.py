@@ -44,12 +44,12 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Pat
         assert page.input_value("[id='f-data.batch_size']") == "2"
         page.fill("#file", "mine.yaml")
         page.click("#save")
-        page.wait_for_selector("#said:has-text('written')")
+        page.wait_for_selector("#said:has-text('Saved as')")
         saved = page.locator("#saved a").get_attribute("href")
         page.fill("#line", "--pretrained_model_name_or_path=m --train_data_dir=photos")
         page.select_option("#dialect", "diffusers-sd")
         page.click("#translate")
-        page.click("text=Take it as the recipe")
+        page.click("text=Use this recipe")
         wait(page, "document.getElementById('yaml').textContent.includes('photos')")
         assert axe(page) == []
         page.goto(board.address + saved)

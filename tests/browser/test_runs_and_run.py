@@ -42,7 +42,7 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     page.wait_for_selector("a:text-is('new')", state="detached")
     page.click("#compare")
     page.wait_for_selector("#charts canvas")
-    assert page.locator("#charts figure").first.get_attribute("aria-label").startswith("Loss, smoothed: 0/")
+    assert page.locator("#charts figure").first.get_attribute("aria-label").startswith("Loss, smoothed: killed ")
     table = page.locator("[aria-label=Differences]").inner_text()
     assert "optim.lr" in table
     assert "0.0002" in table
@@ -176,7 +176,7 @@ def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
     write_picture(place / "00-raw.png", "a red circle")
     wait(page, "document.querySelector('#previews img').alt.endsWith('step 90')")
     wait(page, "document.querySelector('#previews img').naturalWidth === 48")
-    assert page.locator("#previews").inner_text().count("not drawn at this step") == 3
+    assert page.locator("#previews").inner_text().count("none at this step") == 3
 
 
 @pytest.mark.slow
@@ -192,7 +192,7 @@ def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
         page.wait_for_selector("#beside > .prompt img")
         assert page.locator("#beside > .prompt").count() == 1
         texts = page.eval_on_selector_all("#beside figcaption", "all => all.map(one => one.textContent)")
-        assert texts == [f"0/{name}, step 60, averaged weights" for name in ("one", "two", "one")]
+        assert texts == [f"{name}, step 60, averaged weights" for name in ("one", "two", "one")]
         page.locator("#beside > .prompt img").first.click()
         page.wait_for_url("**/file?run=0%2Fone*")
 
@@ -215,7 +215,7 @@ def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[...
 def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[..., Any]) -> None:
     look = looking(permissions=["clipboard-read", "clipboard-write"])
     page = look.go("/run?run=0/killed")
-    assert "ended without a word" in page.locator("#facts").inner_text()
+    assert "ended without reporting why" in page.locator("#facts").inner_text()
     page.click("#p-stored > p .copy")
     wait(page, "!document.getElementById('said').hidden")
     assert page.evaluate("navigator.clipboard.readText()").endswith("killed/recipe.yaml")
@@ -270,7 +270,7 @@ def test_everything_fits_and_axe_has_nothing_serious_to_say(
 def test_a_page_is_used_by_the_keyboard_alone(looking: Callable[..., Any]) -> None:
     page = looking().page
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "To the contents"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     for _ in range(12):
         page.keyboard.press("Tab")
@@ -311,10 +311,10 @@ def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
     with opened(tmp_path) as board:
         look = looking(board, width=360)
         for path, words in (
-            ("/", "Start one, and it appears here"), ("/data", "Start one, or look at a folder of pictures below"),
+            ("/", "Start one, and it appears here"), ("/data", "Start one, or open a folder of images below"),
             ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "put them there"),
-            ("/data?folder=0/pictures&text=zebra", "No sample is left by these filters"),
-            ("/draw", "drawn"), ("/recipe?base=tiny_cpu", "The command"),
+            ("/data?folder=0/pictures&text=zebra", "No sample matches these filters"),
+            ("/draw", "Images appear here"), ("/recipe?base=tiny_cpu", "Command"),
         ):  # fmt: skip
             page = look.go(path)
             page.wait_for_selector(f"main:has-text('{words}')")

@@ -28,7 +28,7 @@ from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
 
-PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Draw", "draw")]
+PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
 """Address, name and key of each page besides Runs."""
 
 _AT_ONCE = 1 << 18
@@ -73,6 +73,7 @@ class Pages:
             "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
             "with_moments": words.with_moments,
             "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script, "coded": coded,
+            "label": lambda name: tails.shown(self.places.label(name)),
         }  # fmt: skip
         environment.globals |= {
             "version": __version__,
@@ -125,7 +126,10 @@ class Pages:
         """Several runs side by side."""
         names, paths = self._several(request)
         recipes = {name: values.tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
-        drawn = {name: pictures.previews(path).as_json() for name, path in zip(names, paths, strict=True)}
+        drawn = {
+            name: pictures.previews(path).as_json() | {"label": self.places.label(name)}
+            for name, path in zip(names, paths, strict=True)
+        }
         rows = [(name, path, self.standing(path)) for name, path in zip(names, paths, strict=True)]
         return self.html(
             "compare.html", rows=rows, names=names, differences=values.differences(recipes), drawn=drawn, here="runs"
@@ -134,7 +138,9 @@ class Pages:
     def compared_curves(self, request: Request) -> Response:
         """The curves of several runs."""
         names, paths = self._several(request)
-        tables = {name: self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)}
+        tables = {
+            self.places.label(name): self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)
+        }
         return JsonAnswer(curves.over_each_other(tables, **_view(request)))
 
     def _several(self, request: Request) -> tuple[list[str], list[Path]]:
@@ -246,11 +252,11 @@ def picture_answer(path: Path, request: Request) -> Response:
     if side is not None:
         content = pictures.small(path, min(1024, max(16, words.whole(side, 256))))
         if content is None:
-            return PlainTextResponse("This file is no picture that can be read.\n", 415)
+            return PlainTextResponse("This file is not a readable image.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
     kind = pictures.KINDS.get(path.suffix.lower())
     if kind is None:
-        return PlainTextResponse("Only pictures and clips are shown.\n", 415)
+        return PlainTextResponse("Only images and clips are shown.\n", 415)
     return _sent(path, kind, request.headers.get("range", ""))
 
 

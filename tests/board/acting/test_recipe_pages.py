@@ -142,7 +142,7 @@ def test_only_shipped_recipes_and_those_of_runs_are_read(board: Board, base: str
 def test_a_recipe_that_does_not_read_says_why_on_a_page(board: Board) -> None:
     (board.pages.places.folders[0] / "broken.yaml").write_text("schema: 1\noptim: {lr: <b>fast</b>}\n")
     status, text, _ = board.ask("/recipe?base=file:0/broken.yaml")
-    assert (status, "This does not work" in text, "<b>" in text) == (409, True, False)
+    assert (status, "This did not work" in text, "<b>" in text) == (409, True, False)
     assert "optim.lr" in text
 
 
@@ -181,7 +181,7 @@ def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
     assert answer.get("base") is None
     assert live(board, "file:0/mine.yaml")["yaml"].count("lr: 0.0003") == 1
     page = board.ask("/recipe?base=file:0/mine.yaml")[1]
-    assert "<option selected>file:0/mine.yaml</option>" in page
+    assert '<option value="file:0/mine.yaml" selected>mine.yaml</option>' in page
     for name in ("../out.yaml", "/tmp/out.yaml", "x.sh", ".hidden.yaml", "none/x.yaml", "n" * 300 + ".yaml", ""):
         status, answer = board.post("/api/save", value | {"file": name})
         assert (status, answer["code"]) == (409, "E1949"), name

@@ -81,8 +81,9 @@ class RecipePages:
         rows = [(path, about.get(path, "The recipe itself"), rows) for path, rows in groups.items()]
         bases = [*shipped_recipes(), *self._files(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
         bases += [] if name in bases else [name]
+        labels = [(one, self._label(one)) for one in bases]
         return self.pages.html(
-            "recipe.html", here="recipe", base=name, bases=bases, groups=rows, changed=changed,
+            "recipe.html", here="recipe", base=name, bases=labels, groups=rows, changed=changed,
             dialects=sorted(registry.names("dialects", at_hand=True)), folder=str(self.pages.places.folders[0]),
         )  # fmt: skip
 
@@ -135,7 +136,7 @@ class RecipePages:
         reading = self._base(value).read(_words(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
         command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.places.name_of(path)
-        return JsonAnswer({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
+        return JsonAnswer({"said": f"Saved as {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
         """Starts a form as a run, in a process of its own: {run, said}, the name of the run's page and a sentence."""
@@ -172,7 +173,7 @@ class RecipePages:
         try:
             words = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
         except ValueError as error:
-            raise RecipeError(f"the line cannot be parted into words: {error}", code="E1012") from None
+            raise RecipeError(f"the command cannot be split into words: {error}", code="E1012") from None
         place = foreign.launched(Launch.read())
         translated = await run_in_threadpool(foreign.translation, name, words, place)
         text = translated_text(translated, name)
@@ -201,6 +202,14 @@ class RecipePages:
             raise OutOfPlace(name)
         return BaseRecipe(name)
 
+    def _label(self, name: str) -> str:
+        """A base for readers."""
+        kind, _, place = name.partition(":")
+        if not place:
+            return name
+        label = shown(self.pages.places.label(place))
+        return f"run {label}" if kind == "run" else label
+
     def _files(self) -> list[str]:
         """The .yaml files that lie right in the folders of the page."""
         ours = self.pages.places
@@ -211,7 +220,7 @@ class RecipePages:
     def _named(self, base: BaseRecipe) -> list[str]:
         """How a line names a base. Raises RecipeError E1949 for a text that is no file yet."""
         if base.text is not None:
-            raise RecipeError("this recipe is no file yet: save it, then begin with the file", code="E1949")
+            raise RecipeError("this recipe is not saved yet; save it, then load the file", code="E1949")
         return [base.word]
 
     def _require_inside(self, base: BaseRecipe, run: RunSettings) -> None:
@@ -242,7 +251,7 @@ class RecipePages:
         is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
         if place is None or not place.is_dir() or not is_name:
             raise RecipeError(
-                f"{shown(name)!r}: write the name of a new .yaml file in a folder below {self.pages.places.folders[0]}",
+                f"{shown(name)!r}: write the name of a new .yaml file in a folder of {self.pages.places.folders[0]}",
                 code="E1949",
             )
         return place / last

@@ -86,6 +86,14 @@ class Places:
                 return f"{number}" if below == "." else f"{number}/{_sendable(below)}"
         return None
 
+    def label(self, name: str) -> str:
+        """A name for readers: the path below its folder, or the whole path where the page has several folders."""
+        number, _, below = name.partition("/")
+        if not (number.isascii() and number.isdecimal()) or len(number) > 6 or int(number) >= len(self.folders):
+            return name
+        folder = self.folders[int(number)]
+        return below or folder.name if len(self.folders) == 1 else str(folder / below)
+
 
 def inside(folder: Path, below: str) -> Path:
     """The real path of what lies below a folder under a name. Raises OutOfPlace for what lies elsewhere, whatever the

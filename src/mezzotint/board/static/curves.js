@@ -236,7 +236,7 @@ export async function refresh() {
   const answer = await askJSON(url);
   draw(answer);
   const reading = document.getElementById("reading");
-  reading.textContent = answer.share < 1 ? `a sketch; ${Math.floor(answer.share * 100)} % of the lines read` : "";
+  reading.textContent = answer.share < 1 ? `preview: ${Math.floor(answer.share * 100)} % of the lines read` : "";
   if (answer.share < 1) timer = setTimeout(() => refresh().catch(() => {}), 700);
 }
 

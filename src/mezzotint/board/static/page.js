@@ -87,7 +87,7 @@ export function follow(url, changed) {
     while (parts.size) {
       const now = parts;
       parts = new Set();
-      try { await changed(now); } catch (error) { say(`The page is not followed: ${error.message}`); }
+      try { await changed(now); } catch (error) { say(`Live updates failed: ${error.message}`); }
     }
     busy = false;
   };
@@ -118,10 +118,10 @@ document.addEventListener("click", async (event) => {
     const text = copy.parentElement.querySelector("code").textContent;
     try {
       await navigator.clipboard.writeText(text);
-      say("copied");
+      say("Copied");
     } catch {
       getSelection().selectAllChildren(copy.parentElement.querySelector("code"));
-      say("selected; copy it with the keyboard");
+      say("Selected; press Ctrl-C to copy");
     }
   }
   if (event.target.id === "theme") {

@@ -36,7 +36,7 @@ async function live() {
   for (const { box, wrong, input } of fields.values()) { wrong.hidden = true; box.classList.remove("bad"); input.removeAttribute("aria-invalid"); }
   document.getElementById("problems").replaceChildren(...answer.problems.map(marked));
   document.getElementById("command").textContent = answer.command;
-  document.getElementById("yaml").textContent = answer.yaml || "(the recipe does not read; its problems stand above)";
+  document.getElementById("yaml").textContent = answer.yaml || "The recipe is not valid; see the problems above.";
 }
 
 const soon = () => { clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
@@ -95,7 +95,7 @@ button("save", async () => {
   const { said, base } = await send("/api/save", form_as({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
   say(said);
   saved.hidden = false;
-  saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Begin with this file"));
+  saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
 });
 document.querySelector(".beside").addEventListener("click", (event) => {
   const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
@@ -112,9 +112,9 @@ button("translate", async () => {
   const place = document.getElementById("translated");
   place.replaceChildren();
   const answer = await send("/api/translate", { dialect: document.getElementById("dialect").value, line: document.getElementById("line").value });
-  const take = el("button", { type: "button", class: "plain" }, "Take it as the recipe");
+  const take = el("button", { type: "button", class: "plain" }, "Use this recipe");
   take.addEventListener("click", () => { text = answer.yaml; for (const { input } of fields.values()) input.value = input.dataset.base; soon(); });
   place.replaceChildren(...answer.notes.map((note) => el("p", { class: "quiet" }, `note: ${note}`)),
-    el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "The line as a recipe" }, answer.yaml), take);
+    el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "The command as a recipe" }, answer.yaml), take);
 });
 

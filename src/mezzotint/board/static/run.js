@@ -25,7 +25,7 @@ document.getElementById("facts").addEventListener("click", async (event) => {
 const part = (id) => renew(document.getElementById(id));
 follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   const has = (...names) => names.some((name) => parts.has(name));
-  if (has("gone")) say("The folder of this run is gone, or has come back.");
+  if (has("gone")) say("The folder of this run was removed or restored.");
   const work = [];
   if (has("metrics", "events", "standing", "started")) work.push(part("facts"));
   if (has("output", "standing", "started")) work.push(part("p-output"));
