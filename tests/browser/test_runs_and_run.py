@@ -215,7 +215,7 @@ def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[...
 def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[..., Any]) -> None:
     look = looking(permissions=["clipboard-read", "clipboard-write"])
     page = look.go("/run?run=0/killed")
-    assert "ended without reporting why" in page.locator("#facts").inner_text()
+    assert "Ended without reporting why" in page.locator("#facts").inner_text()
     page.click("#p-stored > p .copy")
     wait(page, "!document.getElementById('said').hidden")
     assert page.evaluate("navigator.clipboard.readText()").endswith("killed/recipe.yaml")

@@ -76,9 +76,11 @@ class RecipePages:
         dumped = dict(values.flat(reading.recipe.model_dump(mode="json", by_alias=True)))
         groups: dict[str, list[dict[str, Any]]] = {}
         for setting in settings():
+            if setting.path == "schema":
+                continue
             groups.setdefault(setting.path.rpartition(".")[0], []).append(field_of(setting, dumped))
         about = sections()
-        rows = [(path, about.get(path, "The recipe itself"), rows) for path, rows in groups.items()]
+        rows = [(path, about[path], rows) for path, rows in groups.items()]
         bases = [*shipped_recipes(), *self._files(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
         bases += [] if name in bases else [name]
         labels = [(one, self._label(one)) for one in bases]

@@ -23,8 +23,8 @@ function marked(one) {
     field.box.classList.add("bad");
     field.input.setAttribute("aria-invalid", "true");
   }
-  const where = el("code", {}, one.where);
-  return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, " ", words);
+  const where = one.where ? el("code", {}, one.where) : null;
+  return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, one.where ? " " : "", words);
 }
 
 async function live() {
@@ -39,7 +39,12 @@ async function live() {
   document.getElementById("yaml").textContent = answer.yaml || "The recipe is not valid; see the problems above.";
 }
 
-const soon = () => { clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
+const checkParts = ["verdict", "found", "checked"].map((id) => document.getElementById(id));
+
+/** Takes away what a check reported: it was about the form as it stood. */
+const forget = () => checkParts.forEach((one) => { one.replaceChildren(); one.hidden = true; });
+
+const soon = () => { forget(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
 
 const opened = new Map();  // what was open before something was looked for
 
@@ -76,20 +81,22 @@ function button(id, act) {
   });
 }
 button("check", async () => {
-  const verdict = document.getElementById("verdict"), output = document.getElementById("checked"), found = document.getElementById("found");
+  const [verdict, found, output] = checkParts, form_then = JSON.stringify(form_as());
+  forget();
   verdict.hidden = false;
   verdict.className = "quiet";
   verdict.textContent = "Checking the recipe, the model and the data …";
-  output.hidden = true;
-  found.replaceChildren();
   try {
     const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
+    if (JSON.stringify(form_as()) !== form_then) return;
     verdict.className = answer.status ? "verdict bad" : "verdict good";
     verdict.textContent = answer.verdict;
-    found.replaceChildren(...answer.problems.map(marked));
+    const known = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
+    found.replaceChildren(...answer.problems.filter((one) => !known.has(one.where)).map(marked));
+    found.hidden = false;
     output.textContent = `$ ${answer.command}\n${answer.text}`;
     output.hidden = false;
-  } catch (error) { verdict.hidden = true; throw error; }
+  } catch (error) { forget(); throw error; }
 });
 button("save", async () => {
   const { said, base } = await send("/api/save", form_as({ file: document.getElementById("file").value })), saved = document.getElementById("saved");

@@ -23,7 +23,7 @@ document.getElementById("facts").addEventListener("click", async (event) => {
 });
 
 const part = (id) => renew(document.getElementById(id));
-follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
+const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   const has = (...names) => names.some((name) => parts.has(name));
   if (has("gone")) say("The folder of this run was removed or restored.");
   const work = [];
@@ -37,3 +37,5 @@ follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   if (has("recipe")) work.push(part("p-settings").then(filterSettings));
   await Promise.all(work);
 });
+// what has changed since the page was made and before it is followed
+events.addEventListener("open", () => { Promise.all([part("facts"), part("p-output")]).catch((error) => say(error.message)); });
