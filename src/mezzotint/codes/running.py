@@ -151,8 +151,8 @@ CODES: dict[str, str] = {
     "a free port is taken.",
     "E1945": "The page was opened with `--read-only`, so that nothing is started, stopped or written from it. The "
     "command beside each action does the same in a terminal.",
-    "E1946": "The run cannot do that as it stands: a run is asked to draw, save or stop while it trains, and goes on "
-    "when it was stopped or killed. Its state is on its page.",
+    "E1946": "The run cannot do that in its present state: previews, a save or a stop are possible while it trains, "
+    "resuming when it was stopped or killed. Its page shows its state.",
     "E1947": "A process that the page has started ended at once; the message has the end of its output. The same "
     "command in a terminal prints all of it.",
     "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
