@@ -38,9 +38,9 @@ def test_curves_of_one_kind_stand_in_one_chart_under_short_names(tmp_path: Path)
     drawn = {one["name"]: one for one in charts(metrics, tmp_path, axis="step", width=100)["charts"]}
     labels = {name: [series["label"] for series in chart["series"]] for name, chart in drawn.items()}
     assert labels == {
-        "Loss": ["loss"], "Loss by timestep": ["9"], "Learning rate": ["denoiser"],
+        "Loss": ["loss"], "Loss by timestep": ["90–100 %"], "Learning rate": ["denoiser"],
         "Held-out loss by timestep": ["cats 875", "125", "125 averaged"],
-        "Held-out loss by quartile": ["0", "3 averaged"],
+        "Held-out loss by quartile": ["0–25 %", "75–100 % averaged"],
     }  # fmt: skip
     assert [name for name, chart in drawn.items() if chart["ordered"]] == [
         "Loss by timestep", "Held-out loss by timestep", "Held-out loss by quartile"

@@ -56,7 +56,7 @@ def test_samples_are_shown_with_crop_caption_and_problems(board: Board) -> None:
     assert text.count('<figure class="sample">') == 6
     assert "6 samples" in text
     assert "broken.png" in text
-    assert "caption cut by the text encoder: 12 tokens" in text
+    assert "caption longer than the text encoder reads: 12 tokens lost" in text
     assert "<script>window" not in text
 
 
@@ -73,7 +73,7 @@ def test_filters_leave_what_they_name(board: Board, query: str, count: int | Non
     shown = text.count('<figure class="sample">')
     assert shown == count if count is not None else 0 < shown < 6
     if count == 0:
-        assert "No sample is left by these filters" in text
+        assert "No sample matches these filters" in text
 
 
 def test_what_is_shown_is_what_the_loader_will_draw(board: Board) -> None:
@@ -103,9 +103,9 @@ def test_caption_lengths_are_tokens_of_the_runs_own_tokenizer_against_its_limit(
         time.sleep(0.02)
     for path in ("/data", "/part/histograms"):
         text = board.ask(f"{path}?run=0/runs/run")[1]
-        assert "tokens of the first caption, begin and end among them; the text encoder reads 77" in text
+        assert "tokens of the first caption, including start and end; the text encoder reads 77" in text
         assert re.search(r'class="over"><th scope="row">over 77, cut</th>.*<td class="n">2</td>', text)
-    said = "words of the first caption (tokens are counted where a run says whose tokenizer reads them)"
+    said = "words of the first caption (tokens are counted only for the data of a run)"
     while said not in board.ask("/data?folder=0/pictures/cats&resolution=64")[1]:
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -60,7 +60,7 @@ def test_what_does_not_fit_is_left_out_and_told(
     assert main(["report", str(folder), f"--out={tmp_path / 'small.html'}"]) == 0
     said = capsys.readouterr().out
     text = (tmp_path / "small.html").read_text("utf-8")
-    for words in ("of 12 pictures", "of 9,000 the lowest and highest", "the log but for its last 64 kB"):
+    for words in ("of 12 images", "of 9,000 the lowest and highest", "the log before its last 64 kB"):
         assert words in said
         assert words in text
     assert 0 < text.count("data:image/webp") < 12
@@ -74,7 +74,7 @@ def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, m
     monkeypatch.setattr(pictures, "small", lambda file, side: bytes(3_000_000))
     text, left_out = report.of_run(folder)
     assert len(text.encode()) < report.MOST
-    assert any("pictures" in one for one in left_out)
+    assert any("images" in one for one in left_out)
 
 
 def test_clips_are_carried_small_and_what_does_not_fit_is_told(
@@ -97,12 +97,12 @@ def test_clips_are_carried_small_and_what_does_not_fit_is_told(
     monkeypatch.setattr(report, "_CLIPS", len(clips["00000060/00-raw.png"]) + 200)
     text, left_out = report.of_run(folder)
     assert text.count("data:video/mp4") == 1
-    assert any(one.startswith("3 of 4 clips; a strip") for one in left_out)
+    assert any(one.startswith("3 of 4 clips, which") for one in left_out)
     monkeypatch.delitem(sys.modules, "mezzotint.data.media._clips")
     monkeypatch.delattr("mezzotint.data.media._clips")
     monkeypatch.setitem(sys.modules, "av", None)
     text, left_out = report.of_run(folder)
-    assert any(one.startswith("4 of 4 clips; a strip") for one in left_out)
+    assert any(one.startswith("4 of 4 clips, which") for one in left_out)
 
 
 def test_steps_are_chosen_from_the_ends_to_the_middle() -> None:

@@ -55,7 +55,7 @@ def test_pictures_are_framed_filtered_and_compared(looking: Callable[..., Any], 
         assert "over 77, cut" in page.locator("#histograms").inner_text()
         page.click("#look")
         page.wait_for_selector("#near .pair img")
-        assert page.locator("#looked").inner_text() == "1 pair among all 6 pictures."
+        assert page.locator("#looked").inner_text() == "1 pair among all 6 images."
         page.fill("input[name=text]", "picture 1")
         page.keyboard.press("Enter")
         page.wait_for_selector("text=1 of 6 samples")

@@ -23,6 +23,9 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
         wait(page, "document.querySelector('#drawn a img')?.naturalWidth > 0", seconds=120)
         line = "mezzotint sample mezzotint-mini '--prompt=a small red star in the top left' --steps=20 --guidance=3.5"
         assert page.locator("#drawn code").first.inner_text().startswith(line)
+        image, card = (page.locator(one).first.bounding_box() for one in ("#drawn a img", "#drawn figure"))
+        assert (image["width"], image["height"]) == (192, 192), "three times its size"
+        assert card["width"] < 300
         page.fill("input[name=b]", "mezzotint-mini")
         page.click("#go")
         wait(page, "document.querySelectorAll('#drawn a img').length === 3", seconds=120)
@@ -30,5 +33,5 @@ def test_a_picture_comes_about_and_two_models_stand_beside_each_other(
         shots(page, "draw")
         page.fill("input[name=a]", "nothing-there")
         page.click("#go")
-        page.wait_for_selector("#said:has-text('There is nothing here')")
+        page.wait_for_selector("#said:has-text('Not found')")
         look.trouble[:] = [one for one in look.trouble if "404" not in one]

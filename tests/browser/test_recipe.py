@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from board_runs import opened, wait
 
+from mezzotint.board.acting import actions, recipe_pages
 from mezzotint.recipe.reading.read import read
 
 COMMAND = "document.getElementById('command').textContent"
@@ -44,15 +47,58 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Pat
         assert page.input_value("[id='f-data.batch_size']") == "2"
         page.fill("#file", "mine.yaml")
         page.click("#save")
-        page.wait_for_selector("#said:has-text('written')")
+        page.wait_for_selector("#said:has-text('Saved as')")
         saved = page.locator("#saved a").get_attribute("href")
         page.fill("#line", "--pretrained_model_name_or_path=m --train_data_dir=photos")
         page.select_option("#dialect", "diffusers-sd")
         page.click("#translate")
-        page.click("text=Take it as the recipe")
+        page.click("text=Use this recipe")
         wait(page, "document.getElementById('yaml').textContent.includes('photos')")
         assert axe(page) == []
         page.goto(board.address + saved)
         assert page.input_value("[id='f-data.batch_size']") == "2"
         wait(page, f"{COMMAND}.endsWith('/mine.yaml')")
     assert read(place / "mine.yaml").recipe.data.batch_size == 2
+
+
+def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
+    looking: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = {"where": "model.path", "what": "none is not there", "code": "E1401", "line": None}
+    report = {"status": 2, "verdict": "This recipe cannot run.", "problems": [problem], "text": f"a{' ' * 200}b\nc"}
+    monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: report)
+    with opened(tmp_path) as board:
+        page = looking(board).go("/recipe?base=tiny_cpu")
+        wait(page, f"{COMMAND} === 'mezzotint train tiny_cpu'")
+        page.click("#check")
+        page.wait_for_selector("#verdict:has-text('This recipe cannot run.')")
+        assert page.locator("[data-path='model.path'] .wrong").inner_text() == "E1401 none is not there"
+        output = page.locator("#checked")
+        assert page.locator("#verdict").bounding_box()["y"] < output.bounding_box()["y"]
+        assert output.evaluate("one => one.scrollWidth > one.clientWidth"), "a long line is not wrapped"
+        page.fill("[id='f-data.path']", "nothing")
+        page.wait_for_selector("[data-path='data.path'] .wrong:has-text('nothing does not exist')")
+        assert not page.is_visible("#verdict"), "it was about the form as it stood"
+        assert not page.is_visible("#checked")
+
+
+def test_a_run_that_is_started_leads_to_its_page(
+    looking: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import pathlib, time\nprint('reading', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
+    begin = subprocess.Popen
+    monkeypatch.setattr(
+        actions.subprocess, "Popen",
+        lambda line, **how: begin([sys.executable, "-S", "-c", f"{code}\nraise SystemExit('no data')"], **how),
+    )  # fmt: skip
+    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    with opened(tmp_path) as board:
+        page = looking(board).go("/recipe?base=tiny_cpu&set=run.name=mine")
+        wait(page, f"{COMMAND}.includes('run.name=mine')")
+        page.click("#start")
+        page.wait_for_url("**/run?run=0%2Fruns%2Fmine")
+        page.wait_for_selector(".state.starting")
+        page.wait_for_selector("#p-output:has-text('reading')")
+        (tmp_path / "go").touch()
+        page.wait_for_selector(".state.failed")
+        page.wait_for_selector("#p-output:has-text('no data')")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -10,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from board_runs import SCRIPT, add_lines, opened, wait, waiting, write_picture, write_pictures, write_run
+from board_runs import SCRIPT, add_lines, line, opened, wait, waiting, write_picture, write_pictures, write_run
 
 
 @pytest.mark.slow
@@ -40,7 +42,7 @@ def test_all_runs_are_listed_with_their_states_and_a_new_one_appears(
     page.wait_for_selector("a:text-is('new')", state="detached")
     page.click("#compare")
     page.wait_for_selector("#charts canvas")
-    assert page.locator("#charts figure").first.get_attribute("aria-label").startswith("Loss, smoothed: 0/")
+    assert page.locator("#charts figure").first.get_attribute("aria-label").startswith("Loss, smoothed: killed ")
     table = page.locator("[aria-label=Differences]").inner_text()
     assert "optim.lr" in table
     assert "0.0002" in table
@@ -66,6 +68,56 @@ def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], t
         file.write("2026-03-01T10:09:00Z a new line\n")
     page.wait_for_selector("pre.log:has-text('a new line')")
     shots(page, "run")
+
+
+def test_the_ten_curves_of_loss_by_timestep_are_told_apart(looking: Callable[..., Any], tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", steps=2)
+    tenths = {f"loss/by_timestep/{number}": 0.1 * number for number in range(10)}
+    (folder / "metrics.jsonl").write_text("".join(line(step, **tenths) for step in range(1, 9)))
+    with opened(tmp_path) as board:
+        page = looking(board).go("/run?run=0/run")
+        page.wait_for_selector("#charts canvas")
+        chart = page.locator("#charts figure", has=page.locator("strong:text-is('Loss by timestep')"))
+        labels = chart.locator(".u-label").all_inner_texts()[1:]
+        colours = chart.locator(".u-marker").evaluate_all("all => all.map(one => getComputedStyle(one).borderTopColor)")
+    assert labels == [f"{start}–{start + 10} %" for start in range(0, 100, 10)]
+    points = [oklab(text) for text in colours if text.startswith("oklch")]
+    assert len(points) == 10
+    assert [point[0] for point in points] == sorted(point[0] for point in points), "from dark to light"
+    assert min(math.dist(a, b) for a, b in itertools.combinations(points, 2)) > 0.07
+
+
+def oklab(text: str) -> tuple[float, float, float]:
+    """The place of `oklch(0.5 0.15 200)` in OKLab, where distances are what eyes see."""
+    light, chroma, hue = (float(number) for number in text[6:-1].split())
+    return light, chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
+
+
+def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(looking: Callable[..., Any], training: Path) -> None:
+    page = looking(width=390).go("/run?run=0/training")
+    page.wait_for_selector("#charts canvas")
+    box = page.locator("#charts .u-over").first.bounding_box()
+    assert box["y"] + box["height"] < 844
+    assert page.locator("button.act:visible").count() == 3
+    assert "mkdir" not in page.locator("main").inner_text()
+    page.click(".commands summary")
+    assert "touch" in page.locator(".commands").inner_text()
+    add_lines(training, 61, 62)
+    wait(page, "document.getElementById('facts').textContent.includes('62')")
+    assert "touch" in page.locator(".commands").inner_text(), "what was opened stays open"
+
+
+def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(looking: Callable[..., Any], training: Path) -> None:
+    page = looking(timezone_id="America/New_York").go("/run?run=0/training")
+    started = page.locator("#facts time")
+    assert (started.inner_text(), started.get_attribute("title")) == ("2026-03-01 05:00", "2026-03-01 10:00 UTC")
+    event = page.locator("#p-events time").first
+    assert (event.inner_text(), event.get_attribute("title")) == ("2026-03-01 05:00:00", "2026-03-01 10:00:00 UTC")
+    assert page.locator("#p-log time").inner_text() == "2026-03-01 05:00:00"
+    add_lines(training, 61, 62)
+    wait(page, "document.getElementById('facts').textContent.includes('62')")
+    assert started.inner_text() == "2026-03-01 05:00", "also after the page has brought itself up to date"
+    assert "UTC" not in page.locator("main").inner_text()
 
 
 @pytest.mark.slow
@@ -124,7 +176,7 @@ def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
     write_picture(place / "00-raw.png", "a red circle")
     wait(page, "document.querySelector('#previews img').alt.endsWith('step 90')")
     wait(page, "document.querySelector('#previews img').naturalWidth === 48")
-    assert page.locator("#previews").inner_text().count("not drawn at this step") == 3
+    assert page.locator("#previews").inner_text().count("none at this step") == 3
 
 
 @pytest.mark.slow
@@ -140,7 +192,7 @@ def test_runs_that_drew_with_averaged_weights_alone_are_compared_too(
         page.wait_for_selector("#beside > .prompt img")
         assert page.locator("#beside > .prompt").count() == 1
         texts = page.eval_on_selector_all("#beside figcaption", "all => all.map(one => one.textContent)")
-        assert texts == [f"0/{name}, step 60, averaged weights" for name in ("one", "two", "one")]
+        assert texts == [f"{name}, step 60, averaged weights" for name in ("one", "two", "one")]
         page.locator("#beside > .prompt img").first.click()
         page.wait_for_url("**/file?run=0%2Fone*")
 
@@ -163,7 +215,7 @@ def test_two_tabs_show_the_same_run_each_with_its_own_view(looking: Callable[...
 def test_a_killed_run_says_how_it_goes_on_and_copies_the_line(looking: Callable[..., Any]) -> None:
     look = looking(permissions=["clipboard-read", "clipboard-write"])
     page = look.go("/run?run=0/killed")
-    assert "ended without a word" in page.locator("#facts").inner_text()
+    assert "Ended without reporting why" in page.locator("#facts").inner_text()
     page.click("#p-stored > p .copy")
     wait(page, "!document.getElementById('said').hidden")
     assert page.evaluate("navigator.clipboard.readText()").endswith("killed/recipe.yaml")
@@ -218,7 +270,7 @@ def test_everything_fits_and_axe_has_nothing_serious_to_say(
 def test_a_page_is_used_by_the_keyboard_alone(looking: Callable[..., Any]) -> None:
     page = looking().page
     page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.textContent") == "To the contents"
+    assert page.evaluate("document.activeElement.textContent") == "Skip to content"
     page.keyboard.press("Enter")
     for _ in range(12):
         page.keyboard.press("Tab")
@@ -259,10 +311,10 @@ def test_every_page_fits_a_small_screen_and_says_what_to_do_when_it_is_empty(
     with opened(tmp_path) as board:
         look = looking(board, width=360)
         for path, words in (
-            ("/", "Start one, and it appears here"), ("/data", "Start one, or look at a folder of pictures below"),
+            ("/", "Start one, and it appears here"), ("/data", "Start one, or open a folder of images below"),
             ("/data?folder=0/pictures", "samples"), ("/data?folder=0/nothing", "put them there"),
-            ("/data?folder=0/pictures&text=zebra", "No sample is left by these filters"),
-            ("/draw", "drawn"), ("/recipe?base=tiny_cpu", "The command"),
+            ("/data?folder=0/pictures&text=zebra", "No sample matches these filters"),
+            ("/draw", "Images appear here"), ("/recipe?base=tiny_cpu", "Command"),
         ):  # fmt: skip
             page = look.go(path)
             page.wait_for_selector(f"main:has-text('{words}')")

@@ -121,7 +121,7 @@ def test_layers_of_clip_are_called_apart_from_the_denoisers(name: str) -> None:
     """Also where there are two encoders, as SDXL has, whose denoiser has other names in kohya's files."""
     settings = ModelSettings(family=name, path=RECORDS / name / "model")
     names = LayerNames.of(files_of(name).described(settings))
-    starts = {flat.split("_text_model")[0] for flat in names.kohya.values() if flat.startswith("lora_te")}
+    starts = {flat.split("_text_")[0] for flat in names.kohya.values() if flat.startswith("lora_te")}
     assert starts == ({"lora_te1", "lora_te2"} if name == "sd3" else {"lora_te1"})
     lookup = names.lookup("transformer")
     assert all(layer in (lookup[flat], *getattr(lookup[flat], "parts", ())) for layer, flat in names.kohya.items())

@@ -65,8 +65,7 @@ def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp
         Route("/static/{name}", _static),
     ]
     handlers: dict[Any, Callable[..., Any]] = {
-        OutOfPlace: _answer(view, 404, "There is nothing here: the run or file has gone, or was never below a folder "
-                                       "of this page."),
+        OutOfPlace: _answer(view, 404, "Not found: the run or file is gone, or is not in a folder of this page."),
         MezzotintError: _error_page(view),
         HTTPException: _of_status(view),
     }  # fmt: skip
@@ -86,7 +85,7 @@ def _error_page(view: Pages) -> Callable[[Request, Exception], Any]:
         assert isinstance(error, MezzotintError)
         if request.url.path.startswith(_PARTS):
             return JsonAnswer({"error": str(error), "code": error.code}, 409)
-        facts = {"heading": "This does not work", "sentence": str(error), "here": ""}
+        facts = {"heading": "This did not work", "sentence": str(error), "here": ""}
         return await run_in_threadpool(lambda: view.html("message.html", 409, **facts))
 
     return answer
@@ -97,7 +96,7 @@ def _answer(view: Pages, status: int, sentence: str) -> Callable[[Request, Excep
         if request.url.path.startswith(_PARTS):
             return PlainTextResponse(sentence + "\n", status)
         return await run_in_threadpool(
-            view.html, "message.html", status, heading="Nothing here", sentence=sentence, here=""
+            view.html, "message.html", status, heading="Not found", sentence=sentence, here=""
         )
 
     return answer

@@ -47,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
     app = application(pages, door, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
     query = "" if password else f"/?token={door.token}"
-    print(f"the page over {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
-    print("it shows files and commands and keeps nothing itself; Ctrl-C ends it, and ends no run", flush=True)
+    print(f"Runs in {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
+    print("Press Ctrl-C to close the page; runs continue.", flush=True)
     try:
         with suppress(KeyboardInterrupt):
             server.serve(app, own)
@@ -62,7 +62,7 @@ def _folders(line: Words) -> list[Path]:
     named = [Path(word).expanduser() for word in line.plain]
     for path in named:
         if not path.is_dir():
-            raise RecipeError(f"mezzotint board: there is no folder {path}; name one with runs", code="E1943")
+            raise RecipeError(f"mezzotint board: there is no folder {path}; name a folder with runs", code="E1943")
     return named or [Path.cwd()]
 
 

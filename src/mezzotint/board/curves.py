@@ -35,21 +35,28 @@ class Chart:
 
 _BY_TENTH, _AT, _DASHED = "loss/by_timestep/", r"val/.*_at/", "dashed: averaged weights"
 CHARTS = (
-    Chart("Loss", ("loss", "loss_avg", r"loss/(?!by_timestep)\w+"), help="of each step, and smoothed over about fifty"),
+    Chart("Loss", ("loss", "loss_avg", r"loss/(?!by_timestep)\w+"), help="per step, and smoothed over about 50 steps"),
     Chart("Held-out loss", (r"val/(?!.*_at/).+",), help="at fixed timesteps and noise; the lowest is marked"),
-    Chart("Loss by timestep", (_BY_TENTH + r"\d",), help="tenths of the schedule; 0 has least noise", ordered=True),
+    Chart(
+        "Loss by timestep",
+        (_BY_TENTH + r"\d",),
+        help="by tenth of the schedule, from least noise to most",
+        ordered=True,
+    ),
     Chart(
         "Held-out loss by timestep",
         (_AT + r"(?!quartile_).+",),
-        help=f"counted from least noise; {_DASHED}",
+        help=f"from least noise to most; {_DASHED}",
         ordered=True,
     ),
-    Chart("Held-out loss by quartile", (_AT + r"quartile_\d",), help=f"0 has least noise; {_DASHED}", ordered=True),
-    Chart("Learning rate", (r"lr/.+",), help="of each group of parameters"),
+    Chart(
+        "Held-out loss by quartile", (_AT + r"quartile_\d",), help=f"from least noise to most; {_DASHED}", ordered=True
+    ),
+    Chart("Learning rate", (r"lr/.+",), help="per parameter group"),
     Chart("Gradient norm", ("norm",), help="before clipping"),
-    Chart("Throughput", ("images_per_s",), "images/s", "of a step, on all processes"),
+    Chart("Throughput", ("images_per_s",), "images/s", "per step, over all processes"),
     Chart("Waiting for data", ("data_wait",), "%", "share of the step's time", 100.0),
-    Chart("Memory", ("memory_bytes",), "GiB", "the most that the device held", 1 / 2**30),
+    Chart("Memory", ("memory_bytes",), "GiB", "peak on the device", 1 / 2**30),
     Chart("Loss scale", ("loss_scale",), help="of fp16"),
 )
 """The charts of a run, in their order; one without points is left out."""
@@ -111,11 +118,17 @@ def _chart(
 
 
 def _label(tag: str) -> str:
-    """A tag as a legend has it: without what the heading of its chart says."""
-    match = re.fullmatch(r"val/(.+?)(_shadow)?_at/(?:quartile_)?(.+)", tag)
+    """A tag as a legend has it: without what the heading of its chart says. Tenths and quarters are in percent."""
+    match = re.fullmatch(r"val/(.+?)(_shadow)?_at/(quartile_)?(.+)", tag)
     if match is None:
-        return tag.removeprefix(_BY_TENTH).removeprefix("lr/")
-    return " ".join(filter(None, ["" if match[1] == "loss" else match[1], match[3], match[2] and "averaged"]))
+        tenth = re.fullmatch(_BY_TENTH + r"(\d)", tag)
+        return _share(int(tenth[1]), 10) if tenth else tag.removeprefix("lr/")
+    place = _share(int(match[4]), 4) if match[3] and match[4].isdecimal() else match[4]
+    return " ".join(filter(None, ["" if match[1] == "loss" else match[1], place, match[2] and "averaged"]))
+
+
+def _share(number: int, parts: int) -> str:
+    return f"{100 * number // parts}–{100 * (number + 1) // parts} %"
 
 
 def _natural(tag: str) -> list[tuple[int, str]]:

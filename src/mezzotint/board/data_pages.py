@@ -116,7 +116,7 @@ class DataPages:
             return JsonAnswer({"ready": False, "done": search.looked_at, "total": search.as_json()["total"]})
         near = search.nearest(path)
         if near is None:
-            return PlainTextResponse("This file is no picture that can be read.\n", 415)
+            return PlainTextResponse("This file is not a readable image.\n", 415)
         return JsonAnswer({"ready": True, "near": near, "among": search.among, "all": search.count})
 
     def _search(self, request: Request) -> AlikeSearch:
@@ -174,7 +174,8 @@ class DataPages:
         for path in recipe.data.path:
             if not self.any_folder and places.name_of(path) is None:
                 raise DatasetError(
-                    f"{path}: lies below no folder of this page; start it with --data, or name the folder", code="E1948"
+                    f"{path}: is not in a folder of this page; open the page with --data, or with that folder",
+                    code="E1948",
                 )
 
     def _choices(self) -> list[tuple[str, str]]:
@@ -192,7 +193,7 @@ def _recipe_of(run: Path | None, folder: Path | None, resolution: str) -> Recipe
 
 def _webp(content: bytes | None) -> Response:
     if content is None:
-        return PlainTextResponse("This picture cannot be read any more.\n", 404)
+        return PlainTextResponse("This image is no longer readable.\n", 404)
     return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=3600"})
 
 

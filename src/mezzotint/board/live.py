@@ -28,6 +28,7 @@ Marks = Mapping[str, Any]
 _FILES = {
     "metrics": "metrics.jsonl", "events": "history.jsonl", "log": "run.log", "pictures": "samples",
     "stored": "checkpoints", "exports": "exports", "recipe": "recipe.yaml", "drawn": "samples/grid.png",
+    "output": "logs/started.out",
 }  # fmt: skip
 
 

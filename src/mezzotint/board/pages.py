@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -28,13 +28,13 @@ from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
 
-PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Draw", "draw")]
+PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
 """Address, name and key of each page besides Runs."""
 
 _AT_ONCE = 1 << 18
 """Bytes of a file that are sent at a time."""
 
-PARTS = ("facts", "stored", "settings", "events", "log", "card")
+PARTS = ("facts", "output", "stored", "settings", "events", "log", "card")
 """What a run's page is made of, besides curves and pictures."""
 
 MOST_COMPARED = 8
@@ -71,7 +71,9 @@ class Pages:
         )  # fmt: skip
         environment.filters |= {
             "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
+            "with_moments": words.with_moments,
             "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script, "coded": coded,
+            "label": lambda name: tails.shown(self.places.label(name)),
         }  # fmt: skip
         environment.globals |= {
             "version": __version__,
@@ -105,8 +107,15 @@ class Pages:
                 continue  # it went since the folders were looked at
             newest = pictures.newest(path)
             picture = "" if newest is None else newest.relative_to(path).as_posix()
-            rows.append(Rows(name, path, runs.standing(path), picture))
+            rows.append(Rows(name, path, self.standing(path), picture))
         return sorted(rows, key=lambda row: row.standing.changed, reverse=True)
+
+    def standing(self, path: Path) -> runs.Standing:
+        """How a run stands. One that the page has started is starting before it has its lock."""
+        standing = runs.standing(path)
+        if standing.state in ("stopped", "killed", "failed", "diverged") and self.started.is_running(path):
+            return replace(standing, state="starting")
+        return standing
 
     def runs(self, request: Request) -> Response:
         """The list of runs, or its rows alone."""
@@ -117,8 +126,11 @@ class Pages:
         """Several runs side by side."""
         names, paths = self._several(request)
         recipes = {name: values.tree(path / "recipe.yaml") for name, path in zip(names, paths, strict=True)}
-        drawn = {name: pictures.previews(path).as_json() for name, path in zip(names, paths, strict=True)}
-        rows = [(name, path, runs.standing(path)) for name, path in zip(names, paths, strict=True)]
+        drawn = {
+            name: pictures.previews(path).as_json() | {"label": self.places.label(name)}
+            for name, path in zip(names, paths, strict=True)
+        }
+        rows = [(name, path, self.standing(path)) for name, path in zip(names, paths, strict=True)]
         return self.html(
             "compare.html", rows=rows, names=names, differences=values.differences(recipes), drawn=drawn, here="runs"
         )
@@ -126,7 +138,9 @@ class Pages:
     def compared_curves(self, request: Request) -> Response:
         """The curves of several runs."""
         names, paths = self._several(request)
-        tables = {name: self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)}
+        tables = {
+            self.places.label(name): self.shelf.metrics(path).table for name, path in zip(names, paths, strict=True)
+        }
         return JsonAnswer(curves.over_each_other(tables, **_view(request)))
 
     def _several(self, request: Request) -> tuple[list[str], list[Path]]:
@@ -152,12 +166,18 @@ class Pages:
     def _of_part(self, path: Path, part: str) -> dict[str, Any]:
         match part:
             case "facts":
-                standing = runs.standing(path)
-                offered = [] if self.read_only else actions.offered(path)
+                standing = self.standing(path)
+                is_starting = (
+                    standing.state == "starting"
+                )  # it may not have its lock yet, and is not offered a second start
+                offered = [] if self.read_only or is_starting else actions.offered(path)
                 return {"standing": standing, "meaning": standing.meaning, "offered": offered}
+            case "output":
+                is_shown = self.standing(path).state in ("starting", "failed") or self.started.has_failed(path)
+                return {"output": actions.last_output(path) if is_shown else ""}
             case "stored":
                 stored = {"checkpoints": runs.checkpoints(path), "exports": runs.exports(path)}
-                return {**stored, "going_on": runs.going_on(path)}
+                return {**stored, "going_on": runs.going_on(path) if (path / "recipe.yaml").is_file() else ""}
             case "settings":
                 return {"settings": values.effective(path)}
             case "events":
@@ -194,7 +214,7 @@ class Pages:
         if name is None:
             return _stream(self._briefly)
         path = self.places.run(name)
-        return _stream(lambda: live.marks(path))
+        return _stream(lambda: {**live.marks(path), "started": self.started.is_running(path)})
 
     async def act(self, request: Request) -> Response:
         """Does an action of a run: {run, name}."""
@@ -211,7 +231,8 @@ class Pages:
         seen: dict[str, Any] = {}
         for name in self.places.runs():
             with suppress(OutOfPlace):
-                seen[name] = live.brief(self.places.run(name))
+                path = self.places.run(name)
+                seen[name] = live.brief(path), self.started.is_running(path)
         return seen
 
     # --- files ---
@@ -231,11 +252,11 @@ def picture_answer(path: Path, request: Request) -> Response:
     if side is not None:
         content = pictures.small(path, min(1024, max(16, words.whole(side, 256))))
         if content is None:
-            return PlainTextResponse("This file is no picture that can be read.\n", 415)
+            return PlainTextResponse("This file is not a readable image.\n", 415)
         return Response(content, media_type="image/webp", headers={"cache-control": "private, max-age=60"})
     kind = pictures.KINDS.get(path.suffix.lower())
     if kind is None:
-        return PlainTextResponse("Only pictures and clips are shown.\n", 415)
+        return PlainTextResponse("Only images and clips are shown.\n", 415)
     return _sent(path, kind, request.headers.get("range", ""))
 
 

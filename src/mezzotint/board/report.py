@@ -88,20 +88,22 @@ def of_run(path: Path) -> tuple[str, list[str]]:
     left_out = []
     most = max((one["count"] for chart in charts["step"]["charts"] for one in chart["series"]), default=0)
     if most > 2 * _WIDTH:
-        left_out.append(f"points of curves: of {most:,} the lowest and highest of {_WIDTH:,} stretches are kept")
+        left_out.append(f"curve points: of {most:,} the lowest and highest of {_WIDTH:,} intervals are kept")
     if len(kept) < len(previews.drawn):
-        left_out.append(f"{len(previews.drawn) - len(kept)} of {len(previews.drawn)} pictures")
+        left_out.append(f"{len(previews.drawn) - len(kept)} of {len(previews.drawn)} images")
     if kept:
-        left_out.append(f"pictures larger than {_SIDE} pixels are smaller here, and what they say of themselves")
+        left_out.append(f"images larger than {_SIDE} pixels are reduced, and image metadata is left out")
     if clips:
-        left_out.append(f"clips have at most {small_clips.FRAMES} frames of {_CLIP_SIDE} pixels here, and no sound")
+        left_out.append(
+            f"clips are reduced to at most {small_clips.FRAMES} frames of {_CLIP_SIDE} pixels, without sound"
+        )
     if len(clips) < len(previews.clips):
         count = len(previews.clips) - len(clips)
-        left_out.append(f"{count} of {len(previews.clips)} clips; a strip of their frames stands for each that is kept")
+        left_out.append(f"{count} of {len(previews.clips)} clips, which are shown as a strip of frames")
     left_out += [f"{name}: a link that leads out of the run folder" for name in _links_out_of(path)]
     log = path / "run.log"
     if log.is_file() and not log.is_symlink() and log.stat().st_size > tails.TAIL:
-        left_out.append(f"the log but for its last {tails.TAIL // 1000} kB")
+        left_out.append(f"the log before its last {tails.TAIL // 1000} kB")
     embedded = {"charts": charts, "drawn": drawn, "pictures": kept, "clips": clips}
     facts = pages.facts(path.resolve()) | {
         "name": "",
@@ -109,6 +111,7 @@ def of_run(path: Path) -> tuple[str, list[str]]:
         "title": path.resolve().name,
         "kind": "run",
     }
+    facts["log"] = without_home(facts["log"])  # the template makes markup of it, which is left as it is later
     return _written(pages, embedded, left_out, facts), left_out
 
 
@@ -223,7 +226,7 @@ def _written(pages: Any, embedded: dict[str, Any], left_out: list[str], facts: d
     text: str = templates.get_template("report.html").render(
         facts, policy=policy, style=Markup(style), program=Markup(program), plotting=Markup(plotting),
         embedded=without_home(embedded), left_out=left_out, report=True, offered=[],
-        written=time.strftime("%Y-%m-%d %H:%M", time.gmtime()),
+        written=time.time(),
     )  # fmt: skip
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

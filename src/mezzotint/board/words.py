@@ -6,6 +6,13 @@ import math
 import re
 import time
 
+from markupsafe import Markup, escape
+
+from mezzotint.board.reading import tails
+
+_FORM = "%Y-%m-%dT%H:%M:%SZ"
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+
 
 def size(count: float) -> str:
     """Bytes: `45.3 MB`."""
@@ -38,12 +45,25 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
 
 
-def moment(seconds: float) -> str:
-    """A time in UTC, to the minute; "" for none, and for one that no calendar has."""
+def moment(value: float | str, *, in_seconds: bool = False) -> Markup:
+    """A time, of seconds since 1970 or as `2026-03-01T10:00:00Z`, to the minute or the second. It is written in UTC;
+    the page shows it in its reader's zone. A text that is no time stays as it is; "" for a time that no calendar
+    has."""
     try:
-        return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds)) if seconds else ""
+        text = time.strftime(_FORM, time.gmtime(value)) if isinstance(value, float) and value else str(value or "")
     except (OverflowError, ValueError, OSError):
-        return ""
+        return Markup("")
+    if not _MOMENT.fullmatch(text):
+        return escape(tails.shown(text))
+    short = text[:19] if in_seconds else text[:16]
+    return Markup('<time datetime="{}">{} UTC</time>').format(text, short.replace("T", " "))
+
+
+def with_moments(text: str) -> Markup:
+    """A text with the times in it as `moment`, each written as it is."""
+    parts = _MOMENT.split(text)
+    times = [Markup('<time datetime="{0}">{0}</time>').format(one) for one in _MOMENT.findall(text)]
+    return Markup("").join(escape(part) + one for part, one in zip(parts, [*times, ""], strict=True))
 
 
 def whole(text: str, usual: int = 0) -> int:

@@ -151,14 +151,14 @@ CODES: dict[str, str] = {
     "a free port is taken.",
     "E1945": "The page was opened with `--read-only`, so that nothing is started, stopped or written from it. The "
     "command beside each action does the same in a terminal.",
-    "E1946": "The run cannot do that as it stands: a run is asked to draw, save or stop while it trains, and goes on "
-    "when it was stopped or killed. Its state is on its page.",
-    "E1947": "A process that the page has started ended at once; the message has its last words. The command beside "
-    "the action shows all of them in a terminal.",
+    "E1946": "The run cannot do that in its present state: previews, a save or a stop are possible while it trains, "
+    "resuming when it was stopped or killed. Its page shows its state.",
+    "E1947": "A process that the page has started ended at once; the message has the end of its output. The same "
+    "command in a terminal prints all of it.",
     "E1948": "The page shows files below the folders it was given, and these data lie elsewhere. `mezzotint board "
     "--data` shows data of its runs wherever `data.path` says.",
     "E1949": "A recipe of the page is saved as a new .yaml file below its first folder; what lies there already stays. "
-    "A recipe that was translated from another trainer's line is checked and started once it is saved. A run that is "
+    "A recipe that was imported from another trainer's command is checked and started once it is saved. A run that is "
     "started from the page writes below the page's folders: `run.folder`, `run.export.folder`, "
     "`run.export.single_file_folder` and `run.profile.folder` cannot lead elsewhere. Start such a run in a terminal.",
     "E1970": "Near duplicates are found by perceptual hashes of the package ImageHash, which comes with the extras "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,7 @@ def test_going_on_starts_the_line_in_a_session_of_its_own(tmp_path: Path, monkey
     monkeypatch.setattr(actions.subprocess, "Popen", popen)
     with opened(tmp_path) as board:
         status, answer = board.post("/api/act", {"run": "0/first", "name": "go"})
+        assert "Output" not in board.ask("/run?run=0/first")[1]
     assert status == 200
     assert words == [[sys.executable, "-P", "-m", "mezzotint", "train", str(folder / "recipe.yaml")]]
     session, process = (folder / "session").read_text().split()
@@ -77,3 +79,28 @@ def test_a_line_that_is_refused_says_why(tmp_path: Path, monkeypatch: pytest.Mon
     assert status == 409
     assert answer["code"] == "E1947"
     assert "did you mean optim.lr?" in answer["error"]
+    assert not (folder / "logs").exists()
+
+
+def test_a_start_that_fails_later_shows_its_output_on_the_page_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_run(tmp_path / "first", ended="stopped")
+    (folder / "logs").mkdir()
+    (folder / "logs" / "started.out").write_text("$ mezzotint train x\nan earlier start\n")
+    begin = subprocess.Popen
+    code = "print('the data has changed'); raise SystemExit(2)"
+    monkeypatch.setattr(
+        actions.subprocess, "Popen", lambda line, **how: begin([sys.executable, "-S", "-c", code], **how)
+    )
+    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    with opened(tmp_path) as board:
+        assert "earlier" not in board.ask("/run?run=0/first")[1]
+        assert board.post("/api/act", {"run": "0/first", "name": "go"})[0] == 200
+        until = time.monotonic() + 20
+        while board.pages.started.is_running(folder):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        page = board.ask("/run?run=0/first")[1]
+    assert "the data has changed" in page
+    assert "an earlier start" not in page

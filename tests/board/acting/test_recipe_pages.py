@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import html
 import re
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,7 @@ def test_every_setting_has_a_field_with_help_and_default(board: Board) -> None:
 @pytest.mark.parametrize("name", sorted(shipped_recipes()))
 def test_a_form_that_nobody_changed_says_the_recipe(board: Board, name: str) -> None:
     answer = live(board, name)
-    assert answer["problems"] == []
+    assert [one for one in answer["problems"] if one["where"] != "data.path"] == [], "its data may be missing here"
     assert answer["command"] == f"mezzotint train {name}"
     again = read_text(answer["yaml"], name)
     assert digest_of(again.recipe) == digest_of(read(name).recipe)
@@ -81,6 +83,41 @@ def test_problems_are_told_where_they_are_with_their_codes(board: Board) -> None
     assert "run.nonsense" in told
 
 
+def test_a_data_path_that_is_not_there_is_a_problem_of_its_field(board: Board, tmp_path: Path) -> None:
+    (problem,) = live(board, data__path="nothing")["problems"]
+    assert (problem["where"], problem["code"]) == ("data.path", "E1201")
+    assert "nothing does not exist" in problem["what"]
+    assert live(board, data__path="run")["problems"] == [], "a folder below the page's"
+    assert live(board, data__path="shapes")["problems"] == [], "a data set that ships"
+    assert live(board, data__path=f"s3://photos/x\n{tmp_path}")["problems"] == []
+    assert live(board, data__path="somebody/photos", data__format="metadata")["problems"] == [], "of the hub"
+
+
+def test_a_check_begins_with_its_verdict_and_names_the_settings_of_its_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = "mezzotint check x\nmemory  a  1 MB\n{}: a step's peak is 109 MB of the 13.1 GB\n  that are free\n"
+    several = (
+        "x has 2 problems\n  given  model  E1401 model.path: none is not there\n  line 3  data   E1201 No data.path.\n"
+    )
+    answers = [
+        (0, report.format("fits"), ""), (5, report.format("does not fit"), ""), (0, "mezzotint check x\n", "reading"),
+        (2, "", "error[E1201]: nothing: does not exist; data.path names the folder"), (2, "", several),
+    ]  # fmt: skip
+    results = [(status, out.encode(), err.encode()) for status, out, err in answers]
+    monkeypatch.setattr(
+        recipe_pages.subprocess, "run",
+        lambda line, **how: subprocess.CompletedProcess(line, (one := results.pop(0))[0], *one[1:]),
+    )  # fmt: skip
+    fits, small, plain, missing, two = (recipe_pages._output(["check"], tmp_path) for _ in answers)
+    assert fits["verdict"] == "This recipe fits: a step's peak is 109 MB of the 13.1 GB that are free."
+    assert small["verdict"].startswith("This recipe does not fit: a step's peak")
+    assert (plain["verdict"], plain["problems"]) == ("This recipe can run.", [])
+    assert missing["verdict"] == "This recipe cannot run."
+    assert [one["where"] for one in missing["problems"]] == ["data.path"]
+    assert [(one["code"], one["where"]) for one in two["problems"]] == [("E1401", "model.path"), ("E1201", "data.path")]
+
+
 @pytest.mark.parametrize(
     "base",
     [
@@ -105,7 +142,7 @@ def test_only_shipped_recipes_and_those_of_runs_are_read(board: Board, base: str
 def test_a_recipe_that_does_not_read_says_why_on_a_page(board: Board) -> None:
     (board.pages.places.folders[0] / "broken.yaml").write_text("schema: 1\noptim: {lr: <b>fast</b>}\n")
     status, text, _ = board.ask("/recipe?base=file:0/broken.yaml")
-    assert (status, "This does not work" in text, "<b>" in text) == (409, True, False)
+    assert (status, "This did not work" in text, "<b>" in text) == (409, True, False)
     assert "optim.lr" in text
 
 
@@ -144,7 +181,7 @@ def test_a_recipe_is_saved_once_below_the_folder(board: Board) -> None:
     assert answer.get("base") is None
     assert live(board, "file:0/mine.yaml")["yaml"].count("lr: 0.0003") == 1
     page = board.ask("/recipe?base=file:0/mine.yaml")[1]
-    assert "<option selected>file:0/mine.yaml</option>" in page
+    assert '<option value="file:0/mine.yaml" selected>mine.yaml</option>' in page
     for name in ("../out.yaml", "/tmp/out.yaml", "x.sh", ".hidden.yaml", "none/x.yaml", "n" * 300 + ".yaml", ""):
         status, answer = board.post("/api/save", value | {"file": name})
         assert (status, answer["code"]) == (409, "E1949"), name
@@ -157,27 +194,66 @@ def test_a_recipe_is_started_and_checked_by_the_line_that_is_shown(
 ) -> None:
     lines: list[tuple[list[str], Path | None]] = []
 
-    def start(self: object, line: list[str], out: Path, folder: Path | None = None) -> str:
+    def start(self: object, line: list[str], run: Path, folder: Path | None = None) -> str:
         lines.append((line, folder))
-        return "started"
+        return f"started {run}"
 
     monkeypatch.setattr(actions.Started, "start", start)
     monkeypatch.setattr(recipe_pages, "_output", lambda line, folder: lines.append((line, folder)) or {"text": "fits"})
+    root = board.pages.places.folders[0]
     value = {"base": "tiny_cpu", "changes": {"run.name": "mine"}}
-    assert board.post("/api/start", value) == (200, {"said": "started"})
+    assert board.post("/api/start", value) == (200, {"said": f"started {root}/mine", "run": "0/mine"})
     _, answer = board.post("/api/check", value | {"dry": True})
     assert answer == {"text": "fits", "command": "mezzotint check tiny_cpu run.name=mine --dry"}
-    root = board.pages.places.folders[0]
     assert lines == [
         (["train", "tiny_cpu", "run.name=mine", "run.folder=mine"], root),
         (["check", "tiny_cpu", "run.name=mine", "--dry"], root),
     ]
     with monkeypatch.context() as context:
         context.setattr(board.pages, "rows", list)
-        assert board.post("/api/start", value)[0] == 200
+        assert board.post("/api/start", value)[1]["run"] == "0/runs/mine"
     assert lines[-1][0] == ["train", "tiny_cpu", "run.name=mine"], "no run lies in that folder itself"
     assert board.post("/api/start", value | {"text": "schema: 1\n"})[1]["code"] == "E1949"
     assert board.post("/api/start", value | {"changes": {"optim.lr": "x"}})[0] == 409
+
+
+def test_a_started_run_has_its_page_before_it_has_written_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import pathlib, time\nprint('reading', flush=True)\nwhile not pathlib.Path('go').exists(): time.sleep(0.02)"
+    begin = subprocess.Popen
+    children: list[subprocess.Popen[bytes]] = []
+
+    def popen(line: list[str], **how: Any) -> subprocess.Popen[bytes]:
+        children.append(begin([sys.executable, "-c", f"{code}\nprint('no data')\nraise SystemExit(2)"], **how))
+        return children[-1]
+
+    monkeypatch.setattr(actions.subprocess, "Popen", popen)
+    monkeypatch.setattr(actions, "_WATCHED_SECONDS", 0.0)
+    with opened(tmp_path) as board:
+        status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.name": "mine"}})
+        assert (status, answer["run"]) == (200, "0/runs/mine")
+        page = board.ask("/run?run=0/runs/mine")[1]
+        assert 'class="state starting"' in page
+        (tmp_path / "go").touch()
+        until = time.monotonic() + 20
+        while Path(f"/proc/{children[0].pid}").exists():  # nobody asks for it: it is reaped all the same
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        page = board.ask("/run?run=0/runs/mine")[1]
+        assert 'class="state failed"' in page
+        assert "reading\nno data" in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["go", "runs"]
+    assert (tmp_path / "runs" / "mine" / "logs" / "started.out").is_file()
+
+
+@pytest.mark.parametrize("folder", ["/tmp/elsewhere", "../elsewhere", "runs/../../x"])
+def test_a_run_is_not_started_outside_of_the_folders_of_the_page(
+    folder: str, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(actions.Started, "start", lambda *words: pytest.fail("it was started"))
+    status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.folder": folder}})
+    assert (status, answer["code"]) == (409, "E1949")
 
 
 @pytest.mark.slow
@@ -185,7 +261,7 @@ def test_what_check_says_comes_from_the_verb(tmp_path: Path) -> None:
     said = recipe_pages._output(["check", "tiny_cpu", "run.name=x"], tmp_path)
     assert said["status"] == 0, said
     assert "memory" in said["text"]
-    assert sys.executable
+    assert said["verdict"].startswith("This recipe fits")
 
 
 def test_a_line_of_another_trainer_becomes_a_recipe(board: Board) -> None:

@@ -76,3 +76,12 @@ def test_a_name_that_is_no_utf_8_leads_to_its_run(tmp_path: Path) -> None:
         for address in re.findall(r'<th scope="row"><a href="([^"]+)"', text):
             assert board.ask(html.unescape(address))[0] == 200
         assert board.pages.places.run("0/caf\\udce9 run") == odd
+
+
+def test_a_label_is_the_path_below_the_folder_or_all_of_it_where_there_are_several(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    one, two = Places.of([first]), Places.of([first, second])
+    assert (one.label("0/runs/x"), one.label("0")) == ("runs/x", "a")
+    assert (two.label("1/runs/x"), two.label("0")) == (f"{second}/runs/x", str(first))
+    assert one.label("7/x") == "7/x"
+    assert one.label("9" * 5000) == "9" * 5000

@@ -43,6 +43,9 @@ def test_a_run_that_is_held_trains_and_its_lock_is_not_touched(tmp_path: Path) -
         assert standing.seconds_left == pytest.approx(40 * 0.2)
         assert (folder.path / "lock").stat() == before
     assert runs.standing(folder.path).state == "killed"
+    folder.record("finished", step=60)
+    with folder.lock():
+        assert runs.standing(folder.path).state == "finished", "its process is about to end"
 
 
 def test_a_number_that_another_process_has_now_holds_nothing(tmp_path: Path) -> None:
@@ -63,7 +66,7 @@ def test_a_run_that_waits_for_the_lock_of_another_says_whose(tmp_path: Path) -> 
         standing = runs.standing(folder)
         assert standing.state == "waiting"
         place = tmp_path / "index" / "lock"
-        assert standing.meaning == f"waits for process {os.getpid()}, which holds {place}; goes on by itself"
+        assert standing.meaning == f"waits for process {os.getpid()}, which holds {place}; it continues by itself"
         before = live.brief(folder), live.marks(folder)["standing"]
     assert runs.standing(folder).state == "killed"
     assert (live.brief(folder), live.marks(folder)["standing"]) != before

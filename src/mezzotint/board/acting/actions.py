@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -21,14 +22,20 @@ from mezzotint.errors import CheckpointError, MezzotintError, RecipeError
 from mezzotint.run_folder import RunFolder
 
 ASKED = {
-    "draw": ("Draw now", "draws its previews at this step's end"),
-    "save": ("Save now", "writes a checkpoint at this step's end"),
-    "stop": ("Stop after this step", "saves at this step's end and ends; going on later ends with the same bits"),
+    "draw": ("Preview now", "Generates the previews after this step"),
+    "save": ("Save now", "Writes a checkpoint after this step"),
+    "stop": ("Stop", "Saves after this step and stops; resuming gives identical results"),
 }
 """What a running run can be asked for, by the name of the file."""
 
 _WATCHED_SECONDS = 1.0
-"""So long is a started process watched for a refusal."""
+"""How long `start` waits for a process that is refused at once."""
+
+_PROMPT = "$ "
+"""What the line of a command begins with in the file of its output."""
+
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
+"""Exit statuses of a run that was asked to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +58,9 @@ def offered(path: Path) -> list[Offered]:
     recipe = path / "recipe.yaml"
     if state in ("stopped", "killed") and os.path.isfile(recipe) and not outside.leads_out(recipe, path):
         return [
-            Offered("go", "Go on", "goes on from the newest checkpoint, in a process of its own", runs.going_on(path))
+            Offered(
+                "go", "Resume", "Continues from the newest checkpoint, in a process of its own", runs.going_on(path)
+            )
         ]
     return []
 
@@ -60,51 +69,75 @@ def act(path: Path, name: str, started: Started) -> str:
     """Does one of the actions of a run, and says what was done. Raises CheckpointError: E1946 for one that the run is
     not offered now, E1160 for a run whose folders are links that lead out of it; StorageError; as `Started.start`."""
     if name not in {one.name for one in offered(path)}:
-        raise CheckpointError(f"{path.name}: cannot {name} as it stands; look at its state", code="E1946")
+        state = runs.standing(path).state
+        raise CheckpointError(f"{path.name} is {state}: {name!r} is not possible now", code="E1946")
     RunFolder(path).refuse_links()
     if name == "go":
-        with durable.storage_errors(path):
-            (path / "logs").mkdir(exist_ok=True)
-        return started.start(["train", str(path / "recipe.yaml")], path / "logs" / "started.out")
+        return started.start(["train", str(path / "recipe.yaml")], path)
     folder = RunFolder(path).requests
     with durable.storage_errors(folder):
         folder.mkdir(exist_ok=True)
         durable.write_file(folder / name, "asked for by the page\n")
-    return f"asked: {ASKED[name][1]} ({folder / name})"
+    return f"{ASKED[name][1]} (requested by {folder / name})"
 
 
 @dataclass(slots=True)
 class Started:
-    """Processes that were started from the page. They belong to themselves: the end of the page is not theirs."""
+    """Processes that the page has started, by run folder. Each runs in a session of its own and outlives the page."""
 
-    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _processes: dict[Path, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def start(self, line: Sequence[str], out: Path, folder: Path | None = None) -> str:
-        """Starts a line of ours, its output going to a file, and says so. folder: where it is typed. Raises
-        RecipeError E1947 with its last words where it ends at once with an error."""
-        self._reap()
+    def start(self, line: Sequence[str], run: Path, folder: Path | None = None) -> str:
+        """Starts a command for a run, its output going to `logs/started.out` in the run's folder, and returns a
+        sentence that says so. folder: the working directory. Raises RecipeError E1947 with the output of a process that
+        ends at once with an error, CheckpointError E1160 for a run whose folders are links that lead out of it."""
+        RunFolder(run).refuse_links()
+        out, command = output_of(run), shlex.join(["mezzotint", *line])
+        new = [path for path in (run, out.parent) if not path.exists()]
         with durable.storage_errors(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
             file = durable.open_own(out, "ab")
         with file:
+            file.write(f"{_PROMPT}{command}\n".encode())
+            file.flush()
             process: subprocess.Popen[bytes] = subprocess.Popen(
                 [sys.executable, "-P", "-m", "mezzotint", *line],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True, close_fds=True,
                 cwd=folder,
             )  # fmt: skip
-        with self._lock:
-            self.processes.append(process)
+        self._processes[run] = process
+        threading.Thread(target=process.wait, daemon=True).start()  # so that no finished child stays as a zombie
         until = time.monotonic() + _WATCHED_SECONDS
         while time.monotonic() < until and process.poll() is None:
             time.sleep(0.05)
         if process.poll():
-            words = tails.tail(out, limit=2000).strip()
-            raise RecipeError(f"it ended at once: {words}", code="E1947")
-        return f"process {process.pid}: {shlex.join(['mezzotint', *line])}; what it says is in {out}"
+            output = last_output(run)
+            if new:
+                out.unlink(missing_ok=True)
+                durable.drop_empty(new)
+            raise RecipeError(f"the process ended at once: {output}", code="E1947")
+        return f"Started: {command}. Output: {out}"
 
-    def _reap(self) -> None:
-        with self._lock:
-            self.processes = [one for one in self.processes if one.poll() is None]
+    def is_running(self, run: Path) -> bool:
+        """Whether a process that the page has started for a run is still running."""
+        process = self._processes.get(run)
+        return process is not None and process.poll() is None
+
+    def has_failed(self, run: Path) -> bool:
+        """Whether the last process that the page has started for a run ended with an error. A stop is none."""
+        process = self._processes.get(run)
+        return process is not None and process.poll() not in (None, 0, *_STOPPED)
+
+
+def output_of(run: Path) -> Path:
+    """The file with the output of what the page has started for a run."""
+    return run / "logs" / "started.out"
+
+
+def last_output(run: Path) -> str:
+    """What the process printed that was started last for a run."""
+    text = tails.tail(output_of(run), within=run)
+    return text.rpartition(f"\n{_PROMPT}")[2].removeprefix(_PROMPT).partition("\n")[2].strip()
 
 
 def sentence(error: MezzotintError) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from mezzotint.recipe.sections.sample import SolverName
 _MOST = 40
 """Jobs that are remembered."""
 
-_ENDED = "the process that draws has ended; try again"
+_ENDED = "The process that generates images has ended; try again."
 _NUMBERS = {"steps": "--steps", "guidance": "--guidance"}
 
 
@@ -74,7 +74,8 @@ class DrawPages:
             threading.Thread(target=self._begun, daemon=True).start()
         query = request.query_params
         return self.pages.html(
-            "draw.html", here="draw", models=self._models(), solvers=get_args(SolverName),
+            "draw.html", here="draw", folder=str(self.pages.places.folders[0]), models=self._models(),
+            solvers=get_args(SolverName),
             values={name: query.get(name, "") for name in ("a", "b", "prompt", "negative", "seed", "size", "steps",
                                                            "guidance", "solver", "adapter")},
         )  # fmt: skip
@@ -85,7 +86,7 @@ class DrawPages:
         models = [str(value.get(word, "")).strip() for word in ("a", "b")]
         lines = [_line(self._model(model), value, self._adapters(value)) for model in models if model]
         if not lines:
-            raise RecipeError("name what to draw from: a run, a checkpoint, or a model", code="E1012")
+            raise RecipeError("no model is named; choose a run, a checkpoint or a model", code="E1012")
         return JsonAnswer({"jobs": await run_in_threadpool(lambda: [self._ask(words) for words in lines])})
 
     def state(self, request: Request) -> Response:
@@ -109,7 +110,11 @@ class DrawPages:
 
     def _models(self) -> list[tuple[str, str]]:
         """(what a line says, in words) of what there is to draw from."""
-        choices = [(path.name, "ships") for path in sorted(MODELS.iterdir()) if any(path.rglob("*.safetensors"))]
+        choices = [
+            (path.name, "included with Mezzotint")
+            for path in sorted(MODELS.iterdir())
+            if any(path.rglob("*.safetensors"))
+        ]
         for row in self.pages.rows()[:50]:
             stored = runs.checkpoints(row.path)
             if stored:

@@ -20,19 +20,22 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mezzotint import durable, registry
+from mezzotint.assets import DATA
+from mezzotint.board.acting.fields import field_of, word_of
 from mezzotint.board.answers import JsonAnswer, body_of
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading import values
 from mezzotint.board.reading.places import OutOfPlace, inside
 from mezzotint.board.reading.tails import shown
-from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
-from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.data.files.listing import is_remote
+from mezzotint.errors import OutOfMemory, Problem, RecipeError
+from mezzotint.recipe.formats.base import format_spec
+from mezzotint.recipe.reading.paths import by_path, sections, settings
+from mezzotint.recipe.reading.read import Reading, places, read, read_text, shipped_recipes
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading import foreign
-from mezzotint.tasks.reading.continuing import is_run
+from mezzotint.tasks.reading import foreign, stamps
+from mezzotint.tasks.reading.continuing import folder_of, is_run, with_run
 from mezzotint.tasks.translate import text as translated_text
 
 _CHECK_SECONDS = 600
@@ -40,7 +43,8 @@ _FILE, _YAML, _MOST_FILES = "file:", (".yaml", ".yml"), 100
 _NAME = 200
 """Bytes of a file's name; file systems take 255."""
 
-_COMMA = re.compile(r"\s*([+-]?\d+),(\d+)\s*")
+_REPORTED = re.compile(r"\b(E\d{4})\]?:? +(.+)")
+"""A problem in what a check prints: its code and its sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +76,16 @@ class RecipePages:
         dumped = dict(values.flat(reading.recipe.model_dump(mode="json", by_alias=True)))
         groups: dict[str, list[dict[str, Any]]] = {}
         for setting in settings():
-            groups.setdefault(setting.path.rpartition(".")[0], []).append(_row(setting, dumped))
+            if setting.path == "schema":
+                continue
+            groups.setdefault(setting.path.rpartition(".")[0], []).append(field_of(setting, dumped))
         about = sections()
-        rows = [(path, about.get(path, "The recipe itself"), rows) for path, rows in groups.items()]
+        rows = [(path, about[path], rows) for path, rows in groups.items()]
         bases = [*shipped_recipes(), *self._files(), *(f"run:{row.name}" for row in self.pages.rows()[:100])]
         bases += [] if name in bases else [name]
+        labels = [(one, self._label(one)) for one in bases]
         return self.pages.html(
-            "recipe.html", here="recipe", base=name, bases=bases, groups=rows, changed=changed,
+            "recipe.html", here="recipe", base=name, bases=labels, groups=rows, changed=changed,
             dialects=sorted(registry.names("dialects", at_hand=True)), folder=str(self.pages.places.folders[0]),
         )  # fmt: skip
 
@@ -97,10 +104,26 @@ class RecipePages:
                 _problem(Problem("", error.message, code=error.code))
             ]
             return {"problems": problems, "command": shlex.join(line), "yaml": ""}
-        return {"problems": [], "command": shlex.join(line), "yaml": as_yaml(reading), "notes": list(reading.notes)}
+        return {"problems": self._missing_data(reading), "command": shlex.join(line), "yaml": as_yaml(reading)}
+
+    def _missing_data(self, reading: Reading) -> list[dict[str, Any]]:
+        """A problem for each folder of `data.path` that is not there. Formats whose data may be elsewhere than on a
+        disk are left to `check`."""
+        data, folder = reading.recipe.data, self.pages.places.folders[0]
+        if format_spec(data.format).has_own_paths:
+            return []
+        beside = reading.path.parent if reading.path else None
+        return [
+            _problem(
+                Problem("data.path", f"{path} does not exist", f"name a folder, absolute or below {folder}", "E1201")
+            )
+            for path in data.path
+            if not is_remote(path)
+            and not any(map(os.path.exists, (folder / path, *places(path, beside, shipped=DATA))))
+        ]
 
     async def check(self, request: Request) -> Response:
-        """What `mezzotint check` says of a form, in a process of its own."""
+        """What `mezzotint check` reports of a form: {status, verdict, problems, text, command}."""
         value = await body_of(request)
         base = self._base(value)
         dry = ["--dry"] if value.get("dry") is True else []
@@ -115,22 +138,35 @@ class RecipePages:
         reading = self._base(value).read(_words(value))
         await run_in_threadpool(durable.write_new, path, as_yaml(reading))
         command, name = shlex.join(["mezzotint", "train", str(path)]), self.pages.places.name_of(path)
-        return JsonAnswer({"said": f"written: {path}", "command": command, "base": f"{_FILE}{name}"})
+        return JsonAnswer({"said": f"Saved as {path}", "command": command, "base": f"{_FILE}{name}"})
 
     async def start(self, request: Request) -> Response:
-        """Starts a form as a run, in a process of its own: beside the others where they lie in the first folder."""
+        """Starts a form as a run, in a process of its own: {run, said}, the name of the run's page and a sentence."""
         value = await body_of(request)
+        return JsonAnswer(await run_in_threadpool(self._start, value))
+
+    def _start(self, value: Mapping[str, Any]) -> dict[str, Any]:
         base, words = self._base(value), _words(value)
-        reading = base.read(words)
+        named = self._named(base)
         folder = self.pages.places.folders[0]
-        self._require_inside(base, reading.recipe.run)
-        rows = await run_in_threadpool(self.pages.rows)
-        if reading.recipe.run.folder is None and any(row.path.parent == folder for row in rows):
-            words.append(f"run.folder={reading.recipe.run.name}")
-        out = folder / f"{reading.recipe.run.name}.started.out"
-        line = ["train", *self._named(base), *words]
-        sentence = await run_in_threadpool(self.pages.started.start, line, out, folder)
-        return JsonAnswer({"said": sentence})
+        self._require_inside(base, base.read(words).recipe.run)
+        reading = with_run(base.read(words))
+        settings = reading.recipe.run
+        if settings.folder is None and any(row.path.parent == folder for row in self.pages.rows()):
+            words.append(f"run.folder={settings.name}")  # beside the runs that lie in the page's folder itself
+            reading = with_run(base.read(words))
+        run = folder_of(reading, reading.recipe, folder)
+        if stamps.is_open(settings.folder or Path(settings.name)):
+            words.append(f"run.folder={run}")  # the process would settle the stamp anew
+        run = Path(os.path.realpath(run))
+        name = self.pages.places.name_of(run)
+        if name is None:
+            raise RecipeError(
+                f"{shown(str(run))}: a run that is started from the page writes below "
+                f"{' or '.join(map(str, self.pages.places.folders))}; start this one in a terminal",
+                code="E1949",
+            )
+        return {"said": self.pages.started.start(["train", *named, *words], run, folder), "run": name}
 
     async def translate(self, request: Request) -> Response:
         """The line of another trainer as our recipe, with its notes: {dialect, line}."""
@@ -139,7 +175,7 @@ class RecipePages:
         try:
             words = shlex.split(str(value.get("line", "")).replace("\\\n", " "))
         except ValueError as error:
-            raise RecipeError(f"the line cannot be parted into words: {error}", code="E1012") from None
+            raise RecipeError(f"the command cannot be split into words: {error}", code="E1012") from None
         place = foreign.launched(Launch.read())
         translated = await run_in_threadpool(foreign.translation, name, words, place)
         text = translated_text(translated, name)
@@ -168,17 +204,25 @@ class RecipePages:
             raise OutOfPlace(name)
         return BaseRecipe(name)
 
+    def _label(self, name: str) -> str:
+        """A base for readers."""
+        kind, _, place = name.partition(":")
+        if not place:
+            return name
+        label = shown(self.pages.places.label(place))
+        return f"run {label}" if kind == "run" else label
+
     def _files(self) -> list[str]:
         """The .yaml files that lie right in the folders of the page."""
-        places = self.pages.places
-        files = [file for folder in places.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
-        names = [places.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
+        ours = self.pages.places
+        files = [file for folder in ours.folders for file in sorted(folder.glob("*.y*ml")) if file.suffix in _YAML]
+        names = [ours.name_of(file) for file in files[:_MOST_FILES] if file.is_file()]
         return [f"{_FILE}{name}" for name in names if name is not None]
 
     def _named(self, base: BaseRecipe) -> list[str]:
         """How a line names a base. Raises RecipeError E1949 for a text that is no file yet."""
         if base.text is not None:
-            raise RecipeError("this recipe is no file yet: save it, then begin with the file", code="E1949")
+            raise RecipeError("this recipe is not saved yet; save it, then load the file", code="E1949")
         return [base.word]
 
     def _require_inside(self, base: BaseRecipe, run: RunSettings) -> None:
@@ -209,47 +253,19 @@ class RecipePages:
         is_name = re.fullmatch(r"\w[\w .-]*\.ya?ml", last) and len(last.encode()) <= _NAME
         if place is None or not place.is_dir() or not is_name:
             raise RecipeError(
-                f"{shown(name)!r}: write the name of a new .yaml file in a folder below {self.pages.places.folders[0]}",
+                f"{shown(name)!r}: write the name of a new .yaml file in a folder of {self.pages.places.folders[0]}",
                 code="E1949",
             )
         return place / last
 
 
-def _row(setting: Setting, dumped: Mapping[str, Any]) -> dict[str, Any]:
-    """A field. What a recipe has no place for, such as settings of another optimizer, is empty."""
-    shape, value = setting.shape, dumped.get(setting.path)
-    has_place = setting.path in dumped
-    choices = list(shape.choices)
-    if shape.base is bool:
-        choices = ["true", "false"]
-    return {
-        "path": setting.path,
-        "name": setting.name,
-        "value": values.text(value) if has_place else "",
-        "usual": values.text(setting.default),
-        "is_usual": not has_place or value == setting.default,
-        "choices": [
-            *([""] if choices and not has_place else []),
-            *choices,
-            *(["null"] if choices and shape.nullable else []),
-        ],
-        "is_number": shape.base in (int, float),
-        "type": reference.type_words(shape),
-        "help": setting.help,
-    }
-
-
 def _words(value: Mapping[str, Any]) -> list[str]:
-    """`key=value` of the changes of a form; 1,5 is 1.5 where a number stands."""
+    """`key=value` of the changes of a form."""
     changes = value.get("changes")
-    words = []
-    for path, text in (changes if isinstance(changes, dict) else {}).items():
-        setting = by_path().get(str(path))
-        text = str(text)
-        if setting is not None and setting.shape.base in (int, float):
-            text = _COMMA.sub(r"\1.\2", text)
-        words.append(f"{path}={text}")
-    return words
+    return [
+        word_of(by_path()[path], str(text)) if path in by_path() else f"{path}={text}"
+        for path, text in (changes if isinstance(changes, dict) else {}).items()
+    ]
 
 
 def _problem(problem: Problem) -> dict[str, Any]:
@@ -273,13 +289,33 @@ def as_yaml(reading: Reading) -> str:
 
 
 def _output(line: list[str], folder: Path) -> dict[str, Any]:
-    """What a line of ours prints."""
+    """What a check prints, its verdict and its problems first."""
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "mezzotint", *line], stdin=subprocess.DEVNULL, capture_output=True,
             check=False, timeout=_CHECK_SECONDS, cwd=folder,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return {"status": -1, "text": f"it took longer than {_CHECK_SECONDS} s and was ended"}
-    text = (done.stdout + done.stderr).decode("utf-8", "replace")
-    return {"status": done.returncode, "text": shown(text)[:100_000]}
+        what = f"The check was stopped: it took longer than {_CHECK_SECONDS} s."
+        return {"status": -1, "verdict": what, "problems": [], "text": ""}
+    report, errors = (shown(part.decode("utf-8", "replace")) for part in (done.stdout, done.stderr))
+    problems = [_reported(*match.groups()) for match in _REPORTED.finditer(errors)] if done.returncode else []
+    return {
+        "status": done.returncode, "verdict": _verdict(done.returncode, report), "problems": problems,
+        "text": (report + errors)[:100_000],
+    }  # fmt: skip
+
+
+def _verdict(status: int, report: str) -> str:
+    """What a check has found, in a sentence."""
+    if status not in (0, OutOfMemory.exit_status):
+        return "This recipe cannot run."
+    lines = re.search(r"^(?:fits|does not fit)\b.*(?:\n +.*)*", report, re.MULTILINE | re.IGNORECASE)
+    words = re.sub(r"\n +", " ", lines[0]) if lines else "can run" if status == 0 else "does not fit into memory"
+    return f"This recipe {words}."
+
+
+def _reported(code: str, what: str) -> dict[str, Any]:
+    """A problem that a check has printed, with the setting that it names."""
+    where = next((word for word in re.findall(r"[a-z_0-9]+(?:\.[a-z_0-9]+)+", what) if word in by_path()), "")
+    return {"where": where, "what": what, "code": code, "line": None}

@@ -34,10 +34,10 @@ from mezzotint.recipe.sections.data import DataSettings
 
 PROBLEMS = {
     "enlarged": "smaller than its bucket",
-    "cut": "less than half is seen",
-    "same": "the same bytes as another",
+    "cut": "more than half is cropped away",
+    "same": "exact copy of another image",
     "empty": "empty caption",
-    "long": "caption cut by the text encoder",
+    "long": "caption longer than the text encoder reads",
     "converted": "converted",
     "held-out": "held out",
 }
@@ -60,7 +60,7 @@ class DataSet:
     bucket: NDArray[np.int16]
     same: Mapping[int, int]
     lost: Mapping[int, int]
-    tokens: tuple[list[int], int] | str = "tokens are counted where a run says whose tokenizer reads them"
+    tokens: tuple[list[int], int] | str = "tokens are counted only for the data of a run"
     """As `token_counts.of_run`."""
     _kept: OrderedDict[tuple[str, ...], Any] = field(default_factory=OrderedDict)
 
@@ -163,7 +163,7 @@ class DataSet:
         fitting, over = counts[counts <= limit], int(np.count_nonzero(counts > limit))
         return {
             "name": _LENGTHS, "over": True, "bars": [*_bars(fitting, "{:.0f}"), (f"over {limit}, cut", over)],
-            "help": f"tokens of the first caption{of}, begin and end among them; the text encoder reads {limit}",
+            "help": f"tokens of the first caption{of}, including start and end; the text encoder reads {limit}",
         }  # fmt: skip
 
     def _histograms(self) -> list[dict[str, Any]]:
@@ -177,7 +177,7 @@ class DataSet:
         aspects = np.log2(catalogue.width / np.maximum(1, catalogue.height))
         aspect = _bars(aspects, "{:.2f}", show=lambda v: 2.0**v)
         return [
-            {"name": "Buckets", "over": False, "help": "which size each sample is trained in", "bars": of_buckets[:24]},
+            {"name": "Buckets", "over": False, "help": "size that each sample is trained at", "bars": of_buckets[:24]},
             {"name": "Sizes", "over": False, "help": "√(width × height), pixels", "bars": _bars(side, "{:.0f}")},
             {"name": "Aspect", "over": False, "help": "width / height", "bars": aspect},
         ]  # fmt: skip
@@ -295,7 +295,7 @@ class Opening:
             self.data.histograms()  # which look at all samples, and are kept, as the folders are
             self.data.folders()
             if run is not None:
-                self.data.tokens = "its tokens are being counted"
+                self.data.tokens = "counting tokens …"
                 self._ready.set()
                 self.data.tokens = token_counts.of_run(run)
         except MezzotintError as error:

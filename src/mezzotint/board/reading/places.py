@@ -86,6 +86,14 @@ class Places:
                 return f"{number}" if below == "." else f"{number}/{_sendable(below)}"
         return None
 
+    def label(self, name: str) -> str:
+        """A name for readers: the path below its folder, or the whole path where the page has several folders."""
+        number, _, below = name.partition("/")
+        if not (number.isascii() and number.isdecimal()) or len(number) > 6 or int(number) >= len(self.folders):
+            return name
+        folder = self.folders[int(number)]
+        return below or folder.name if len(self.folders) == 1 else str(folder / below)
+
 
 def inside(folder: Path, below: str) -> Path:
     """The real path of what lies below a folder under a name. Raises OutOfPlace for what lies elsewhere, whatever the
@@ -105,8 +113,11 @@ def _sendable(name: str) -> str:
 
 
 def _is_run(path: Path) -> bool:
+    """Whether a path is the folder of a run, or of one that the page has started and that has written nothing yet."""
     history, recipe, checkpoints = (path / name for name in ("history.jsonl", "recipe.yaml", "checkpoints"))
-    return os.path.isfile(history) or (os.path.isfile(recipe) and os.path.isdir(checkpoints))
+    if os.path.isfile(history) or (os.path.isfile(recipe) and os.path.isdir(checkpoints)):
+        return True
+    return os.path.isfile(path / "logs" / "started.out")
 
 
 def _run_folders(top: Path, most: int) -> Iterator[Path | None]:

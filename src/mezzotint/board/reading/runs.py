@@ -17,17 +17,18 @@ from mezzotint.board.reading import values
 from mezzotint.board.reading.holders import Holder, holder
 from mezzotint.board.reading.tails import shown, to_amount, to_count, to_number
 
-State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "elsewhere", "waiting"]
+State = Literal["starting", "running", "stopped", "finished", "diverged", "killed", "failed", "elsewhere", "waiting"]
 
 WORDS: Mapping[State, str] = {
-    "starting": "holds the folder, and has not begun its steps",
+    "starting": "reads its data and its model, before the first step",
     "running": "running",
-    "stopped": "stopped after a save; the command below goes on",
+    "stopped": "stopped after saving; the command below resumes it",
     "finished": "finished",
-    "diverged": "ended: its numbers were not finite; the end of the log says at which step, and what to change",
-    "killed": "ended without a word: killed, or the machine went down; the command below goes on",
+    "diverged": "stopped because the loss was not finite; the end of the log names the step and what to change",
+    "killed": "ended without reporting why: it was killed, or the machine went down; the command below resumes it",
+    "failed": "did not start; the output below says why",
     "waiting": "waits for a lock",
-    "elsewhere": "another machine holds the folder; whether it still trains cannot be seen from here",
+    "elsewhere": "another machine uses this folder; whether it is still training is not visible from here",
 }
 """What a state means, for its reader."""
 
@@ -56,7 +57,7 @@ class Standing:
     @property
     def meaning(self) -> str:
         """What its state means, for its reader."""
-        return f"waits for {shown(self.waits_for)}; goes on by itself" if self.waits_for else WORDS[self.state]
+        return f"waits for {shown(self.waits_for)}; it continues by itself" if self.waits_for else WORDS[self.state]
 
     @property
     def seconds_left(self) -> float | None:
@@ -127,12 +128,18 @@ def history(path: Path) -> list[dict[str, Any]]:
 def _state(path: Path, events: Sequence[Mapping[str, Any]], held: Holder) -> State:
     last = str(events[-1].get("event", "")) if events else ""
     if held.who == "here":
-        is_training = os.path.lexists(path / "metrics.jsonl") and last not in ("stopped", "finished")
+        if last == "finished" and not held.waits_for:
+            return "finished"  # its process is about to end
+        is_training = os.path.lexists(path / "metrics.jsonl") and last != "stopped"
         return "waiting" if held.waits_for else "running" if is_training else "starting"
     ended: dict[str, State] = {"stopped": "stopped", "finished": "finished", "diverged": "diverged"}
     if last in ended and held.who != "elsewhere":
         return ended[last]
-    return "elsewhere" if held.who == "elsewhere" else "killed" if events else "stopped"
+    if held.who == "elsewhere":
+        return "elsewhere"
+    if events:
+        return "killed"
+    return "failed" if (path / "logs" / "started.out").is_file() else "stopped"
 
 
 def last_lines(path: Path) -> list[dict[str, Any]]:

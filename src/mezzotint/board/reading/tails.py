@@ -14,11 +14,12 @@ _MOST = 2**53
 """The largest count: a float64 and JavaScript hold every whole number up to it."""
 
 
-def tail(path: Path, *, limit: int = TAIL) -> str:
-    """The last whole lines of a file, at most `limit` bytes of them; "" without one. Signs that steer a terminal, and
+def tail(path: Path, *, limit: int = TAIL, within: Path | None = None) -> str:
+    """The last whole lines of a file, at most `limit` bytes of them; "" without one, and for one that a link leads to
+    outside of `within`, by default the file's folder. Signs that steer a terminal, and
     those that turn the direction of text, are shown as escapes."""
     try:
-        with outside.open_plain(path, within=path.parent) as file:
+        with outside.open_plain(path, within=within or path.parent) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - limit))
             block = file.read(limit)

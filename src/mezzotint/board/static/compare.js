@@ -15,18 +15,18 @@ if (place) {
       const step = prompt && drawn.steps.findLast(kindAt);
       if (step === undefined) return null;
       const kind = kindAt(step), src = address(run, fileOf(step, prompt.number, kind));
-      const said = `${text}, ${run}, step ${step}`, name = fileOf(step, prompt.number, kind);
+      const said = `${text}, ${drawn.label}, step ${step}`, name = fileOf(step, prompt.number, kind);
       const shown = drawn.clips.includes(name)
         ? el("video", { src: address(run, name, ".mp4"), controls: true, loop: true, muted: true, poster: src, "aria-label": said })
         : el("a", { href: src }, el("img", { src, loading: "lazy", alt: said }));
-      return el("figure", {}, el("div", { class: "frame" }, shown), el("figcaption", { class: "quiet" }, `${run}, step ${step}, ${kind === "raw" ? "trained" : "averaged"} weights`));
+      return el("figure", {}, el("div", { class: "frame" }, shown), el("figcaption", { class: "quiet" }, `${drawn.label}, step ${step}, ${kind === "raw" ? "trained" : "averaged"} weights`));
     }).filter(Boolean);
     return { count: cells.length, box: el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"), el("div", { class: "pair" }, ...cells)) };
   }).filter((one) => one.count);
   const shared = rows.filter((one) => one.count > 1), alone = rows.filter((one) => one.count === 1);
   if (shared.length) place.append(...shared.map((one) => one.box));
-  else if (rows.length) place.append(el("p", { class: "empty" }, "No two of these runs have drawn the same prompt; give them the same ",
-    el("code", {}, "sample.prompts"), " to see them beside each other."));
-  if (alone.length) place.append(el("h3", {}, "Prompts of one run alone"), el("div", { class: "previews" }, ...alone.map((one) => one.box)));
-  if (!rows.length) place.append(el("p", { class: "empty" }, "None of these runs has drawn a picture."));
+  else if (rows.length) place.append(el("p", { class: "empty" }, "These runs share no prompt. Give them the same ",
+    el("code", {}, "sample.prompts"), " to compare their images."));
+  if (alone.length) place.append(el("h3", {}, "Prompts of only one run"), el("div", { class: "previews" }, ...alone.map((one) => one.box)));
+  if (!rows.length) place.append(el("p", { class: "empty" }, "None of these runs has previews."));
 }

@@ -39,13 +39,37 @@ const onAxis = (value) => view.axis === "time" ? seconds(value)
   : value >= 1e6 ? `${Number((value / 1e6).toPrecision(4))}M`
     : value >= 1e4 ? `${Number((value / 1e3).toPrecision(4))}k` : String(Number(value.toFixed(2)));
 
-/** The colour of a curve: of curves in an order one after another along a ramp, of others as far apart as can be. */
+/** The name of a curve in an order, without what its dashes say. */
+const level = (one) => one.label.replace(/ averaged$/, "");
+
+/** The colour of a curve. Curves in an order go from dark to light, through as many hues as can be told apart; others
+ * are as far apart as can be. */
 function colour(chart, index) {
   if (!chart.ordered) return css(COLOURS[index % COLOURS.length]);
-  const level = (one) => one.label.replace(/ averaged$/, ""), levels = [...new Set(chart.series.map(level))];
-  const rank = levels.indexOf(level(chart.series[index]));
-  const share = rank / Math.max(1, levels.length - 1), light = Number(css("--ramp")) + 0.26 * share;
-  return `oklch(${light.toFixed(3)} ${(0.13 + 0.03 * share).toFixed(3)} ${Math.round(265 + 165 * share) % 360})`;
+  const levels = [...new Set(chart.series.map(level))], share = levels.indexOf(level(chart.series[index])) / Math.max(1, levels.length - 1);
+  const dark = Number(css("--dark")), light = Number(css("--light"));
+  return `oklch(${(dark + (light - dark) * share).toFixed(3)} 0.15 ${Math.round(320 - 255 * share)})`;
+}
+
+/** Names the curves of an ordered chart at their right ends, moved apart where they meet. */
+function nameEnds(chart, plot) {
+  if (!chart.ordered) return;
+  const { ctx, bbox } = plot, step = 11 * devicePixelRatio, named = new Set();
+  const ends = chart.series.map((one, index) => ({ index, text: level(one), y: plot.valToPos(lastOf(plot, index + 1), "y", true) }))
+    .filter(({ index, text, y }) => plot.series[index + 1].show && Number.isFinite(y) && !named.has(text) && named.add(text))
+    .sort((a, b) => a.y - b.y);
+  ends.forEach((one, at) => { if (at) one.y = Math.max(one.y, ends[at - 1].y + step); });
+  let floor = bbox.top + bbox.height;
+  for (const one of [...ends].reverse()) { one.y = Math.min(one.y, floor); floor = one.y - step; }
+  ctx.save();
+  ctx.font = `${10 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.textAlign = "left";
+  ctx.textBaseline = "middle";
+  for (const one of ends) {
+    ctx.fillStyle = colour(chart, one.index);
+    ctx.fillText(one.text, bbox.left + bbox.width + 5 * devicePixelRatio, one.y);
+  }
+  ctx.restore();
 }
 
 /** What stands in the legend while nothing is hovered: the last value. */
@@ -102,7 +126,8 @@ function options(chart, width) {
   const grid = { stroke: css("--line"), width: 1 }, ink = css("--quiet");
   const font = "12px system-ui, sans-serif";
   return {
-    width, height: chart.name === "Loss" || chart.name.startsWith("Loss, smoothed") ? 280 : 200,
+    padding: [null, chart.ordered ? 62 : null, null, null],
+    width, height: chart.name === "Loss" || chart.name.startsWith("Loss, smoothed") ? 280 : chart.ordered ? 240 : 200,
     cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: true, y: false, dist: 6 }, focus: { prox: 24 } },
     focus: { alpha: 0.35 },
     legend: { live: true },
@@ -124,7 +149,7 @@ function options(chart, width) {
       })),
     ],
     hooks: {
-      draw: [(plot) => drawMarks(chart, plot)],
+      draw: [(plot) => { drawMarks(chart, plot); nameEnds(chart, plot); }],
       setSelect: [(plot) => {
         if (plot.select.width < 4) return;
         const from = plot.posToVal(plot.select.left, "x"), to = plot.posToVal(plot.select.left + plot.select.width, "x");
@@ -211,7 +236,7 @@ export async function refresh() {
   const answer = await askJSON(url);
   draw(answer);
   const reading = document.getElementById("reading");
-  reading.textContent = answer.share < 1 ? `a sketch; ${Math.floor(answer.share * 100)} % of the lines read` : "";
+  reading.textContent = answer.share < 1 ? `preview: ${Math.floor(answer.share * 100)} % of the lines read` : "";
   if (answer.share < 1) timer = setTimeout(() => refresh().catch(() => {}), 700);
 }
 

@@ -29,8 +29,8 @@ function show(answer, query) {
   const said = document.getElementById("looked"), number = answer.pairs.length;
   const among = answer.among === answer.all ? `all ${count(answer.all)}` : `the first ${count(answer.among)} of ${count(answer.all)}`;
   const pairs = number === answer.most ? `The nearest ${number} pairs` : number ? `${number} pair${number === 1 ? "" : "s"}` : "None";
-  said.textContent = [answer.ready ? `${pairs} among ${among} pictures.` : "",
-    answer.going ? `${count(answer.done)} of ${count(answer.total)} looked at …` : ""].filter(Boolean).join(" ");
+  said.textContent = [answer.ready ? `${pairs} among ${among} images.` : "",
+    answer.going ? `${count(answer.done)} of ${count(answer.total)} read …` : ""].filter(Boolean).join(" ");
   more.hidden = everything || answer.going || answer.among === answer.all;
   const key = JSON.stringify(answer.pairs);
   if (key === shown) return;
@@ -39,7 +39,7 @@ function show(answer, query) {
     el("img", { src: `/thumb?${query}&row=${row}`, alt: name, loading: "lazy" }))), el("figcaption", { class: "quiet" }, name));
   near.replaceChildren(...answer.pairs.map(({ rows, keys, apart }) => el("div", { class: "prompt" },
     el("div", { class: "pair" }, thumb(rows[0], keys[0]), thumb(rows[1], keys[1])),
-    el("p", { class: "quiet" }, `shades differ by ${apart} of 255`))));
+    el("p", { class: "quiet" }, `mean difference ${apart} of 255`))));
 }
 
 async function look() {

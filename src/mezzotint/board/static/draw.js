@@ -3,10 +3,18 @@ import { askJSON, el, say, send } from "./page.js";
 const form = document.getElementById("draw"), place = document.getElementById("drawn"), ready = document.getElementById("ready");
 const wait = (ms) => new Promise((done) => setTimeout(done, ms));
 
+/** Shows a small image at a whole multiple of its size, with sharp pixels. */
+function enlarge(event) {
+  const image = event.target, side = innerWidth < 640 ? 150 : 200;
+  const times = Math.floor(side / Math.max(image.naturalWidth, image.naturalHeight, 1));
+  image.classList.toggle("enlarged", times > 1);
+  image.style.width = times > 1 ? `${image.naturalWidth * times}px` : "";
+}
+
 function show(box, job) {
   const command = box.querySelector("code"), pictures = box.querySelector(".pictures"), status = box.querySelector(".status");
   command.textContent = job.command;
-  status.textContent = job.error || (job.done ? "" : job.of ? `step ${job.step} of ${job.of}` : job.said.at(-1) || "waiting for its turn");
+  status.textContent = job.error || (job.done ? "" : job.of ? `step ${job.step} of ${job.of}` : job.said.at(-1) || "Waiting for the image before it …");
   status.className = job.error ? "status problem" : "status quiet";
   box.querySelector("progress").hidden = job.done;
   box.querySelector("progress").max = job.of || 1;
@@ -15,10 +23,10 @@ function show(box, job) {
     pictures.replaceChildren(...job.files.map((file) => {
       const address = `/picture?file=${encodeURIComponent(file)}`;
       return file.endsWith(".mp4") ? el("video", { src: address, controls: true, loop: true, muted: true })
-        : el("a", { href: address }, el("img", { src: address, alt: `drawn: ${form.elements.prompt.value}` }));
+        : el("a", { href: address }, el("img", { src: address, alt: `generated: ${form.elements.prompt.value}`, onload: enlarge }));
     }));
   } else if (job.picture) {
-    const image = pictures.querySelector("img") || pictures.appendChild(el("img", { alt: "the picture on the way", class: "way" }));
+    const image = pictures.querySelector("img") || pictures.appendChild(el("img", { alt: "the image so far", class: "way", onload: enlarge }));
     image.src = `data:image/webp;base64,${job.picture}`;
   }
 }
@@ -31,8 +39,8 @@ form.addEventListener("submit", async (event) => {
     const { jobs } = await send("/api/draw", values);
     document.getElementById("none").hidden = true;
     const boxes = new Map(jobs.map((number) => [number, el("figure", { class: "prompt drawing-box" },
-      el("div", { class: "pictures" }), el("progress", { "aria-label": "steps drawn" }), el("p", { class: "status", role: "status" }),
-      el("figcaption", { class: "command" }, el("code"), el("button", { type: "button", class: "copy plain", "aria-label": "Copy the line that draws it again" }, "copy")))]));
+      el("div", { class: "pictures" }), el("progress", { "aria-label": "steps done" }), el("p", { class: "status", role: "status" }),
+      el("figcaption", { class: "command" }, el("code"), el("button", { type: "button", class: "copy plain", "aria-label": "Copy the command that generates it again" }, "copy")))]));
     place.prepend(el("div", { class: "pair" }, ...boxes.values()));
     const left = new Set(jobs);
     while (left.size) {
@@ -53,7 +61,7 @@ form.addEventListener("submit", async (event) => {
   if (!document.getElementById("go")) return;
   for (let number = 0; number < 300; number++) {
     if ((await askJSON("/api/drawn")).ready) { ready.textContent = "ready"; return; }
-    ready.textContent = "the process that draws is being made ready …";
+    ready.textContent = "Loading the model …";
     await wait(300);
   }
 })().catch((error) => say(error.message));

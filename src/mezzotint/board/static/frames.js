@@ -13,5 +13,5 @@ for (const whole of document.querySelectorAll(".whole")) {
   };
   if (picture.complete && picture.naturalWidth) enlarge();
   else picture.addEventListener("load", enlarge);
-  picture.addEventListener("error", () => whole.replaceChildren(el("span", { class: "quiet" }, "cannot be read any more")));
+  picture.addEventListener("error", () => whole.replaceChildren(el("span", { class: "quiet" }, "no longer readable")));
 }

@@ -40,6 +40,20 @@ export function el(name, facts = {}, ...inside) {
   return made;
 }
 
+const two = (number) => String(number).padStart(2, "0");
+
+/** Writes the times in a part of the page in the viewer's zone; hovering shows them in UTC. */
+function localTimes(place) {
+  for (const one of place.querySelectorAll("time:not([title])")) {
+    const at = new Date(one.dateTime), hasSeconds = /:\d\d:/.test(one.textContent);
+    if (Number.isNaN(at.getTime())) continue;
+    one.title = one.textContent.endsWith("Z") ? one.textContent.replace("T", " ").replace("Z", " UTC") : one.textContent;
+    one.textContent = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${two(at.getHours())}:${two(at.getMinutes())}`
+      + (hasSeconds ? `:${two(at.getSeconds())}` : "");
+  }
+}
+localTimes(document);
+
 /** Asks for a part of the page again, and keeps what is open, chosen and scrolled in it. */
 export async function renew(place) {
   const parsed = new DOMParser().parseFromString(await ask(place.dataset.part), "text/html");
@@ -50,6 +64,7 @@ export async function renew(place) {
   const atEnd = place.firstElementChild
     && scrolled + place.firstElementChild.clientHeight >= place.firstElementChild.scrollHeight - 4;
   place.replaceChildren(...parsed.body.childNodes);
+  localTimes(place);
   for (const one of place.querySelectorAll("details")) {
     one.open = open.has(one.querySelector("summary").textContent);
   }
@@ -72,7 +87,7 @@ export function follow(url, changed) {
     while (parts.size) {
       const now = parts;
       parts = new Set();
-      try { await changed(now); } catch (error) { say(`The page is not followed: ${error.message}`); }
+      try { await changed(now); } catch (error) { say(`Live updates failed: ${error.message}`); }
     }
     busy = false;
   };
@@ -103,10 +118,10 @@ document.addEventListener("click", async (event) => {
     const text = copy.parentElement.querySelector("code").textContent;
     try {
       await navigator.clipboard.writeText(text);
-      say("copied");
+      say("Copied");
     } catch {
       getSelection().selectAllChildren(copy.parentElement.querySelector("code"));
-      say("selected; copy it with the keyboard");
+      say("Selected; press Ctrl-C to copy");
     }
   }
   if (event.target.id === "theme") {

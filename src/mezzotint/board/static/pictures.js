@@ -34,8 +34,8 @@ export class Previews {
     const { steps, prompts } = this.drawn;
     if (!steps.length) {
       this.place.replaceChildren(el("p", { class: "empty" },
-        "No picture has been drawn yet. ", el("code", {}, "run.preview.every"), " says when, ",
-        el("code", {}, "sample.prompts"), " what."));
+        "There are no previews yet. ", el("code", {}, "run.preview.every"), " sets when they are generated, ",
+        el("code", {}, "sample.prompts"), " from which prompts."));
       this.slider = null;
       return;
     }
@@ -48,7 +48,7 @@ export class Previews {
   }
 
   build() {
-    this.slider = el("input", { type: "range", min: "0", id: "at-step", step: "1", "aria-label": "Step of the pictures" });
+    this.slider = el("input", { type: "range", min: "0", id: "at-step", step: "1", "aria-label": "Step of the images" });
     this.said = el("output", { for: "at-step" });
     this.grid = el("div", { class: "previews" });
     this.slider.addEventListener("input", () => {
@@ -66,7 +66,7 @@ export class Previews {
       const shown = WEIGHTS.filter(([kind]) => this.drawn.drawn.some((one) => one.endsWith(`/${pad(number, 2)}-${kind}.png`)));
       return el("div", { class: "prompt" }, el("p", { class: "words" }, text || "(no caption)"),
         el("div", { class: "pair" }, ...shown.map(([kind, words]) => {
-          const near = el("button", { type: "button", class: "plain near", title: "The training pictures that look most like it", "aria-label": `Nearest training pictures: ${text}, ${words}` }, "nearest");
+          const near = el("button", { type: "button", class: "plain near", title: "Show the training images that look most like it", "aria-label": `Nearest training images: ${text}, ${words}` }, "similar");
           const box = el("figure", {}, el("div", { class: "frame" }), el("figcaption", { class: "quiet" }, words, " ", embedded ? null : near));
           const cell = { number, kind, words, text, frame: box.firstChild, name: "", box };
           near.addEventListener("click", () => this.nearest(cell, near).catch((error) => say(error.message)));
@@ -85,7 +85,7 @@ export class Previews {
       if (cell.name === name) continue;
       cell.name = name;
       cell.box.querySelector(".thumbs")?.remove();
-      if (!this.there.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "not drawn at this step"));
+      if (!this.there.has(name)) cell.frame.replaceChildren(el("span", { class: "quiet" }, "none at this step"));
       else if (this.clips.has(name)) {
         cell.frame.replaceChildren(el("video", { src: address(this.run, name, ".mp4"), controls: true, loop: true, muted: true,
           poster: address(this.run, name), "aria-label": `${cell.text}, ${cell.words}, step ${step}` }));
@@ -109,16 +109,16 @@ export class Previews {
       while (!answer.ready) {
         answer = await askJSON(`/api/nearest?run=${run}&file=${encodeURIComponent(`samples/step-${name}`)}`);
         if (!answer.ready) {
-          say(`training pictures are looked at once: ${answer.done} of ${answer.total}`);
+          say(`Reading the training images: ${answer.done} of ${answer.total}`);
           await new Promise((done) => setTimeout(done, 300));
         }
       }
       if (cell.name !== name) return;
       cell.box.querySelector(".thumbs")?.remove();
       cell.box.append(el("div", { class: "thumbs" }, ...answer.near.map(({ row, key, apart }) => el("a", { href: `/sample?run=${run}&row=${row}` }, el("img", {
-        src: `/thumb?run=${run}&row=${row}`, alt: `training picture ${key}`, title: `${key}, shades differ by ${apart} of 255`,
+        src: `/thumb?run=${run}&row=${row}`, alt: `training image ${key}`, title: `${key}, mean difference ${apart} of 255`,
       })))));
-      if (answer.among < answer.all) say(`among the first ${answer.among} of ${answer.all}; the page Data looks at all`);
+      if (answer.among < answer.all) say(`Searched the first ${answer.among} of ${answer.all} images; the Data page can search all`);
     } finally { button.disabled = false; }
   }
 

@@ -1,7 +1,7 @@
 import { el, say, send } from "./page.js";
 
 const form = document.getElementById("form"), fields = new Map();
-for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select"), wrong: box.querySelector(".wrong") });
+for (const box of form.querySelectorAll(".field")) fields.set(box.dataset.path, { box, input: box.querySelector("input, select, textarea"), wrong: box.querySelector(".wrong") });
 const find = document.getElementById("find"), only = document.getElementById("only");
 let text = null, timer = 0, asked = 0;
 
@@ -13,6 +13,20 @@ function keepAddress(changed) {
   history.replaceState(null, "", `/recipe?${query}`);
 }
 
+/** Marks the field that a problem concerns, and returns a paragraph that leads to it. */
+function marked(one) {
+  const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
+  const words = `${one.code} ${one.what}`;
+  if (field) {
+    field.wrong.textContent = words;
+    field.wrong.hidden = false;
+    field.box.classList.add("bad");
+    field.input.setAttribute("aria-invalid", "true");
+  }
+  const where = one.where ? el("code", {}, one.where) : null;
+  return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, one.where ? " " : "", words);
+}
+
 async function live() {
   const changed = changes(), number = ++asked;
   for (const [path, { box }] of fields) box.classList.toggle("changed", path in changed);
@@ -20,24 +34,17 @@ async function live() {
   const answer = await send("/api/recipe", form_as());
   if (number !== asked) return;
   for (const { box, wrong, input } of fields.values()) { wrong.hidden = true; box.classList.remove("bad"); input.removeAttribute("aria-invalid"); }
-  const place = document.getElementById("problems");
-  place.replaceChildren(...answer.problems.map((one) => {
-    const field = fields.get(one.where) || fields.get(one.where.replace(/(\.\d+)+$/, ""));
-    const words = `${one.code} ${one.what}`;
-    if (field) {
-      field.wrong.textContent = words;
-      field.wrong.hidden = false;
-      field.box.classList.add("bad");
-      field.input.setAttribute("aria-invalid", "true");
-    }
-    const where = el("code", {}, one.where);
-    return el("p", { class: "problem" }, field ? el("a", { href: `#${field.input.id}` }, where) : where, " ", words);
-  }));
+  document.getElementById("problems").replaceChildren(...answer.problems.map(marked));
   document.getElementById("command").textContent = answer.command;
-  document.getElementById("yaml").textContent = answer.yaml || "(the recipe does not read; its problems stand above)";
+  document.getElementById("yaml").textContent = answer.yaml || "The recipe is not valid; see the problems above.";
 }
 
-const soon = () => { clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
+const checkParts = ["verdict", "found", "checked"].map((id) => document.getElementById(id));
+
+/** Takes away what a check reported: it was about the form as it stood. */
+const forget = () => checkParts.forEach((one) => { one.replaceChildren(); one.hidden = true; });
+
+const soon = () => { forget(); clearTimeout(timer); timer = setTimeout(() => live().catch((error) => say(error.message)), 200); };
 
 const opened = new Map();  // what was open before something was looked for
 
@@ -74,20 +81,31 @@ function button(id, act) {
   });
 }
 button("check", async () => {
-  const place = document.getElementById("checked");
-  place.hidden = false;
-  place.textContent = "mezzotint check reads everything …";
-  const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
-  place.textContent = `$ ${answer.command}\n${answer.text}`;
+  const [verdict, found, output] = checkParts, form_then = JSON.stringify(form_as());
+  forget();
+  verdict.hidden = false;
+  verdict.className = "quiet";
+  verdict.textContent = "Checking the recipe, the model and the data …";
+  try {
+    const answer = await send("/api/check", form_as({ dry: document.getElementById("dry").checked }));
+    if (JSON.stringify(form_as()) !== form_then) return;
+    verdict.className = answer.status ? "verdict bad" : "verdict good";
+    verdict.textContent = answer.verdict;
+    const known = new Set([...document.querySelectorAll("#problems .problem code")].map((one) => one.textContent));
+    found.replaceChildren(...answer.problems.filter((one) => !known.has(one.where)).map(marked));
+    found.hidden = false;
+    output.textContent = `$ ${answer.command}\n${answer.text}`;
+    output.hidden = false;
+  } catch (error) { forget(); throw error; }
 });
 button("save", async () => {
   const { said, base } = await send("/api/save", form_as({ file: document.getElementById("file").value })), saved = document.getElementById("saved");
   say(said);
   saved.hidden = false;
-  saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Begin with this file"));
+  saved.replaceChildren(`${said}. `, el("a", { href: `/recipe?${new URLSearchParams({ base })}` }, "Load this file"));
 });
-document.getElementById("problems").addEventListener("click", (event) => {
-  const field = document.getElementById(event.target.closest("a")?.hash.slice(1) ?? "");
+document.querySelector(".beside").addEventListener("click", (event) => {
+  const field = document.getElementById(event.target.closest(".problem a")?.hash.slice(1) ?? "");
   if (!field) return;
   event.preventDefault();  // focus goes there as well, and what the search has hidden is shown
   find.value = "";
@@ -96,14 +114,14 @@ document.getElementById("problems").addEventListener("click", (event) => {
   field.closest("details").open = true;
   field.focus();
 });
-button("start", async () => say((await send("/api/start", form_as())).said));
+button("start", async () => { location.href = `/run?${new URLSearchParams({ run: (await send("/api/start", form_as())).run })}`; });
 button("translate", async () => {
   const place = document.getElementById("translated");
   place.replaceChildren();
   const answer = await send("/api/translate", { dialect: document.getElementById("dialect").value, line: document.getElementById("line").value });
-  const take = el("button", { type: "button", class: "plain" }, "Take it as the recipe");
+  const take = el("button", { type: "button", class: "plain" }, "Use this recipe");
   take.addEventListener("click", () => { text = answer.yaml; for (const { input } of fields.values()) input.value = input.dataset.base; soon(); });
   place.replaceChildren(...answer.notes.map((note) => el("p", { class: "quiet" }, `note: ${note}`)),
-    el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "The line as a recipe" }, answer.yaml), take);
+    el("pre", { class: "log", tabindex: "0", role: "region", "aria-label": "The command as a recipe" }, answer.yaml), take);
 });
 

@@ -23,11 +23,12 @@ document.getElementById("facts").addEventListener("click", async (event) => {
 });
 
 const part = (id) => renew(document.getElementById(id));
-follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
+const events = follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   const has = (...names) => names.some((name) => parts.has(name));
-  if (has("gone")) say("The folder of this run is gone, or has come back.");
+  if (has("gone")) say("The folder of this run was removed or restored.");
   const work = [];
-  if (has("metrics", "events", "standing")) work.push(part("facts"));
+  if (has("metrics", "events", "standing", "started")) work.push(part("facts"));
+  if (has("output", "standing", "started")) work.push(part("p-output"));
   if (has("metrics", "events", "stored")) work.push(refresh());
   if (has("pictures", "drawn")) work.push(previews.renew());
   if (has("stored", "exports")) work.push(part("p-stored"));
@@ -36,3 +37,5 @@ follow(`/live?run=${encodeURIComponent(place.dataset.run)}`, async (parts) => {
   if (has("recipe")) work.push(part("p-settings").then(filterSettings));
   await Promise.all(work);
 });
+// what has changed since the page was made and before it is followed
+events.addEventListener("open", () => { Promise.all([part("facts"), part("p-output")]).catch((error) => say(error.message)); });

@@ -28,9 +28,10 @@ class FormatSpec:
     else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
     `FORMAT` says. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn
     into its folder is a sample. hints_at_repeats: it takes every picture once, so that folders whose names look like
-    kohya's are pointed out. stills_format: how the pictures beside its clips are written down, unless the recipe says
-    so. usual: values of settings that hold where the recipe does not write them, by section of `data`. fixed: settings
-    that it does not look at, in the order in which they are looked at."""
+    kohya's are pointed out. has_own_paths: `data.path` may be something else than a file or a folder, such as a
+    data set of a hub or a range of shards. stills_format: how the pictures beside its clips are written down, unless
+    the recipe says so. usual: values of settings that hold where the recipe does not write them, by section of `data`.
+    fixed: settings that it does not look at, in the order in which they are looked at."""
 
     has_clips: bool = False
     reads_texts: bool = False
@@ -40,6 +41,7 @@ class FormatSpec:
     has_folder_words: bool = False
     takes_drawn: bool = False
     hints_at_repeats: bool = False
+    has_own_paths: bool = False
     stills_format: str = "image-folder"
     usual: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     fixed: tuple[Fixed, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_PARTS, Fixed, FormatSpec
 
 SPEC = FormatSpec(
+    has_own_paths=True,
     own_masks="members KEY.mask.png of its shards",
     fixed=(
         NO_PARTS,

@@ -39,8 +39,8 @@ from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
+from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume, run_files
-from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import ROOM

@@ -19,9 +19,9 @@ from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _ma
 from mezzotint.tasks.doctor._findings import Finding, Report
 from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.reading import continuing, hub, settling, words
+from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.train import resume
-from mezzotint.tasks.train.train import folder_of
 
 _RECIPES = (".yaml", ".yml", ".json", "")
 

@@ -30,7 +30,8 @@ from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared import launch
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.train.train import folder_of, train
+from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.train.train import train
 from mezzotint.training.checkpoints import state
 
 STEPS, SAVED, KILLED = 8, 4, 6

@@ -38,6 +38,21 @@ def is_run(path: Path) -> bool:
     return (path / "recipe.yaml").is_file() and (path / "checkpoints").is_dir()
 
 
+def folder_of(reading: Reading, recipe: Recipe, base: Path = Path()) -> Path:
+    """The run folder: as written, a stamp in it settled; beside a recipe that lies in a run folder; or runs/NAME.
+    base: the folder that a relative path starts from, by default the current one.
+    Raises CheckpointError E1507 for `run.resume: latest` where no stamp has a run."""
+    if (
+        reading.fork is None
+        and reading.path is not None
+        and reading.path.name == "recipe.yaml"
+        and (reading.path.parent / "checkpoints").is_dir()
+    ):
+        return reading.path.parent
+    folder = base / (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
+    return stamps.settled(folder, recipe.run.resume)
+
+
 def _forked(reading: Reading, run: Path) -> Reading:
     """A reading of a run's own recipe as it is, or, where the command line names another folder, as a fork of that
     run."""

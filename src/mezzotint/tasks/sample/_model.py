@@ -32,10 +32,10 @@ from mezzotint.sampling.solvers import Watch
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
+from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.sample._args import Weights
 from mezzotint.tasks.sample._plan import Place
 from mezzotint.tasks.train import resume, run_files
-from mezzotint.tasks.train.train import folder_of
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast

@@ -34,8 +34,8 @@ from mezzotint.tasks.holding import at_hand
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
-from mezzotint.tasks.reading import stamps
 from mezzotint.tasks.reading.arguments import parse
+from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.train import (
     _foreign_start,
     _host,
@@ -119,20 +119,6 @@ def _goes_back(inputs: Any, *, finishes: bool) -> bool:
                 raise
             return True
     return False
-
-
-def folder_of(reading: Reading, recipe: Recipe) -> Path:
-    """The run folder: as written, a stamp in it settled; beside a recipe that lies in a run folder; or runs/NAME.
-    Raises CheckpointError E1507 for `run.resume: latest` where no stamp has a run."""
-    if (
-        reading.fork is None
-        and reading.path is not None
-        and reading.path.name == "recipe.yaml"
-        and (reading.path.parent / "checkpoints").is_dir()
-    ):
-        return reading.path.parent
-    folder = (recipe.run.folder or Path("runs") / recipe.run.name).expanduser()
-    return stamps.settled(folder, recipe.run.resume)
 
 
 def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
