@@ -85,7 +85,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
         (["train", "--as", "everydream3", "--", "--lr", "1"], "did you mean everydream2"),
         (["train", "nowhere.yaml"], "there is no file nowhere.yaml"),
-        (["explain"], "explain: nothing is named; write mezzotint explain PATH|CODE|NAME OF ANOTHER TRAINER …\n"),
+        (["explain"], "explain: nothing is named; write mezzotint explain PATH|CODE|WORDS|NAME OF ANOTHER TRAINER …\n"),
         (["explain", "E9999"], "there is no error code E9999; codes are written like E1007"),
         (["explain", "learning_rat"], "did you mean optim.lr?"),
         (["schema", "--yaml"], "mezzotint schema has no switch --yaml"),

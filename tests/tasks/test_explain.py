@@ -12,3 +12,17 @@ def test_explain_takes_settings_sections_and_codes(capsys: pytest.CaptureFixture
     text = capsys.readouterr().out
     for words in ("The peak learning rate", "optim.clip.scope", "E1007\n"):
         assert words in text
+
+
+@pytest.mark.parametrize("words", [["learning rate"], ["learning", "rate"], ["learning_rate"], ["Learning-Rate"]])
+def test_explain_finds_settings_by_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", *words]) == 0
+    text = capsys.readouterr().out
+    for path in ("optim.lr", "optim.part_lr", "optim.schedule"):
+        assert path in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_words_that_no_setting_has_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "learning", "xylophone"]) == 2
+    assert "E1013" in capsys.readouterr().err

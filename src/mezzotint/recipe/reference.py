@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin
 
@@ -17,7 +17,7 @@ from mezzotint.recipe.advice import ADVICE
 from mezzotint.recipe.base import ChangeKind, Every, Section
 from mezzotint.recipe.reading import paths
 from mezzotint.recipe.reading.foreign_names import Foreign, foreign
-from mezzotint.recipe.reading.nearest import nearest
+from mezzotint.recipe.reading.nearest import nearest, search
 from mezzotint.recipe.reading.paths import Setting, Shape, by_path, one_line, owner, sections, settings
 from mezzotint.recipe.recipe import Recipe
 
@@ -29,6 +29,9 @@ ON_RESUME: dict[ChangeKind, str] = {
 }
 """What a changed value does when a run goes on, in words."""
 
+_MOST_MATCHES, _MOST_OTHERS = 12, 6
+"""So many settings are listed for a phrase, and beside the setting that a name of another trainer stands for."""
+
 LARGE = 1600
 """Bytes of a section's table from which on it has a page of its own, though it lies inside another section."""
 
@@ -38,10 +41,23 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def explain(path: str) -> str:
     """What a setting or a section is, as text of at most 100 columns; `recipe` is the whole. A name of another trainer
-    is explained as ours, with who calls it so.
+    is explained as ours, with who calls it so; for other words the settings whose path or help has them are listed.
 
-    Raises RecipeError E1013 with the nearest path for what is neither.
+    Raises RecipeError E1013 with the nearest path where there is none.
     """
+    text = explain_name(path)
+    if text is not None:
+        return text
+    matches = search(path) if "." not in path else []
+    if matches:
+        return _explain_matches(path, matches)
+    meant = nearest(path)
+    hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
+    raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
+
+
+def explain_name(path: str) -> str | None:
+    """The same for a path of ours or a name of another trainer; None for anything else."""
     if path in by_path():
         return _explain_setting(by_path()[path])
     if path in sections() or path == "recipe":
@@ -52,9 +68,7 @@ def explain(path: str) -> str:
     known = foreign(path)
     if known is not None:
         return _explain_foreign(path.lstrip("-"), known)
-    meant = nearest(path)
-    hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
-    raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
+    return None
 
 
 def json_schema() -> dict[str, Any]:
@@ -190,19 +204,34 @@ def _explain_foreign(name: str, known: Foreign) -> str:
     note = f": {known.note}" if known.note else ""
     if known.path is None:
         return wrapped(f"{name} ({known.origin}) has no counterpart here{note}.").strip()
-    return wrapped(f"{name} ({known.origin}) is {known.path} here{note}.").strip() + f"\n\n{explain(known.path)}"
+    text = wrapped(f"{name} ({known.origin}) is {known.path} here{note}.").strip() + f"\n\n{explain(known.path)}"
+    others = ", ".join([path for path in search(name) if path != known.path][:_MOST_OTHERS])
+    return f"{text}\n\n{wrapped(f'See also: {others}')}" if others else text
 
 
 def _explain_section(path: str) -> str:
     prefix = "" if path == "recipe" else f"{path}."
-    inside = [row for row in settings() if row.path.startswith(prefix)]
-    width = max(len(row.path) for row in inside)
     about = sections().get(path) or one_line(Recipe.__doc__)
-    lines = [path, wrapped(about), ""]
-    for row in inside:
-        short = textwrap.shorten(paths.first_sentence(row.help), width=max(30, 96 - width), placeholder=" …")
-        lines.append(f"  {row.path:<{width}}  {short}")
-    return "\n".join([*lines, "", "`mezzotint explain PATH` tells everything about one of them."])
+    helps = {row.path: row.help for row in settings() if row.path.startswith(prefix)}
+    return "\n".join([path, wrapped(about), "", *_listed(helps)])
+
+
+def _explain_matches(phrase: str, matches: Sequence[str]) -> str:
+    """Settings and sections that a phrase was found in."""
+    head = f"Settings about {phrase!r}:"
+    if len(matches) > _MOST_MATCHES:
+        head = f"Settings about {phrase!r}, the nearest {_MOST_MATCHES} of {len(matches)}:"
+    about = {**sections(), **{row.path: row.help for row in settings()}}
+    return "\n".join([head, "", *_listed({path: about[path] for path in matches[:_MOST_MATCHES]})])
+
+
+def _listed(helps: Mapping[str, str]) -> Iterator[str]:
+    """A line for each setting or section with the first sentence of its help."""
+    width = max(map(len, helps))
+    for path, text in helps.items():
+        short = textwrap.shorten(paths.first_sentence(text), width=max(30, 96 - width), placeholder=" …")
+        yield f"  {path:<{width}}  {short}"
+    yield from ("", "`mezzotint explain PATH` prints everything about one of them.")
 
 
 def wrapped(text: str) -> str:

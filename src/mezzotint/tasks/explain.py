@@ -6,23 +6,33 @@ from collections.abc import Sequence
 
 from mezzotint.errors import RecipeError, explain_code
 from mezzotint.recipe import reference
+from mezzotint.recipe.reading.nearest import search
 from mezzotint.recipe.reading.paths import one_line
 from mezzotint.tasks.reading import words
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the explanation of each word. Raises RecipeError: E1012 without a word, E1013 for an unknown one."""
-    print("\n\n".join(explained(word) for word in words.parse(arguments, "explain").plain))
+    """Prints the explanation of each word, or what is found for them together where one of them means nothing by
+    itself. Raises RecipeError: E1012 without a word, E1013 for an unknown one."""
+    plain = words.parse(arguments, "explain").plain
+    is_phrase = len(plain) > 1 and not all(_code(word) or reference.explain_name(word) for word in plain)
+    texts = map(explained, [" ".join(plain)] if is_phrase and search(" ".join(plain)) else plain)
+    print("\n\n".join(texts))
     return 0
 
 
 def explained(word: str) -> str:
     """The text for one word; of a code the digits are enough. Raises RecipeError E1013, with the nearest setting."""
-    digits = word.lstrip("Ee")
-    if not (digits.isdecimal() and len(word) - len(digits) < 2):
+    code = _code(word)
+    if not code:
         return reference.explain(word)
-    code = f"E{digits}"
     text = explain_code(code)
     if text is None:
         raise RecipeError(f"there is no error code {code}; codes are written like E1007", code="E1013")
     return f"{code}\n{reference.wrapped(one_line(text))}"
+
+
+def _code(word: str) -> str:
+    """The error code that a word is, "" for another word."""
+    digits = word.lstrip("Ee")
+    return f"E{digits}" if digits.isdecimal() and len(word) - len(digits) < 2 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.recipe.reading.nearest import advice, nearest
+from mezzotint.recipe.reading.nearest import advice, nearest, search
 from mezzotint.recipe.reading.paths import settings
 
 
@@ -53,3 +53,9 @@ def test_every_setting_is_found_under_its_own_name_with_a_letter_missing(every: 
 )
 def test_a_setting_is_found_in_the_section_that_others_call_otherwise(asked: str, meant: str) -> None:
     assert nearest(asked) == meant
+
+
+def test_a_search_lists_settings_whose_path_has_the_words_first() -> None:
+    assert search("learning rate")[:3] == ["optim.schedule", "optim.lr", "optim.part_lr"]
+    assert search("batch size")[0] == "data.batch_size"
+    assert search("the of") == search("xylophone") == []

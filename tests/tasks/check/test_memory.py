@@ -30,7 +30,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.tasks.check.memory import Activations, Outline, memory_of
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
@@ -459,3 +459,17 @@ def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
 
 if __name__ == "__main__":
     print(json.dumps(_measure(*json.loads(sys.argv[1]))))
+
+
+def test_only_buckets_that_may_need_most_are_measured(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[tuple[Size, int]] = []
+
+    def activations(self: Outline, size: Size, samples: int) -> Activations:
+        measured.append((size, samples))
+        return Activations(samples, samples * size.width * size.height, 0, 0)
+
+    monkeypatch.setattr(Outline, "activations", activations)
+    batches = {SQUARE: 2, WIDE: 4, TALL: 4, Size(16, 16): 5, Size(8, 8): 5}
+    memory = memory_of(Outline(recipe(tiny, data__batch_size=5)), batches)
+    assert measured == [(TALL, 4), (Size(16, 16), 5)]
+    assert memory.worst == 4 * 64 * 128

@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from mezzotint.recipe.reading.foreign_names import foreign
+from mezzotint.recipe.reading.foreign_names import FOREIGN_NAMES, foreign
 from mezzotint.recipe.reading.paths import Setting, by_path, first_sentence, sections, settings
 
 _SAME = {
@@ -41,6 +41,7 @@ _SECTIONS = {
 
 _EMPTY = frozenset(("the", "a", "an", "of", "to", "and", "or", "in", "per", "num", "use", "is", "max", "train"))
 _ENOUGH = 0.86
+_MISSPELLED = 0.95  # alike, of 1: a letter of a name of another trainer
 _LONGEST = 200  # letters of a path that is looked for
 
 
@@ -52,13 +53,28 @@ def nearest(path: str) -> str | None:
     if path.replace("-", "_").lower() in paths:
         return path.replace("-", "_").lower()
     name = path.rpartition(".")[2]
-    known = foreign(name)
+    known = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, FOREIGN_NAMES, 1, _MISSPELLED)), ""))
     if known is not None:
         return known.path
     scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]
     scored += [(_score_section(path, name, section), -1000, section) for section in sections()]
     best = max(scored)
     return best[2] if best[0] >= _ENOUGH else None
+
+
+def search(phrase: str) -> list[str]:
+    """Sections and settings whose path or help has all words of a phrase: first those whose path has them, then those
+    whose first sentence has. Of a section that is found, its settings are left out."""
+    query = set(_words(phrase))
+    helps = {**sections(), **{setting.path: setting.help for setting in settings()}}
+    ranks: dict[str, int] = {}
+    for path, text in helps.items() if query else ():
+        name = _words(path)
+        fields = (name, (*name, *_words(first_sentence(text))), (*name, *_words(text)))
+        rank = next((rank for rank, words in enumerate(fields) if query <= set(words)), None)
+        if rank is not None:
+            ranks[path] = rank
+    return sorted((path for path in ranks if path.rpartition(".")[0] not in ranks), key=ranks.__getitem__)
 
 
 def advice(path: str) -> str:

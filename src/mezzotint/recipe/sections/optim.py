@@ -88,17 +88,17 @@ class RoundSettings(Section):
 
 
 class ScheduleSettings(Section):
-    """How the rate changes over the run, in optimizer steps: a factor of `optim.lr`."""
+    """How the learning rate changes over the run, in optimizer steps: a factor of `optim.lr`."""
 
     kind: Annotated[Literal["constant", "linear", "cosine", "restarts", "polynomial", "piecewise", "rounds"], ALLOW] = (
         "constant"
     )
-    """`constant` after the warm-up; `linear` and `polynomial` fall to the floor; `cosine` falls along half a cosine;
-    `restarts` falls along a cosine several times; `piecewise` follows `optim.schedule.points`, `rounds` goes through
-    those of `optim.schedule.rounds`."""
+    """How the learning rate changes: `constant` after the warm-up; `linear` and `polynomial` fall to the floor;
+    `cosine` falls along half a cosine; `restarts` falls along a cosine several times; `piecewise` follows
+    `optim.schedule.points`, `rounds` goes through those of `optim.schedule.rounds`."""
 
     warmup_steps: Annotated[NonNegativeInt, ALLOW] = 0
-    """Steps over which the rate rises to its peak in a straight line."""
+    """Steps over which the learning rate rises to its peak in a straight line."""
 
     warmup_from: Annotated[Share, ALLOW] = 0.0
     """The factor of the rate at the first step of the warm-up."""
@@ -221,10 +221,10 @@ class OptimSettings(Section):
     take 1e-4 and more."""
 
     part_lr: Annotated[dict[str, NonNegativeFloat], ALLOW] = Field(default_factory=dict)
-    """Another peak rate for a part, such as `{text_encoder: 1e-6}`. Parts not named take `optim.lr`."""
+    """Another peak learning rate for a part, such as `{text_encoder: 1e-6}`. Parts not named take `optim.lr`."""
 
     lr_batch_power: Annotated[Share, ALLOW] = 0.0
-    """Multiplies every rate by (batch size × accumulation) to this power: 1 scales it in proportion, 0.55 as
+    """Multiplies every learning rate by (batch size × accumulation) to this power: 1 scales it in proportion, 0.55 as
     EveryDream2's scale_lr, 0 leaves it. The effective rate is printed and logged."""
 
     part_optimizer: Annotated[dict[str, PartOptimizer], ALLOW] = Field(default_factory=dict)
@@ -232,10 +232,10 @@ class OptimSettings(Section):
     `optim.optimizer`."""
 
     schedule: ScheduleSettings = ScheduleSettings()
-    """How the rate changes over the run."""
+    """The learning rate schedule: how the rate changes over the run."""
 
     part_schedule: Annotated[dict[str, ScheduleSettings], ALLOW] = Field(default_factory=dict)
-    """Another schedule for a part, such as `{text_encoder: {kind: cosine}}`. Parts not named take
+    """Another learning rate schedule for a part, such as `{text_encoder: {kind: cosine}}`. Parts not named take
     `optim.schedule`."""
 
     accumulation: Annotated[int, Field(gt=0, le=10**6), ALLOW] = 1

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -79,10 +78,10 @@ class Activations:
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on the device of one process, and on disk. weights: of all loaded parts. masters: float32 copies beside
-    smaller weights. ema_is_apart: the average lies in the host's memory. activations: by bucket. update: what the
-    update takes on top while it works, when activations are gone. loading: what lies there at most before the first
-    pass. checkpoint: of one. copy: of the host's memory, while one is written and training goes on; 0 where training
-    waits. text_numbers: numbers that a cache keeps of a caption."""
+    smaller weights. ema_is_apart: the average lies in the host's memory. activations: of the buckets that may
+    need most. update: what the update takes on top while it works, when activations are gone. loading: what lies there
+    at most before the first pass. checkpoint: of one. copy: of the host's memory, while one is written and training
+    goes on; 0 where training waits. text_numbers: numbers that a cache keeps of a caption."""
 
     parts: tuple[PartMemory, ...]
     weights: int
@@ -153,7 +152,6 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     of_device = {size: math.ceil(batch / processes) for size, batch in batches.items()}
     whole = whole_size(recipe.run, recipe.data.batch_size, processes)
     samples = {size: whole or min(count, recipe.run.micro_batch or count) for size, count in of_device.items()}
-    activations = cache(outline.activations)
     memory = Memory(
         parts=parts,
         weights=sum(part.bytes for part in parts if part.loaded) - moved + _in_use(outline, moved, share),
@@ -166,7 +164,7 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         loading=0,
         checkpoint=update.checkpoint_bytes(),
         copy=update.checkpoint_bytes() // share if is_behind(recipe.run) else 0,
-        activations={size: activations(upright(size), count) for size, count in samples.items()},
+        activations={size: outline.activations(upright(size), count) for size, count in largest(samples).items()},
         grid=outline.family.grid,
         text_numbers=outline.text_numbers(),
         adapter=str(outline.adapter or ""),
@@ -465,6 +463,20 @@ def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> PartMemory
         bytes=sum(map(_bytes, (*module.parameters(), *module.buffers()))),
         loaded=name in needed_parts(outline.recipe),
     )
+
+
+def largest(samples: Mapping[Size, int]) -> dict[Size, int]:
+    """Of buckets with their samples, those that may need most: one that has no more pixels and no more samples than
+    another cannot. Measuring each takes a second."""
+    kept: dict[Size, int] = {}
+    for size, count in sorted(samples.items(), key=lambda item: (_pixels(item[0]), item[1]), reverse=True):
+        if all(count > other for other in kept.values()):
+            kept[size] = count
+    return kept
+
+
+def _pixels(size: Size) -> int:
+    return size.width * size.height * size.frames
 
 
 def upright(size: Size) -> Size:

@@ -219,11 +219,11 @@ def _stills(checked: Checked) -> Iterator[str]:
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     texts = ((row.short, "a batch of {}"), (row.repeated, "{} seen again"), (row.left_out, "{} left out"))
     rest = next((text.format(count) for count, text in texts if count), "-")
-    kept = checked.memory.activations.get(row.bucket) if checked.memory else None
-    return [
-        str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest,
-        f"{size(kept.bytes)} for {kept.samples}" if kept else "-",
-    ]  # fmt: skip
+    measured = checked.memory.activations if checked.memory else {}
+    kept = measured.get(row.bucket)
+    # only the buckets that may need most are measured
+    activations = f"{size(kept.bytes)} for {kept.samples}" if kept else "less" if measured and row.batches else "-"
+    return [str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
 
 
 def _length(checked: Checked) -> Iterator[str]:

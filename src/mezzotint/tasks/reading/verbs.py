@@ -382,7 +382,7 @@ VERBS: tuple[Verb, ...] = (
     Verb(
         "explain",
         "tell what a setting, a section or an error code means",
-        "PATH|CODE|NAME OF ANOTHER TRAINER …",
+        "PATH|CODE|WORDS|NAME OF ANOTHER TRAINER …",
         (
             ("mezzotint explain optim.lr", "one setting: type, default, what a change does on resume"),
             ("mezzotint explain data.cache", "every setting of a section"),
