@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pictures import LIMIT, corners, pixels_of, whole
-from PIL import Image, PngImagePlugin
+from PIL import Image, ImageCms, PngImagePlugin
 from refusals import refused
 from safetensors.numpy import load_file
 
@@ -158,6 +158,29 @@ def test_text_bomb_is_refused(tmp_path: Path) -> None:
     rows = (b"\0" + bytes(12)) * 4
     path.write_bytes(png(4, 4, chunk(b"zTXt", text), chunk(b"IDAT", zlib.compress(rows))))
     assert "too large" in refusal(path)
+
+
+@pytest.mark.parametrize("is_big", [False, True])
+def test_a_tiff_entry_of_millions_of_numbers_is_refused_before_they_are_read(tmp_path: Path, is_big: bool) -> None:
+    entries = [(256, 4, 1, 8), (257, 4, 1, 8), (258, 3, 1, 8), (262, 3, 1, 1), (273, 4, 1 << 21, 512), (278, 4, 1, 8)]
+    entry, number, word = ("<HHQQ", "<Q", "<Q") if is_big else ("<HHII", "<H", "<I")
+    head = b"II+\0\x08\0\0\0" if is_big else b"II*\0"
+    body = b"".join(struct.pack(entry, *one) for one in entries)
+    data = head + struct.pack(word, len(head) + struct.calcsize(word)) + struct.pack(number, len(entries)) + body
+    (tmp_path / "a.tif").write_bytes(data.ljust(512, b"\0") + bytes(4 << 21))
+    assert "a TIFF entry with more than a million numbers" in refusal(tmp_path / "a.tif")
+
+
+def test_large_exif_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    exif = b"II*\0\x08\0\0\0" + struct.pack("<HHHII", 1, 0x0112, 3, 1 << 21, 8) + bytes(5 << 20)
+    (tmp_path / "a.png").write_bytes(png(2, 1, chunk(b"eXIf", exif), chunk(b"IDAT", zlib.compress(bytes(7)))))
+    assert "its EXIF has 5,242,908 bytes" in refusal(tmp_path / "a.png")
+
+
+def test_a_colour_profile_of_many_megabytes_is_refused(tmp_path: Path) -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes() + bytes(16 << 20)
+    corners().save(tmp_path / "a.webp", icc_profile=profile)
+    assert "its colour profile has 16,777" in refusal(tmp_path / "a.webp")
 
 
 def make_empty(path: Path) -> None:

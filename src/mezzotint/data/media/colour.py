@@ -67,7 +67,7 @@ def to_srgb(image: ImageFile, background: str) -> tuple[Image.Image, Conversion]
     image: a loaded picture of any mode. background: #rrggbb, laid behind what is transparent. A colour profile is
     converted to sRGB with LittleCMS (relative colorimetric, black point compensated); one that is broken or belongs to
     another kind of pixels is ignored and flagged; one that is sRGB itself leaves the pixels as they are. Raises
-    Unusable for float pixels, whose range nobody knows.
+    Unusable for float pixels, whose range nobody knows, and for a profile of more than 16 MB.
     """
     flags = Conversion.DEEP if image.mode.startswith("I") else Conversion(0)
     alpha = opacity(image)
@@ -149,7 +149,13 @@ def _scaled(image: ImageFile) -> Image.Image:
     return Image.fromarray(np.round(scaled).astype(np.uint8))
 
 
+_MAX_PROFILE = 16 << 20
+"""Bytes of a colour profile; the largest of printers have a few million."""
+
+
 def _through_profile(image: Image.Image, profile: bytes) -> tuple[Image.Image, Conversion]:
+    if len(profile) > _MAX_PROFILE:
+        raise Unusable(f"its colour profile has {len(profile):,} bytes, more than {_MAX_PROFILE:,}")
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         space = source.profile.xcolor_space

@@ -89,6 +89,9 @@ _TURNS = {
 }
 
 
+_MAX_EXIF = 4 << 20
+"""Bytes of EXIF; with a preview in it, it has less than 100,000 in most files."""
+
 _MOST_GLANCED = 1 << 26
 """Files of so many bytes are decoded instead."""
 
@@ -340,6 +343,8 @@ def _opened(file: BufferedReader) -> ImageFile:
     head = file.read(16)
     for magic, at, plugin in _MAGIC:
         if head[at : at + len(magic)] == magic:
+            if plugin is TiffImagePlugin.TiffImageFile and headers.claims_many_values(file):
+                raise Unusable("a TIFF entry with more than a million numbers")
             file.seek(0)
             return plugin(file)
     raise Unusable("empty file" if not head else "not a picture of a known format")
@@ -352,6 +357,8 @@ def _turned(orientation: int) -> Conversion:
 
 
 def _orientation(image: ImageFile) -> int:
+    if (size := len(image.info.get("exif") or b"")) > _MAX_EXIF:
+        raise Unusable(f"its EXIF has {size:,} bytes, more than {_MAX_EXIF:,}")
     try:
         return int(image.getexif().get(0x0112, 1))
     except Exception:  # broken EXIF is no reason to lose a sound picture

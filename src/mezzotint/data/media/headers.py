@@ -179,6 +179,36 @@ def _require(is_plain: bool) -> None:
         raise _NotPlain
 
 
+_MOST_VALUES = 1 << 20
+"""Numbers in an entry of a TIFF's directory; one for each strip or tile of a large picture are far fewer."""
+
+
+def claims_many_values(file: BinaryIO) -> bool:
+    """Whether an entry in the first two directories of a TIFF, which Pillow reads, has more than a million numbers: it
+    would make an object of each."""
+    file.seek(0)
+    head = file.read(16)
+    order, is_big = "<" if head[:2] == b"II" else ">", 43 in head[2:4]
+    word, entry = (f"{order}Q", f"{order}HHQQ") if is_big else (f"{order}I", f"{order}HHII")
+    try:
+        [at] = struct.unpack_from(word, head, 8 if is_big else 4)
+        for _ in range(2):
+            file.seek(at)
+            [num] = struct.unpack(f"{order}Q", file.read(8)) if is_big else struct.unpack(f"{order}H", file.read(2))
+            if num > _MOST_VALUES:
+                return True
+            entries = file.read(struct.calcsize(entry) * num)
+            for _, kind, count, _ in struct.iter_unpack(entry, entries):
+                if count > _MOST_VALUES and _SIZES.get(kind) != 1:  # bytes are kept as they are
+                    return True
+            [at] = struct.unpack(word, file.read(struct.calcsize(word)))
+            if not at:
+                return False
+    except (struct.error, OverflowError, OSError):  # Pillow says what is wrong with it
+        return False
+    return False
+
+
 _PASSES = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))
 """First column and row of each part of an interlaced PNG, and how far apart its columns and rows are."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
