@@ -466,17 +466,13 @@ def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> PartMemory
 
 
 def largest(samples: Mapping[Size, int]) -> dict[Size, int]:
-    """Of buckets with their samples, those that may need most: one that has no more pixels and no more samples than
-    another cannot. Measuring each takes a second."""
+    """Of buckets with their samples, those that may need most: none with fewer pixels and samples than another."""
     kept: dict[Size, int] = {}
-    for size, count in sorted(samples.items(), key=lambda item: (_pixels(item[0]), item[1]), reverse=True):
+    pixels = {size: size.width * size.height * size.frames for size in samples}
+    for size, count in sorted(samples.items(), key=lambda item: (pixels[item[0]], item[1]), reverse=True):
         if all(count > other for other in kept.values()):
             kept[size] = count
     return kept
-
-
-def _pixels(size: Size) -> int:
-    return size.width * size.height * size.frames
 
 
 def upright(size: Size) -> Size:
