@@ -14,6 +14,7 @@ torch. Their names are read from the package's metadata; nothing of it is import
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import importlib.metadata
 import importlib.util
@@ -57,8 +58,9 @@ def find(folder: str, name: str) -> ModuleType:
     if not choice.origin:
         return importlib.import_module(choice.module)
     try:
-        return importlib.import_module(choice.module)
-    except Exception as error:  # whatever a stranger's module raises
+        with contextlib.redirect_stdout(sys.stderr):  # what it prints is no part of a command's output
+            return importlib.import_module(choice.module)
+    except (Exception, SystemExit) as error:  # whatever a stranger's module raises
         raise RecipeError(
             f"{name} comes from the package {choice.origin}, and its module {choice.module} cannot be imported "
             f"({type(error).__name__}: {error}); update or remove that package",
