@@ -126,7 +126,9 @@ class Guard:
         token = next((value for name, value in query if name == "token"), None)
         if token is not None and scope["method"] == "GET" and not door.password:
             if not hmac.compare_digest(token.encode(), door.token.encode()):
-                return PlainTextResponse("This address is from an earlier start; open the one that was printed last.\n", 403)
+                return PlainTextResponse(
+                    "This address is from an earlier start; open the one that was printed last.\n", 403
+                )
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             return _entered(door, f"{_local(path)}{'?' if rest else ''}{rest}")
         if door.is_open_to(headers.get("cookie", "")):
