@@ -69,6 +69,25 @@ def test_neither_the_page_nor_the_report_shows_what_is_behind_links(tmp_path: Pa
         assert ">stopped<" in board.ask("/part/facts?run=0/run")[1], "whatever the linked lock says"
 
 
+def test_the_output_of_a_start_is_not_read_through_a_link_and_none_is_written_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "started.out").write_text(f"$ mezzotint\n{SECRET}\n")
+    run = tmp_path / "runs" / "mine"
+    run.mkdir(parents=True)
+    (run / "logs").symlink_to(tmp_path / "outside")
+    monkeypatch.setattr(actions.subprocess, "Popen", lambda *words, **how: pytest.fail("a process was started"))
+    with opened(tmp_path / "runs") as board:
+        page = board.ask("/run?run=0/mine")[1]
+        assert "failed" in page
+        assert SECRET not in page
+        status, answer = board.post("/api/start", {"base": "tiny_cpu", "changes": {"run.folder": str(run)}})
+        assert (status, answer["code"]) == (409, "E1160")
+    assert [path.name for path in (tmp_path / "outside").iterdir()] == ["started.out"]
+    assert (tmp_path / "outside" / "started.out").read_text() == f"$ mezzotint\n{SECRET}\n"
+
+
 def test_links_deeper_in_a_run_are_not_followed_and_those_within_it_are(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     (tmp_path / "outside").mkdir()
