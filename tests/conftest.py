@@ -28,7 +28,6 @@ import numpy as np
 import pytest
 import torch
 from forked import exit_status, fork, free_port, import_all, variables
-from model_export import export_model, tiny_model
 from PIL import Image
 
 from mezzotint import draws, fault_injection, outside
@@ -126,6 +125,14 @@ def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mezzotint.reports.plots.plot_loss", plot)
 
 
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Activations are not measured, which takes as long as the rest of a check: tasks/check/test_memory.py does."""
+    from mezzotint.tasks.check.memory import Activations, Outline  # slow to import
+
+    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
+
+
 @pytest.fixture(autouse=True)
 def _no_fault_stays_armed() -> Iterator[None]:
     yield
@@ -155,6 +162,8 @@ def shallow_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sdxl_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole small SDXL in a folder, with random weights; its denoiser is told sizes."""
+    from model_export import export_model, tiny_model
+
     from mezzotint.families.sdxl import Family  # slow to import, and few tests need it
 
     folder = tmp_path_factory.mktemp("sdxl") / "model"

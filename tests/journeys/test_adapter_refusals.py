@@ -61,7 +61,7 @@ def test_numbers_that_are_not_finite_are_named(shared_world: Any, capsys: Any, t
     assert "finite" in refused(shared_world, capsys, model__adapter__path=path)
 
 
-@pytest.mark.usefixtures("pickles_read_here")
+@pytest.mark.usefixtures("pickles_read_here", "unmeasured")
 def test_an_alpha_that_is_missing_is_told_by_train_and_by_check(
     shared_world: Any, capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_an_output_dir_with_a_model_of_others_is_refused_before_training(
     assert sorted(here.rglob("*")) == before
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_check_reads_the_line_and_tells_its_notes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["check", "--as", "diffusers-sd", *OURS, "--processes=2", "--", *flags()]
     assert main(words) == 0

@@ -118,6 +118,7 @@ def test_settings_changed_between_epochs_and_ctrl_c_lead_to_the_same_end(
     assert "is not followed in epoch 3" in said
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path, capsys: Any) -> None:
     (folder / "more.zip").write_bytes(b"PK")
     assert world.train("look", verb="check", **settings(folder, run__steps=None, run__epochs=2)) == 0
@@ -136,6 +137,7 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
     world: Any, folder: Path, capsys: Any
 ) -> None:

@@ -175,6 +175,7 @@ def test_the_line_is_measured(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert not (here / "logs").exists(), "what a measurement makes is taken away again"
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--config=train.json", "--lr=9e-6", "--write_schedule", "--flip_p=0.5"]
     # as trainSD21.json spells it: of five pictures four are left for the third epoch, which then has two batches

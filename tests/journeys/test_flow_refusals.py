@@ -138,6 +138,7 @@ def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(
 
 
 @pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])
+@pytest.mark.usefixtures("unmeasured")
 def test_a_missing_t5(verb: str, shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     """SD3 does without, and says so; FLUX.1 does not."""
     folder = copied("sd3", tmp_path / "sd3")
@@ -186,6 +187,7 @@ def test_an_index_that_names_a_missing_shard(shared_world: Any, capsys: Any, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("unmeasured")
 def test_a_caption_that_is_cut(shared_world: Any, capsys: Any, tmp_path: Path) -> None:
     pictures = Path(shutil.copytree(shared_world.pictures, tmp_path / "pictures"))
     text = sorted(pictures.glob("*.txt"))[0]

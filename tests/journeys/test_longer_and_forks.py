@@ -104,6 +104,7 @@ def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys:
     assert list(losses(world.root / "second")) == [1]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(world: Any, capsys: Any) -> None:
     for name in ("first", "second"):
         assert world.train(name, run__steps=1) == 0

@@ -125,6 +125,7 @@ def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(line("--video_data=clips.txt", verb="check")) == 2
     assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
@@ -191,6 +192,7 @@ def cached(here: Path) -> dict[str, Any]:
     return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
     here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,16 +17,9 @@ from mezzotint.cli import main
 from mezzotint.recipe.reading.read import read
 from mezzotint.tasks.check import check
 from mezzotint.tasks.check._checked import Checked
-from mezzotint.tasks.check.memory import Activations, Outline
 
 whole_sdxl = adapter_records.whole_sdxl
 released = latte_folder.released
-
-
-@pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Activations are not measured: check/test_memory.py does."""
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ def odd_pictures(world: Any) -> None:
     (folder / "twin.txt").write_text("a twin")
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     odd_pictures(world)
     settings = {"data__captions__lines": "choose", "run__steps": 1, "optim__ema__rule": "none"}

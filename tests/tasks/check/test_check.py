@@ -64,7 +64,7 @@ def test_what_cannot_be_trained_is_a_problem(ready: Path, words: list[str], code
     assert codes(checked(*words).problems) == [code]
 
 
-def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn(ready: Path) -> None:
+def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
     words = ("sample.solver=unipc", "sample.sigmas=karras")
     outcome = checked(*words, "run.preview.every=2 steps")
     assert codes(outcome.problems) == ["E1070"]

@@ -99,6 +99,7 @@ def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
     assert all(seeds[0] in line for line in said)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_changed_recipe_is_told_how_to_begin_a_run_beside_and_check_says_it_before(
     world: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
