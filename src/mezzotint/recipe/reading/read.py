@@ -24,6 +24,7 @@ from mezzotint.recipe.reading._problems import Issue, check, dotted
 from mezzotint.recipe.reading.paths import Shape, by_path, open_families, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.data import CacheSettings
 
 S = TypeVar("S", bound=Section)
 
@@ -125,9 +126,11 @@ def located(reading: Reading) -> Recipe:
     """The recipe with every path as its field's mark says (`recipe.base.Located`).
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for. Sampling
-    settings that nobody wrote are those of the model (`with_model_defaults`).
+    settings that nobody wrote are those of the model (`with_model_defaults`), and class pictures that are generated
+    have their prompt and folder.
     """
-    return with_model_defaults(_with_paths(reading.recipe, reading.path.parent if reading.path else None), reading)
+    recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
+    return _with_class_pictures(with_model_defaults(recipe, reading))
 
 
 def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
@@ -139,6 +142,22 @@ def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
     folder = model.config if model.config is not None and model.path.is_file() else model.described_by
     defaults = family_spec(model.family).model_defaults(folder)
     return with_values(recipe, {path: value for path, value in defaults.items() if not reading._said(path)})
+
+
+def _with_class_pictures(recipe: Recipe) -> Recipe:
+    """The recipe with prompt and folder of class pictures that are generated: the folder is named by the prompt and by
+    what model they are of."""
+    data, model = recipe.data, recipe.model
+    if not data.prior.num_class_images:
+        return recipe
+    prompt = data.prior.class_prompt or data.prior.derived_prompt(data.captions)
+    identity = (model.family, str(model.path), str(model.config), str(model.vae), model.weights, prompt)
+    digest = hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()
+    words = "-".join(re.findall(r"[a-z0-9]+", prompt.lower()))[:40]
+    is_remote = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(data.cache.path))
+    cache = CacheSettings().path if is_remote else data.cache.path
+    folder = cache.expanduser().absolute() / "class-pictures" / "-".join(filter(None, (words, digest[:8])))
+    return with_values(recipe, {"data.prior.class_prompt": prompt, "data.prior.path": data.prior.path or (folder,)})
 
 
 def _with_paths(section: S, beside: Path | None) -> S:
