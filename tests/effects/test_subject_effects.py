@@ -145,7 +145,7 @@ def test_num_class_images_is_how_many_there_will_be(feed: Make, noisy: Make, tmp
     for number, numbers in ((0, []), (3, []), (5, [0, 1])):
         recipe = feed(own, **said, prior__num_class_images=number).recipe
         assert class_pictures.missing(recipe) == numbers
-    assert "write both" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
+    assert "nothing names the class" in contradiction("data.prior.path=x", "data.prior.num_class_images=5")
     assert "image-folder" in contradiction(
         "data.prior.path=x", "data.prior.class_prompt=y", "data.prior.num_class_images=5", "data.format=kohya"
     )

@@ -133,6 +133,18 @@ class ModelFamily(ABC):
         """The loaded parts that denoise: one, or of some models one for much noise and one for little."""
         return tuple(module for name, module in self.parts().items() if is_denoiser(name))
 
+    @property
+    def own_size(self) -> Size | None:
+        """The size of pictures or clips that the denoiser was made for; None where its configuration names none."""
+        config = getattr(self.denoisers[0], "config", None)
+        side = getattr(config, "sample_size", None)
+        sides = side if isinstance(side, (list, tuple)) else (side, side)
+        if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+            return None
+        frames = (int(getattr(config, "video_length", 1)) - 1) * self.grid.frames + 1
+        height, width = (int(side) * self.grid.pixels for side in sides)
+        return Size(width, height, frames)
+
     @abstractmethod
     def encode_media(self, pixels: Tensor) -> Tensor:
         """Pixels (B, 3, H, W) in [−1, 1] → posterior moments (B, 2C, h, w) float32: scaled mean, then scaled standard

@@ -11,13 +11,18 @@ DRAWN = ("data.prior.path=x", "data.prior.class_prompt=a dog", "data.prior.num_c
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["data.prior.num_class_images=5"], "write both, or leave it out"),
+        (["data.prior.num_class_images=5"], "nothing names the class; write data.prior.class_prompt="),
+        (["data.prior.num_class_images=5", "data.captions.trigger=sks"], "nothing names the class"),
+        (["data.prior.num_class_images=5", "data.prior.path=[a, b]"], "generates pictures into one folder"),
         (["data.prior.weight=0.5"], "data.prior has no effect without class pictures; write data.prior.path=FOLDER"),
         (["data.mask.background=0.1"], "data.mask has no effect without masks"),
         (["data.mask.source=alpha", "data.mask.path=masks"], "is a folder of mask files; write data.mask.source=files"),
         (["data.format=everydream", "data.rating.share=0.5"], "belong together; give both or none"),
         (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
-        (["data.format=kohya", *DRAWN], "draws pictures into a folder of data.format=image-folder, and it is kohya"),
+        (
+            ["data.format=kohya", *DRAWN],
+            "generates pictures into a folder of data.format=image-folder, and it is kohya",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

@@ -11,9 +11,12 @@ import pytest
 from PIL import Image
 
 from mezzotint import outside
-from mezzotint.recipe.reading.read import located
+from mezzotint.families.sd import Family
+from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.sampling import pictures
+from mezzotint.shapes import Size
 from mezzotint.tasks.cache import class_pictures
 from mezzotint.tasks.check.check import check
 from mezzotint.tasks.reading.arguments import parse
@@ -40,9 +43,12 @@ def test_a_start_that_is_killed_goes_on_with_the_same_pictures(shared_world: Any
     drawn = content(whole)
     assert list(drawn) == [f"class-0000{n}.png" for n in range(5)]
     assert len(set(drawn.values())) == 5
-    assert "class pictures: 5 of 5" in world.out("whole")
+    heard = world.out("whole")
+    assert "note: 5 class pictures of 'a picture' will be generated into" in heard
+    assert "class pictures: 2 of 5, about 0:0" in heard
+    assert "class pictures: 5 of 5" in heard
     with Image.open(whole / "class-00003.png") as image:
-        assert image.size == (48, 48)
+        assert image.size == (128, 128), "what tiny-sd was made for"
         facts = pictures.recorded_in(image)
     assert (facts["prompt"], facts["index"], facts["drawn_as"]) == ("a picture", "3", "class picture")
     lines = outside.read_lines(world.root / "whole" / "logs" / "samples.rank0.jsonl")
@@ -69,19 +75,61 @@ def test_two_processes_draw_what_one_does_to_the_byte(shared_world: Any) -> None
     assert "of this process" in world.out("two")
 
 
-def test_pictures_of_another_prompt_are_told(shared_world: Any, tmp_path: Path) -> None:
+def test_pictures_of_other_settings_are_reported(shared_world: Any, tmp_path: Path) -> None:
     folder = tmp_path / "class"
     folder.mkdir()
-    assert class_pictures.of_other_prompts(recipe_of(shared_world, folder)) == ""
+    assert class_pictures.of_other_settings(recipe_of(shared_world, folder)) == ""
     with Image.new("RGB", (8, 8)) as image:
-        for number, prompt in enumerate(("a picture", "a fox", "a fox")):
-            (folder / f"class-0000{number}.png").write_bytes(pictures.png(np.asarray(image), {"prompt": prompt}))
+        for number, facts in enumerate(({"prompt": "a picture"}, {"prompt": "a fox"}, {"steps": "9"})):
+            (folder / f"class-0000{number}.png").write_bytes(pictures.png(np.asarray(image), facts))
         image.save(folder / "mine.png")
         image.save(folder / "class-00009.png")
-    sentence = class_pictures.of_other_prompts(recipe_of(shared_world, folder))
-    assert "has drawn 2 class pictures there, such as 'a fox'" in sentence
+    sentence = class_pictures.of_other_settings(recipe_of(shared_world, folder))
+    assert "2 class pictures there were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
     assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
-    assert not class_pictures.of_other_prompts(recipe_of(shared_world, folder, data__prior__num_class_images=0))
+    assert not class_pictures.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
+
+
+def test_without_a_folder_they_are_in_the_cache_by_model_and_prompt(tmp_path: Path) -> None:
+    def prior_of(*words: str) -> PriorSettings:
+        own = (f"data.cache.path={tmp_path}", "data.prior.num_class_images=5", "data.captions.trigger=sks cat", *words)
+        return located(read_text("schema: 1", overrides=own)).data.prior
+
+    plain = prior_of("data.captions.template=a photo of {trigger}")
+    assert plain.class_prompt == "a photo of cat"
+    [folder] = plain.path
+    assert folder.parent == tmp_path / "class-pictures"
+    assert folder.name.startswith("a-photo-of-cat-")
+    assert prior_of("data.captions.template=a photo of {trigger}", "run.seed=7", "sample.steps=5") == plain
+    others = [prior_of(), prior_of("data.prior.class_prompt=a cat"), prior_of("model.path=sd1")]
+    assert [one.class_prompt for one in others] == ["cat", "a cat", "cat"]
+    assert len({one.path for one in (plain, *others)}) == 4
+    assert prior_of("data.prior.path=mine").path[0].name == "mine"
+
+
+def test_progress_says_how_long_the_others_take() -> None:
+    lines: list[tuple[str, bool]] = []
+    now = iter((0.0, 10.0, 40.0, 70.0, 130.0, 160.0))
+    progress = class_pictures._Progress(10, "", lambda line, is_due: lines.append((line, is_due)), lambda: next(now))
+    progress.start()
+    for _ in range(4):
+        progress.advance(2)
+    assert lines == [
+        ("class pictures: 2 of 10, about 2:00 left", True),
+        ("class pictures: 4 of 10, about 1:30 left", False),
+        ("class pictures: 6 of 10, about 1:20 left", True),
+        ("class pictures: 8 of 10, about 0:38 left", False),
+    ]
+
+
+@pytest.mark.parametrize(("sample_size", "side"), [(8, 64), (None, 48)])
+def test_they_are_of_the_size_that_the_model_was_made_for(
+    shared_world: Any, tmp_path: Path, sample_size: int | None, side: int
+) -> None:
+    family = Family.tiny()
+    family.denoisers[0].register_to_config(sample_size=sample_size)  # type: ignore[operator]
+    recipe = recipe_of(shared_world, tmp_path, data__resolution=48)
+    assert class_pictures._request(recipe, family, 3).size == Size(side, side)
 
 
 def recipe_of(world: Any, folder: Path, **settings: Any) -> Recipe:
@@ -104,7 +152,7 @@ def test_check_says_how_many_would_be_drawn_and_draws_none(shared_world: Any, tm
     reading = parse(shared_world.words("checked", **words_of(shared_world, "checked", folder)), "check")
     checked = check(reading)
     assert not checked.problems
-    assert any("5 class pictures of 'a picture' are drawn" in note for note in checked.notes)
+    assert any("5 class pictures of 'a picture' will be generated into" in note for note in checked.notes)
     assert checked.dataset is not None
     assert len(checked.dataset.rows) == 10
     assert not folder.exists()

@@ -26,6 +26,7 @@ from mezzotint.recipe.reading._problems import Issue, check, dotted
 from mezzotint.recipe.reading.paths import Shape, by_path, open_families, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.data import CacheSettings
 
 S = TypeVar("S", bound=Section)
 
@@ -127,13 +128,14 @@ def located(reading: Reading) -> Recipe:
     """The recipe with every path as its field's mark says (`recipe.base.Located`).
 
     What is not found stays as written, for the task to say so; `places` lists where it was looked for. Sampling
-    settings that nobody wrote are those of the model (`with_model_defaults`). Raises RecipeError E1007 for a path that
-    becomes unusable, such as one in a current folder that is not UTF-8.
+    settings that nobody wrote are those of the model (`with_model_defaults`), and class pictures that are generated
+    have their prompt and folder. Raises RecipeError E1007 for a path that becomes unusable, such as one in a current
+    folder that is not UTF-8.
     """
     recipe = _with_paths(reading.recipe, reading.path.parent if reading.path else None)
     if problems := list(_unusable_texts(recipe)):
         raise RecipeError(reading.name, problems=reading.placed(problems))
-    return with_model_defaults(recipe, reading)
+    return _with_class_pictures(with_model_defaults(recipe, reading))
 
 
 def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
@@ -145,6 +147,22 @@ def with_model_defaults(recipe: Recipe, reading: Reading) -> Recipe:
     folder = model.config if model.config is not None and model.path.is_file() else model.described_by
     defaults = family_spec(model.family).model_defaults(folder)
     return with_values(recipe, {path: value for path, value in defaults.items() if not reading._said(path)})
+
+
+def _with_class_pictures(recipe: Recipe) -> Recipe:
+    """The recipe with prompt and folder of class pictures that are generated: the folder is named by the prompt and by
+    what model they are of."""
+    data, model = recipe.data, recipe.model
+    if not data.prior.num_class_images:
+        return recipe
+    prompt = data.prior.class_prompt or data.prior.derived_prompt(data.captions)
+    identity = (model.family, str(model.path), str(model.config), str(model.vae), model.weights, prompt)
+    digest = hashlib.sha256(repr(identity).encode("utf-8", "surrogatepass")).hexdigest()
+    words = "-".join(re.findall(r"[a-z0-9]+", prompt.lower()))[:40]
+    is_remote = re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(data.cache.path))
+    cache = CacheSettings().path if is_remote else data.cache.path
+    folder = cache.expanduser().absolute() / "class-pictures" / "-".join(filter(None, (words, digest[:8])))
+    return with_values(recipe, {"data.prior.class_prompt": prompt, "data.prior.path": data.prior.path or (folder,)})
 
 
 def _unusable_texts(value: Any, where: str = "") -> Iterator[Problem]:

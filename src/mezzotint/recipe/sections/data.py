@@ -452,8 +452,14 @@ class DataSettings(Section):
         spec = format_spec(self.format)
         if self.prior.num_class_images and not spec.takes_drawn:
             yield (
-                f"data.prior.num_class_images draws pictures into a folder of data.format=image-folder, and it is "
-                f"{self.format}; draw them before (mezzotint sample), and leave it out"
+                f"data.prior.num_class_images generates pictures into a folder of data.format=image-folder, and it is "
+                f"{self.format}; generate them before (mezzotint sample), and leave it out"
+            )
+        if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
+            yield (
+                "data.prior.num_class_images generates pictures of a class, and nothing names the class; write "
+                "data.prior.class_prompt='a photo of a dog', or a data.captions.trigger of a word and a class, such as "
+                "'sks dog'"
             )
         yield from self.mask.with_format(self.format, stills=self.clips.stills)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, Section, Share, as_list
 from mezzotint.recipe.formats.base import format_spec
+from mezzotint.recipe.sections.captions import CaptionSettings
 
 Paths = Annotated[tuple[DataPath, ...], BeforeValidator(as_list)]
 
@@ -20,7 +21,9 @@ class PriorSettings(Section):
 
     path: Annotated[Paths, FREE] = ()
     """The folder of class pictures, or a list of folders, in the format of the data set; of `kohya` a folder with
-    `N_class` folders in it. They are neither held out nor counted by `data.max_samples`. Looked up as `data.path`."""
+    `N_class` folders in it. They are neither held out nor counted by `data.max_samples`. Looked up as `data.path`.
+    Empty, with `num_class_images`, is a folder in the cache, `class-pictures/`, of its own for each model and
+    prompt."""
 
     weight: Annotated[NonNegativeFloat, ALLOW] = 1.0
     """What the loss of a class picture is multiplied by (`prior_loss_weight` elsewhere)."""
@@ -33,26 +36,41 @@ class PriorSettings(Section):
 
     class_prompt: Annotated[str, ALLOW] = ""
     """The caption of every class picture, such as `a photo of a dog`, whatever lies beside it. Empty takes captions as
-    those of other pictures, without `data.captions.prefix`."""
+    those of other pictures, without `data.captions.prefix`; with `num_class_images`, the template with the class in
+    `data.captions.trigger`: `a photo of dog` for the trigger `sks dog` and the template `a photo of {trigger}`."""
 
     dropout: Annotated[bool, ALLOW] = True
     """Whether `data.captions.dropout` holds for class pictures, too. Without it they always have their captions, as
     diffusers' scripts for FLUX.2 Klein and Qwen-Image have it."""
 
     num_class_images: Annotated[int, Field(ge=0, le=10**7), ALLOW] = 0
-    """Where fewer pictures lie in the folder of class pictures, the model draws what is missing before the run looks
-    at its data: by `class_prompt` and the section `sample`, in the size `data.resolution`, as class-00000.png and so
-    on, which say how they were drawn. They are kept, an interrupted start goes on, and no file is replaced. 100 to 300
-    are usual; 0 draws none."""
+    """Where the folder has fewer class pictures, the model generates the missing ones before the run looks at its
+    data: by `class_prompt` and the section `sample`, in the size that the model was made for (`data.resolution` where
+    its files name none), as class-00000.png and so on, which record how they were made. They are kept, an interrupted
+    start goes on, and no file is replaced. 100 to 300 are usual, which can take hours on a CPU; 0 generates none."""
 
     def contradictions(self) -> Iterator[str]:
-        if self.num_class_images and not (self.class_prompt and len(self.path) == 1):
+        if self.num_class_images and len(self.path) > 1:
             yield (
-                "data.prior.num_class_images draws pictures of data.prior.class_prompt into the one folder of "
-                "data.prior.path; write both, or leave it out"
+                "data.prior.num_class_images generates pictures into one folder, and data.prior.path names several; "
+                "give one, or leave out num_class_images"
             )
-        if not self.path and (self.weight != 1.0 or self.balance != "visits" or self.class_prompt):
-            yield "data.prior has no effect without class pictures; write data.prior.path=FOLDER, or leave it out"
+        is_set = self.weight != 1.0 or self.balance != "visits" or self.class_prompt
+        if is_set and not (self.path or self.num_class_images):
+            yield (
+                "data.prior has no effect without class pictures; write data.prior.path=FOLDER, "
+                "data.prior.num_class_images=100, or data.prior={} for none"
+            )
+
+    def derived_prompt(self, captions: CaptionSettings) -> str:
+        """The caption of class pictures where none is written: the one template with the class of the one trigger,
+        which is the trigger without its first word. "" where there is no such class."""
+        triggers, templates = set(captions.trigger), set(captions.template)
+        kind = next(iter(triggers)).partition(" ")[2] if len(triggers) == 1 else ""
+        template = next(iter(templates)) if len(templates) == 1 else ""
+        if not kind or "{caption}" in template:
+            return kind
+        return template.replace("{trigger}", kind) if template else kind
 
 
 class MaskSettings(Section):

@@ -133,7 +133,7 @@ def _drawings(
     """Every picture, those of one size after one another, so that they can be drawn together. Raises RecipeError E1007
     for a size that the model cannot draw."""
     settings = recipe.sample
-    own = model.own_size if is_model else None
+    own = model.family.own_size if is_model else None
     if settings.image is not None and settings.size is None:
         own = size_of(settings.image)
     usual = settings.size or ((own.width, own.height) if own else (recipe.data.resolution, recipe.data.resolution))

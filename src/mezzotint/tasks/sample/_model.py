@@ -29,7 +29,6 @@ from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import Watch
-from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.reading.continuing import folder_of
@@ -69,18 +68,6 @@ class SampledModel:
     facts: dict[str, str]
     watch: Watch | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def own_size(self) -> Size | None:
-        """The size of pictures or clips the denoiser was made for, where its configuration says so."""
-        config = getattr(self.family.denoisers[0], "config", None)
-        side, grid = getattr(config, "sample_size", None), self.family.grid
-        sides = side if isinstance(side, (list, tuple)) else (side, side)
-        if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
-            return None
-        frames = (int(getattr(config, "video_length", 1)) - 1) * grid.frames + 1
-        height, width = (int(side) * grid.pixels for side in sides)
-        return Size(width, height, frames)
 
 
 def find(place: Place) -> ModelSource:

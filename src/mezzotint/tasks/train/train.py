@@ -359,7 +359,7 @@ def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runt
 
 def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine, believing: bool) -> tuple[assemble.Dataset, bool]:
     """The data, once the class pictures that it lacks are drawn; see `cache.open_dataset`."""
-    class_pictures.draw(recipe, runtime, live.say)
+    class_pictures.draw(recipe, runtime, live.say, live.report)
     return cache.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"), believing=believing)
 
 

@@ -177,6 +177,13 @@ class LiveLine(Callback):
             self._say(self._unsaid)
         return Action.NOTHING
 
+    def report(self, text: str, is_due: bool) -> None:
+        """Shows progress of what comes before the run on the live line; where there are lines only, and in the log,
+        adds it where it is due."""
+        self._voice.show([text])
+        if is_due:
+            self._say([text])
+
     def say(self, text: str) -> None:
         """Says a line above the live one, and in the log: for warnings, and before and after the run."""
         self._voice.say(text)
