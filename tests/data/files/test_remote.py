@@ -139,9 +139,9 @@ def test_the_network_is_tried_again_and_then_named(memory: Any, tmp_path: Path) 
 
     def fails() -> None:
         calls.append(0)
-        raise ConnectionError("GET https://box/x?X-Amz-Signature=SECRET refused")
+        raise ConnectionError("GET https://user:SECRET@box/x?X-Amz-Signature=SECRET refused")
 
-    with refused("E1841", r"memory://box: cannot be read \(GET https://box/x\?… refused\)") as error:
+    with refused("E1841", r"memory://box: cannot be read \(GET https://…@box/x\?… refused\)") as error:
         remote.tried("memory://box", fails, waits=(0.0, 0.0))
     assert (len(calls), "SECRET" in str(error.value)) == (3, False)
 
@@ -183,6 +183,28 @@ def test_shards_of_a_real_server_are_indexed_and_read(tmp_path: Path) -> None:
     assert shades(first) == {"shade 1": 1, "shade 2": 2, "shade 3": 3}
     with refused("E1841", "s3://none/data: cannot be read"):
         catalogue_of("s3://none/data", tmp_path / "index")
+
+
+@pytest.mark.usefixtures("s3_server")
+def test_credentials_of_the_environment_stand_in_no_file_and_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsspec.filesystem("s3").pipe_file("box/data/0.tar", shard_in(tmp_path, 1, 2))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, f"SECRET-{name}")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert shades(catalogue_of("s3://box/data", tmp_path / "index")) == {"shade 1": 1, "shade 2": 2}
+    with refused("E1841") as error:
+        catalogue_of("s3://none/data", tmp_path / "index")
+    files = [path.read_bytes() for path in (tmp_path / "index").rglob("*") if path.is_file()]
+    assert len(files) > 20
+    assert not [text for text in (str(error.value).encode(), *files) if b"SECRET" in text]
+
+
+def test_a_signed_range_of_shards_is_refused_without_saying_it() -> None:
+    with refused("E1841", "memory://box/…: carries a signature") as error:
+        catalogue_of("memory://box/{0..1}.tar?part=SECRET", Path("index"))
+    assert "SECRET" not in str(error.value)
 
 
 def pictures_with_table(ending: str) -> dict[str, bytes]:

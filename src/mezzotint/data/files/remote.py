@@ -41,7 +41,8 @@ WAITS = (0.2, 1.0, 3.0, 9.0)
 
 _FRESH_SECONDS = 60.0
 _VERSIONS = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "updated", "created")
-_SIGNATURE = re.compile(r"\?\S*")
+_CREDENTIALS = re.compile(r"(?<=\?)\S+|(?<=//)[^\s/@]+(?=@)")
+"""In a library's message: the query of an address, which may be a signature, and a user and password in it."""
 
 
 def url_of(path: Path | str) -> str:
@@ -87,7 +88,7 @@ def tried(path: Path | str, call: Callable[[], T], *, is_write: bool = False, wa
                 raise
             is_final = isinstance(error, (FileNotFoundError, PermissionError)) or wait is None
             if is_final:
-                words = _SIGNATURE.sub("?…", " ".join(str(error).split()))[:300] or type(error).__name__
+                words = _CREDENTIALS.sub("…", " ".join(str(error).split()))[:300] or type(error).__name__
                 remedy = "look at the address, the network and the credentials in the environment"
                 if is_write:
                     raise StorageError(

@@ -60,6 +60,7 @@ def list_files(path: Path, _settings: DataSettings) -> Listing:
 
 def _named_shards(path: Path) -> Listing:
     if is_remote(path):
+        remote.opened(path)  # an address with credentials is refused before a message repeats it
         addresses = sorted(set(expanded(os.fspath(path))), key=os.fsencode)
         base = os.path.commonpath([os.path.dirname(one) for one in addresses])
         return remote.of_files(Path(base), [os.path.relpath(one, base) for one in addresses])

@@ -40,6 +40,10 @@ _TOKEN = re.compile(
     r"|\bAKIA[0-9A-Z]{16}\b|\bxox[abpr]-[A-Za-z0-9-]{10,}|\bwandb_v[0-9]_[A-Za-z0-9_]{20,}"
 )
 _URL = re.compile(r"\b[a-z][a-z0-9+.-]*://[^\s/@:'\"]*:[^\s/@'\"]+@", re.IGNORECASE)
+_SIGNED = re.compile(
+    r"\b[a-z][a-z0-9+.-]*:/\S*[?&#;](?:[^\s=&]*[-_])?(?:signature|sig|token|credential|secret|password|key|access_?key)=",
+    re.IGNORECASE,
+)
 _BARE_KEY = re.compile(r"[0-9a-f]{40}")
 _SECRET_NAME = re.compile(r"(?:^|[_.-])(?:token|api_?key|password|passwd|secret)$", re.IGNORECASE)
 
@@ -322,7 +326,7 @@ def _secret_problems(text: str, document: Document, tree: dict[str, Any], typed:
 
 
 def _secret_in(text: str) -> str | None:
-    """What kind of secret a text holds ("an access token", "a URL with a password"), or None.
+    """What kind of secret a text holds ("an access token", "a URL with a password", "a signed URL"), or None.
 
     Forty hexadecimal digits that are the whole text count as a Weights & Biases key; within a path they are the name of
     a snapshot and pass.
@@ -331,6 +335,8 @@ def _secret_in(text: str) -> str | None:
         return "an access token"
     if _URL.search(text):
         return "a URL with a password"
+    if _SIGNED.search(text):
+        return "a signed URL"
     return "an access key" if _BARE_KEY.fullmatch(text.strip()) else None
 
 
