@@ -457,9 +457,8 @@ class DataSettings(Section):
             )
         if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
             yield (
-                "data.prior.num_class_images generates pictures of a class, and nothing names the class; write "
-                "data.prior.class_prompt='a photo of a dog', or a data.captions.trigger of a word and a class, such as "
-                "'sks dog'"
+                "data.prior.num_class_images: nothing names the class; write data.prior.class_prompt='a photo of a "
+                "dog', or a data.captions.trigger of a word and a class, such as 'sks dog'"
             )
         yield from self.mask.with_format(self.format, stills=self.clips.stills)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):

@@ -138,7 +138,7 @@ def draw(
     blocks = sorted({number // size for number in numbers})[runtime.rank :: runtime.world_size]
     mine = [n for n in numbers if n // size in blocks]
     whose = " of this process" if runtime.world_size > 1 else ""
-    progress = _Progress(len(mine), whose, report or (lambda line, is_due: say(line) if is_due else None))
+    progress = _GenerationProgress(len(mine), whose, report or (lambda line, is_due: say(line) if is_due else None))
     for contents in _drawn(recipe, runtime.device, blocks, progress) if mine else ():
         written = [number for number in contents if number in mine]
         for number in written:
@@ -152,7 +152,7 @@ def draw(
         torch.cuda.empty_cache()
 
 
-class _Progress:
+class _GenerationProgress:
     """How many class pictures there are and how long the others take: reported for each block, due for the first and
     the last and once a minute."""
 
@@ -180,7 +180,7 @@ class _Progress:
 
 
 def _drawn(
-    recipe: Recipe, device: torch.device, blocks: Sequence[int], progress: _Progress
+    recipe: Recipe, device: torch.device, blocks: Sequence[int], progress: _GenerationProgress
 ) -> Iterator[dict[int, bytes]]:
     """Of each block the PNG files by number. progress: its time begins when the model is loaded."""
     files = open_files(recipe)
