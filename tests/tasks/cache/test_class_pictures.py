@@ -110,7 +110,9 @@ def test_without_a_folder_they_are_in_the_cache_by_model_and_prompt(tmp_path: Pa
 def test_progress_says_how_long_the_others_take() -> None:
     lines: list[tuple[str, bool]] = []
     now = iter((0.0, 10.0, 40.0, 70.0, 130.0, 160.0))
-    progress = class_pictures._Progress(10, "", lambda line, is_due: lines.append((line, is_due)), lambda: next(now))
+    progress = class_pictures._GenerationProgress(
+        10, "", lambda line, is_due: lines.append((line, is_due)), lambda: next(now)
+    )
     progress.start()
     for _ in range(4):
         progress.advance(2)

@@ -451,10 +451,7 @@ class DataSettings(Section):
             )
         spec = format_spec(self.format)
         if self.prior.num_class_images and not spec.takes_drawn:
-            yield (
-                f"data.prior.num_class_images generates pictures into a folder of data.format=image-folder, and it is "
-                f"{self.format}; generate them before (mezzotint sample), and leave it out"
-            )
+            yield f"data.prior.num_class_images needs data.format=image-folder, not {self.format}; use mezzotint sample"
         if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
             yield (
                 "data.prior.num_class_images: nothing names the class; write data.prior.class_prompt='a photo of a "
