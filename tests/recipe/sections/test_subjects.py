@@ -21,7 +21,7 @@ DRAWN = ("data.prior.path=x", "data.prior.class_prompt=a dog", "data.prior.num_c
         (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
         (
             ["data.format=kohya", *DRAWN],
-            "generates pictures into a folder of data.format=image-folder, and it is kohya",
+            "needs data.format=image-folder, not kohya; use mezzotint sample",
         ),
     ],
 )
