@@ -118,7 +118,7 @@ def _has_lines(shape: Shape) -> bool:
 
 def _hint(shape: Shape) -> str:
     if shape.is_map:
-        return "NAME: VALUE, one per line" if _has_lines(shape) else ""
+        return "NAME: VALUE, one per line" if _has_lines(shape) else "{NAME: …}"
     if _is_of_texts(shape):
         return "one per line"
     return "not set" if shape.nullable else ""

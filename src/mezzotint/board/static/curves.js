@@ -212,7 +212,7 @@ function draw(answer) {
     const to = view.to === null ? answer.ends[1] : Number(view.to);
     entry.plot.setScale("x", { min: from, max: to > from ? to : from + 1 });
     entry.box.setAttribute("aria-label", describe(chart));
-    entry.note.textContent = lowestText(chart);
+    entry.note.textContent = lowestText(chart) && `· ${lowestText(chart)}`;
   }
   for (const [name, entry] of plots) {
     if (!seen.has(name)) { entry.plot.destroy(); entry.box.remove(); plots.delete(name); }
