@@ -21,17 +21,21 @@ def codes_used() -> set[str]:
     """Every text of the form E1234 in the source that is not part of a sentence, and not the table itself."""
     codes: set[str] = set()
     for path in SOURCE.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        table = [
-            node
-            for node in ast.walk(tree)
-            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CODES"
-        ]
-        keys = {id(key) for node in table if isinstance(node.value, ast.Dict) for key in node.value.keys}
-        for node in ast.walk(tree):
+        text = path.read_text(encoding="utf-8")
+        if not re.search(r"E\d{4}", text):
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
+        keys = {id(key) for node in nodes if _is_table(node) for key in node.value.keys}  # type: ignore[attr-defined]
+        for node in nodes:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in keys:
                 codes |= set(re.findall(r"^(?:error\[)?(E\d{4})\b(?!\s*[–-])", node.value))
     return codes
+
+
+def _is_table(node: ast.AST) -> bool:
+    """Whether a node is `CODES: … = {…}`."""
+    is_named = isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == "CODES"
+    return is_named and isinstance(node.value, ast.Dict)
 
 
 def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used() -> None:

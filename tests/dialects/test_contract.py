@@ -26,32 +26,30 @@ ALL: list[Lines] = [
 every_dialect = pytest.mark.parametrize("lines", ALL, ids=lambda lines: lines.name)
 
 
-def flags(kind: Callable[[Row], Any]) -> Iterator[Any]:
-    """The flags of all dialects of some kind, as parameters of a test; rows that a dialect only repeats are for
-    `make slow`."""
-    shown: set[int] = set()
-    for one in ALL:
-        for row in filter(kind, one.dialect.rows):
-            yield pytest.param(one, row.flag, id=f"{one.name}-{row.flag}", marks=_repeated(row, shown))
+def by_dialect(cases: Callable[[Lines], Iterator[tuple[object, Any]]], first: str = "") -> list[Any]:
+    """Parameters of a test: a dialect, with its cases. Cases that another dialect has shown are for `make slow`. cases:
+    of a dialect, each with what it is known by at others. first: the dialect that is looked at before others."""
+    parameters, shown = [], set[int]()
+    for one in sorted(ALL, key=lambda lines: (lines.name != first, lines.name)):
+        new, repeated = [], []
+        for thing, case in cases(one):
+            (repeated if id(thing) in shown else new).append(case)
+            shown.add(id(thing))
+        if new:
+            parameters.append(pytest.param(one, new, id=one.name))
+        if repeated:
+            parameters.append(pytest.param(one, repeated, id=f"{one.name}-repeated", marks=pytest.mark.slow))
+    return parameters
 
 
-def _repeated(thing: object, shown: set[int]) -> Any:
-    """The mark of what has been shown at another dialect."""
-    mark = pytest.mark.slow if id(thing) in shown else ()
-    shown.add(id(thing))
-    return mark
+def flags(kind: Callable[[Row], Any]) -> list[Any]:
+    """The flags of each dialect whose rows are of a kind."""
+    return by_dialect(lambda one: ((row, row.flag) for row in one.dialect.rows if kind(row)))
 
 
-def acts() -> Iterator[Any]:
-    """The flags of all dialects that act, likewise by their cases."""
-    shown: set[int] = set()
-    for one in sorted(ALL, key=lambda lines: (lines.name != "diffusers-sd", lines.name)):
-        for flag, case in one.acts.items():
-            yield pytest.param(one, flag, id=f"{one.name}-{flag}", marks=pytest.mark.slow if id(case) in shown else ())
-            shown.add(id(case))
-
-
-acting = pytest.mark.parametrize(("lines", "flag"), list(acts()))
+acting = pytest.mark.parametrize(
+    ("lines", "flags"), by_dialect(lambda one: ((case, flag) for flag, case in one.acts.items()), first="diffusers-sd")
+)
 
 
 @every_dialect
@@ -91,70 +89,71 @@ def test_every_flag_that_acts_is_shown_acting(lines: Lines) -> None:
 
 
 @acting
-def test_a_flag_moves_its_settings_and_no_others(lines: Lines, flag: str) -> None:
-    words, expected = lines.acts[flag]
-    beside = lines.beside.get(flag, ())
+def test_a_flag_moves_its_settings_and_no_others(lines: Lines, flags: list[str]) -> None:
     lines.write_files()
-    assert lines.changed(*words, beside=beside) == expected
-    origin = lines.translate(*beside, *words).origin
-    for path, value in expected.items():
-        assert value == GONE or re.match(r"(default of )?--|(default of )?\S+ in ", origin[path]), path
+    for flag in flags:
+        words, expected = lines.acts[flag]
+        beside = lines.beside.get(flag, ())
+        assert lines.changed(*words, beside=beside) == expected, flag
+        origin = lines.translate(*beside, *words).origin
+        for path, value in expected.items():
+            assert value == GONE or re.match(r"(default of )?--|(default of )?\S+ in ", origin[path]), (flag, path)
 
 
 @acting
-def test_what_a_flag_says_is_a_recipe_that_reads_back(lines: Lines, flag: str) -> None:
-    words = (*lines.beside.get(flag, ()), *lines.acts[flag][0])
+def test_what_a_flag_says_is_a_recipe_that_reads_back(lines: Lines, flags: list[str]) -> None:
     lines.write_files()
-    recipe = flat(lines.recipe(*words).model_dump(mode="json", by_alias=True))
-    for path, value in flat(lines.translate(*words).settings).items():
-        written = str(value) if isinstance(recipe[path], str) and not isinstance(value, str) else value
-        if isinstance(written, str):
-            written = re.sub(r"^1 (epoch|step)s$", r"1 \1", written.removeprefix("./"))
-        assert recipe[path] in (written, [written]), path  # one value may stand where a list is read
+    for flag in flags:
+        words = (*lines.beside.get(flag, ()), *lines.acts[flag][0])
+        recipe = flat(lines.recipe(*words).model_dump(mode="json", by_alias=True))
+        for path, value in flat(lines.translate(*words).settings).items():
+            written = str(value) if isinstance(recipe[path], str) and not isinstance(value, str) else value
+            if isinstance(written, str):
+                written = re.sub(r"^1 (epoch|step)s$", r"1 \1", written.removeprefix("./"))
+            assert recipe[path] in (written, [written]), (flag, path)  # one value may stand where a list is read
 
 
-@pytest.mark.parametrize(("lines", "flag"), flags(lambda row: row.outcome == "without effect"))
-def test_a_flag_without_effect_says_why_and_changes_nothing(lines: Lines, flag: str) -> None:
-    row = lines.rows[flag]
-    if row.choices == (row.default,):
-        assert lines.refusal(f"--{flag}=other") == [(f"--{flag}", "E1017")]
-        return
-    others = [choice for choice in row.choices if choice != row.default] or ["7"]
-    word = f"--{flag}={not row.default if row.form == 'switch' else others[0]}"
-    assert lines.changed(word) == {}
-    assert f"--{flag}: {row.about}" in lines.notes(word)
-    assert f"--{flag}: {row.about}" not in lines.notes()
+@pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.outcome == "without effect"))
+def test_a_flag_without_effect_says_why_and_changes_nothing(lines: Lines, flags: list[str]) -> None:
+    barest = lines.notes()
+    for flag in flags:
+        row = lines.rows[flag]
+        if row.choices == (row.default,):
+            assert lines.refusal(f"--{flag}=other") == [(f"--{flag}", "E1017")]
+            continue
+        others = [choice for choice in row.choices if choice != row.default] or ["7"]
+        word = f"--{flag}={not row.default if row.form == 'switch' else others[0]}"
+        assert lines.changed(word) == {}, word
+        assert f"--{flag}: {row.about}" in lines.notes(word)
+        assert f"--{flag}: {row.about}" not in barest
 
 
-@pytest.mark.parametrize(("lines", "flag"), flags(lambda row: row.outcome == "refused"))
-def test_a_refused_flag_is_an_error_that_says_why(lines: Lines, flag: str) -> None:
-    row = lines.rows[flag]
-    word = f"--{flag}" if row.form == "switch" else f"--{flag}=77123"
-    with pytest.raises(RecipeError) as caught:
-        lines.translate(word)
-    assert [(p.where, p.code, p.what) for p in caught.value.problems] == [(f"--{flag}", "E1018", row.about)]
-    assert "77123" not in str(caught.value), "it may be a secret"
+@pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.outcome == "refused"))
+def test_a_refused_flag_is_an_error_that_says_why(lines: Lines, flags: list[str]) -> None:
+    for flag in flags:
+        row = lines.rows[flag]
+        word = f"--{flag}" if row.form == "switch" else f"--{flag}=77123"
+        with pytest.raises(RecipeError) as caught:
+            lines.translate(word)
+        assert [(p.where, p.code, p.what) for p in caught.value.problems] == [(f"--{flag}", "E1018", row.about)]
+        assert "77123" not in str(caught.value), "it may be a secret"
 
 
-def wrong() -> Iterator[Any]:
-    for one in ALL:
-        for case in one.impossible:
-            yield pytest.param(one, *case[:2], case[2] if len(case) > 2 else "", id=f"{one.name}-{'-'.join(case[0])}")
+@every_dialect
+def test_values_that_cannot_be_are_named_by_their_flag(lines: Lines) -> None:
+    for words, where, *code in lines.impossible:
+        [(named, said)] = lines.refusal(*words)
+        assert named == where, words
+        assert not code or said == code[0], words
 
 
-@pytest.mark.parametrize(("lines", "words", "where", "code"), wrong())
-def test_values_that_cannot_be_are_named_by_their_flag(lines: Lines, words: list[str], where: str, code: str) -> None:
-    [(named, said)] = lines.refusal(*words)
-    assert named == where
-    assert not code or said == code
-
-
-@pytest.mark.parametrize(("lines", "flag"), flags(lambda row: row.choices))
-def test_a_flag_takes_its_choices_and_nothing_else(lines: Lines, flag: str) -> None:
-    row = lines.rows[flag]
-    assert row.default is None or row.default in row.choices
-    assert {*row.values} <= {*row.choices, None}
-    assert lines.refusal(f"--{flag}=nonesuch") == [(f"--{flag}", "E1017")]
+@pytest.mark.parametrize(("lines", "flags"), flags(lambda row: row.choices))
+def test_a_flag_takes_its_choices_and_nothing_else(lines: Lines, flags: list[str]) -> None:
+    for flag in flags:
+        row = lines.rows[flag]
+        assert row.default is None or row.default in row.choices, flag
+        assert {*row.values} <= {*row.choices, None}, flag
+        assert lines.refusal(f"--{flag}=nonesuch") == [(f"--{flag}", "E1017")]
 
 
 @every_dialect
