@@ -83,7 +83,7 @@ def test_what_does_not_fit_together(settings: list[str], sentence: str) -> None:
 
 
 def test_a_word_that_no_caption_has_ends_the_run_at_its_start(prepare: Prepare) -> None:
-    with pytest.raises(RecipeError, match="no caption has <toy>") as caught:
+    with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
         prepare(**WORDS | {"data__captions__prefix": ""})
     assert caught.value.code == "E1474"
 

@@ -194,7 +194,7 @@ def test_a_caption_that_is_cut(shared_world: Any, capsys: Any, tmp_path: Path) -
     text.write_text("red " * 600)
     own = settings_of("sd3", RECORDS / "sd3" / "model", data__path=pictures)
     heard = sentence(shared_world, capsys, 0, "check", **own)
-    assert f"is longer than the text encoder reads, and the end is never seen: {text.stem}." in heard
+    assert f"is longer than the text encoder reads, and the end is lost: {text.stem}." in heard
 
 
 def test_trained_blocks_on_the_host_are_of_one_process(shared_world: Any, capsys: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, nearest_multiples
 
 
 @pytest.mark.parametrize(
@@ -13,3 +13,8 @@ from mezzotint.recipe.counting import counted
 )
 def test_a_noun_follows_its_number(number: int, noun: str, words: str) -> None:
     assert counted(number, noun) == words
+
+
+def test_the_multiples_around_a_number_are_named() -> None:
+    assert nearest_multiples(70, 8) == "write 64 or 72"
+    assert nearest_multiples(5, 8) == "write 8"

@@ -40,7 +40,7 @@ def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pyt
     odd_pictures(world)
     settings = {"data__captions__lines": "choose", "run__steps": 1, "optim__ema__rule": "none"}
     patterns = (
-        r"1 caption of \d+ is longer than the text encoder reads, and the end is never seen: long\.png \(\d+ tokens\)",
+        r"1 caption of \d+ is longer than the text encoder reads, and the end is lost: long\.png \(\d+ tokens lost\)",
         r"1 picture has the very bytes of another, and count as often: twin\.png = small\.png",
         r"1 picture has a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
         r"1 sample has 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
@@ -83,3 +83,9 @@ def test_the_prompt_of_quick_start_is_one_that_its_training_shows_in_the_size_it
     table = buckets.table(recipe.data)
     sizes = [table[number] for number in catalogue.buckets_of(report, recipe.data)]
     assert [(size.width, size.height) for size in sizes] == [recipe.sample.size or (64, 64)]
+
+
+@pytest.mark.parametrize("name", ["mini", "mini-lora"])
+def test_a_recipe_for_a_first_run_trains_one_language_of_a_caption_file(name: str) -> None:
+    """With `choose`, translations below each other are drawn at random."""
+    assert read(name).recipe.data.captions.lines == "first"

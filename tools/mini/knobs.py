@@ -153,7 +153,13 @@ def model_of(row: Row, folder: Path, base: Path, steps: int) -> Path:
 def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
     """One short run. Raises SystemExit when it ends with another status than 0."""
     words = [f"model.path={base}", f"data.cache.path={folder / 'cache'}", f"run.folder={place}", f"run.steps={steps}"]
-    words += ["run.threads=1", "run.preview.every=null", "run.save.every=null", "run.tensorboard=false"]
+    words += [
+        "data.captions.lines=choose",
+        "run.threads=1",
+        "run.preview.every=null",
+        "run.save.every=null",
+        "run.tensorboard=false",
+    ]
     if run.subject == "wug":
         wugs, others = lesson.write(folder / "pictures", KEPT, full=False, spread=SPREAD)
         words += [f"data.path=[{wugs}, {others}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]"]

@@ -18,3 +18,9 @@ def listed(names: Sequence[str], most: int, *, separator: str = ", ") -> str:
     """`a, b and 3 more`: the first names of many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + more
+
+
+def nearest_multiples(number: int, step: int) -> str:
+    """`write 64 or 72`: the multiples of a step below and above a number that is none."""
+    below = number // step * step
+    return f"write {below} or {below + step}" if below > 0 else f"write {step}"

@@ -166,6 +166,18 @@ def test_names_on_one_line() -> None:
     assert readable("a\nb\x1b[31m\udcff ü") == "a\\nb\\x1b[31m\\udcff ü"
 
 
+def test_a_sample_of_several_folders_is_called_by_its_path(painted: Path, index: Path) -> None:
+    one, settings = build(settings_of(painted), index), settings_of(painted)
+    other = painted.parent / "other"
+    other.mkdir()
+    for file in painted.glob(f"{Path(one.key(0)).stem}.*"):
+        shutil.copy(file, other)
+    two = build(settings.model_copy(update={"path": (painted, other)}), index)
+    assert one.label(0) == one.key(0)
+    row = list(two.keys()).index(f"1/{one.key(0)}")
+    assert two.label(row) == f"{other}/{one.key(0)}"
+
+
 def spread(painted: Path, index: Path, n: int) -> Catalogue:
     """A catalogue of n samples that have no files."""
     data_set = build(settings_of(painted), index)

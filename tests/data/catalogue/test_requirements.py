@@ -57,6 +57,7 @@ def test_nothing_is_required_where_no_masks_are_asked_for() -> None:
 def test_a_word_has_to_stand_in_a_caption_of_the_rows_whatever_its_case() -> None:
     rows: Any = Rows(["a <Toy> on grass", "grass"], masked=[])
     requirements.require_words(rows, [0, 1], ["<toy>", "grass"])
-    with pytest.raises(RecipeError, match="no caption has <toy>") as caught:
+    with pytest.raises(RecipeError, match="no caption contains <toy>") as caught:
         requirements.require_words(rows, [1], ["<toy>"])
     assert caught.value.code == "E1474"
+    assert "add 'data.captions.trigger=<toy>'," in caught.value.message, "quoted: < is the shell's"

@@ -83,7 +83,13 @@ def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
         ("run: {steps: 2.5}", "run.steps", "E1002", "must be a whole number, got 2.5", ""),
         ("optim: {lr: .nan}", "optim.lr", "E1002", "must be a finite number, got nan", ""),
         ("optim: {lr: -1}", "optim.lr", "E1007", "must be at least 0, got -1", ""),
-        ("data: {resolution: 516}", "data.resolution", "E1007", "must be a multiple of 8, got 516", ""),
+        (
+            "data: {resolution: 516}",
+            "data.resolution",
+            "E1007",
+            "must be a multiple of 8, got 516; write 512 or 520",
+            "",
+        ),
         ("data: {flip: 1.5}", "data.flip", "E1007", "must be at most 1, got 1.5", ""),
         ("run: {seed: 9223372036854775808}", "run.seed", "E1007", "less than 9223372036854775808", ""),
         (
@@ -107,7 +113,7 @@ def test_a_check_is_silent_about_values_that_could_not_be_read() -> None:
         ("sample: {size: [64, 65]}", "sample.size", "E1003", "multiples of 8, got 64 × 65", ""),
         ("run: {save: {every: 2 weeks}}", "run.save.every", "E1003", "got '2 weeks'", ""),
         ("data: {background: red}", "data.background", "E1003", "#rrggbb, got 'red'", ""),
-        ("data: {resolution: 520}", "data.resolution", "E1003", "must be a multiple of data.buckets.step", ""),
+        ("data: {resolution: 520}", "data.resolution", "E1003", "data.buckets.step (64); write 512 or 576", ""),
         ("optim: {schedule: {points: [[1, 2], [3, -4]]}}", "optim.schedule.points.1.1", "E1007", "got -4", ""),
     ],
 )

@@ -132,6 +132,18 @@ def test_what_a_run_reads_and_writes_by_the_way_is_the_same_from_another_folder(
     assert later.run.live.path == tmp_path / "later.yaml", "it may be written while the run goes"
 
 
+def test_dots_in_a_path_are_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "pics", "here"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "pics")
+    monkeypatch.chdir(tmp_path / "here")
+    words = ["../a/../pics", f"{tmp_path}/a/../pics", "../a/link"]
+    paths = located(read_text("schema: 1", overrides=[f"data.path=[{', '.join(words)}]"])).data.path
+    assert paths[:2] == (tmp_path / "pics",) * 2
+    link = located(read_text("schema: 1", overrides=[f"data.path={tmp_path}/a/link"])).data.path
+    assert link == (tmp_path / "a" / "link",), "a link without dots stays as it is written"
+
+
 def test_what_ships_goes_by_its_name_unless_something_of_that_name_lies_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

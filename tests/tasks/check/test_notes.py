@@ -95,7 +95,7 @@ def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None
                 ("westward bound",)]  # fmt: skip
     catalogue = SimpleNamespace(
         overrides=SimpleNamespace(group=np.zeros(5, np.int64), flip=np.array([np.nan] * 4 + [0.0], np.float32)),
-        report=SimpleNamespace(unknown=()), roots=(), captions=captions.__getitem__, key=lambda row: f"{row}.x",
+        report=SimpleNamespace(unknown=()), roots=(), captions=captions.__getitem__, label=lambda row: f"{row}.x",
     )  # fmt: skip
     dataset = cast(Any, SimpleNamespace(catalogue=catalogue, rows=np.arange(5), held=np.zeros(0, np.int32)))
     settings = DataSettings(flip=0.5, format="videofolder" if has_clips else "webdataset")

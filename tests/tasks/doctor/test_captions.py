@@ -1,4 +1,4 @@
-"""Tags, where captions are lists of them."""
+"""What the doctor finds about captions: several lines, tags."""
 
 from __future__ import annotations
 
@@ -17,3 +17,16 @@ def test_tags_are_counted_where_captions_are_lists(tmp_path: Path, ask: Ask) -> 
         ["red_hair", "2", "67%"],
     ]
     assert findings["tags-spelled-twice"]["examples"] == ["Red hair (1), red_hair (2)"]
+
+
+def test_captions_of_several_lines_are_pointed_to_the_first_line(tmp_path: Path, ask: Ask) -> None:
+    """Such as translations: joined they are too long, and drawn they train one language at random."""
+    lines = [f"line {number} " + "about a red circle on the left " * 3 for number in range(12)]
+    for number in range(3):
+        put(tmp_path, f"{number}.png", scene(number), "\n".join(lines))
+    joined = findings_in(ask(tmp_path, "--json")[1])["cut-captions"]
+    drawn = findings_in(ask(tmp_path, "--json", "data.captions.lines=choose")[1])
+    assert "set data.captions.lines=first" in joined["advice"]
+    assert "set data.captions.lines=first" in drawn["many-captions"]["advice"]
+    first = findings_in(ask(tmp_path, "--json", "data.captions.lines=first")[1])
+    assert not {"cut-captions", "many-captions"} & first.keys()

@@ -64,7 +64,7 @@ def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, ask: Ask) -> No
         "converted-first-frame": "moves.gif", "skipped": "broken.png",
     }  # fmt: skip
     assert {name: names(findings[name]) for name in one} == {name: [file] for name, file in one.items()}
-    assert "the last 225 tokens" in findings["cut-captions"]["examples"][0]
+    assert "(225 tokens lost)" in findings["cut-captions"]["examples"][0]
     assert findings["shared-captions"]["examples"] == ["6 times: one for all"]
     assert findings["unknown-files"]["table"] == [["ending", "files"], [".psd", "1"]]
     assert {name for name, one in findings.items() if one["status"] == "mend"} == {

@@ -119,6 +119,13 @@ class Catalogue:
         number."""
         return self._keys[row]
 
+    def label(self, row: int) -> str:
+        """What a sample is called in messages: its key, with several folders its folder's path instead of the number;
+        on one line, harmless to a terminal."""
+        key, number = self._keys[row], int(self.root[row])
+        is_numbered = len(self.roots) > 1 and number < len(self.roots)
+        return readable(f"{self.roots[number]}/{key.partition('/')[2]}" if is_numbered else key)
+
     def keys(self) -> Iterator[str]:
         """The keys of all samples, in order."""
         return iter(self._keys)

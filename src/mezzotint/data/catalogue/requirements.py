@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 import numpy as np
@@ -51,7 +52,8 @@ def require_words(catalogue: Catalogue, rows: Iterable[int], words: Iterable[str
         small = word.lower()
         if not any(small in text.lower() for row in rows for text in catalogue.captions(int(row))):
             raise RecipeError(
-                f"model.tokens: no caption has {word}, so that nothing would teach it; write it into captions, or let "
-                f"data.captions.trigger={word} and a data.captions.template do so",
+                f"model.tokens: no caption contains {word}, so nothing would train it; add "
+                f"{shlex.quote(f'data.captions.trigger={word}')}, which puts it before every caption, or write it in "
+                "the captions where it belongs",
                 code="E1474",
             )

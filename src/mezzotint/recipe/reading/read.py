@@ -226,9 +226,9 @@ def _with_path(value: Any, shape: Shape, beside: Path | None) -> Any:
         case Located("found", shipped) if value is not None:
             return locate(value, beside, shipped={None: None, "models": MODELS, "data": DATA}[shipped])
         case Located("found later") if value is not None:
-            return locate(value, beside).absolute()
+            return _absolute(locate(value, beside))
         case Located("absolute") if value is not None:
-            return value.expanduser().absolute()
+            return _absolute(value.expanduser())
         case Located("home") if str(value).startswith("~"):
             return type(value)(Path(value).expanduser())
     return value
@@ -246,11 +246,16 @@ def places(path: Path, beside: Path | None, *, shipped: Path | None = None) -> t
     """Where a path of a recipe is looked for, in order: beside the recipe, in the current folder, among what ships."""
     opened = path.expanduser()
     if opened.is_absolute():
-        return (opened,)
+        return (_absolute(opened),)
     roots = [root for root in (beside, Path.cwd()) if root is not None]
     named = [shipped / opened] if shipped is not None and len(opened.parts) == 1 else []
-    candidates = [Path(root, opened).absolute() for root in roots] + named
+    candidates = [_absolute(Path(root, opened)) for root in roots] + named
     return tuple(dict.fromkeys(candidates))
+
+
+def _absolute(path: Path) -> Path:
+    """The path from the root on, without `..`; links in a path that has none are left as they are."""
+    return path.resolve() if ".." in path.parts else path.absolute()
 
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+from mezzotint.recipe.counting import nearest_multiples
 from mezzotint.recipe.reading.paths import Setting, first_sentence
 
 NUMBER: dict[Any, str] = {int: "a whole number", float: "a number"}
@@ -39,7 +40,10 @@ def say(entry: dict[str, Any], setting: Setting | None) -> tuple[str, str]:
     got = f"got {shown(value)}"
     if kind in _RANGE:
         words, name = _RANGE[kind]
-        return "E1007", f"must be {words} {number(context[name])}, {got}"
+        sentence = f"must be {words} {number(context[name])}, {got}"
+        if kind == "multiple_of" and isinstance(value, int):
+            sentence += f"; {nearest_multiples(value, int(context[name]))}"
+        return "E1007", sentence
     if kind in _TYPE:
         expected, _, hint = (_list_of(setting, value) or _TYPE[kind]).partition("; ")
         return "E1002", f"must be {expected}, {got}" + (f"; {hint}" if hint else "")

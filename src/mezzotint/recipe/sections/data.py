@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, OutputPath, PublishedPath, Section, Share, as_list
+from mezzotint.recipe.counting import nearest_multiples
 from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
@@ -488,7 +489,11 @@ class DataSettings(Section):
             )
         is_made = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
         if is_made and self.resolution % self.buckets.step:
-            yield (f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step})")
+            near = nearest_multiples(self.resolution, self.buckets.step)
+            yield (
+                f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step}); "
+                f"{near}"
+            )
 
 
 def _default(name: str, spec: FormatSpec) -> object:

@@ -130,7 +130,7 @@ def of_pictures(recipe: Recipe, dataset: Dataset) -> list[str]:
     catalogue, sentences = dataset.catalogue, []
 
     def name(row: int) -> str:
-        return readable(catalogue.key(row))
+        return catalogue.label(row)
 
     paths = [path.resolve() for path in recipe.data.path]
     if same := findings.duplicates(catalogue) if len(set(paths)) == len(paths) else {}:
@@ -160,7 +160,7 @@ def of_pictures(recipe: Recipe, dataset: Dataset) -> list[str]:
         ]
         sentences.append(
             f"{_have(len(many), 'sample')} {findings.MANY_CAPTIONS} captions or more, of which each visit draws one: "
-            f"{_few(last, of=len(many))}; lines in other languages, or that are no captions, are trained as well"
+            f"{_few(last, of=len(many))}; if the lines are translations, or no captions, set data.captions.lines=first"
         )
     return sentences
 
@@ -215,7 +215,7 @@ def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
     verb = "tells" if len(saying) == 1 else "tell"
     yield (
         f"the captions of {counted(len(saying), word)}{among} {verb} left, right or a turn{of_motion}, such as that of "
-        f"{readable(catalogue.key(saying[0]))}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
+        f"{catalogue.label(saying[0])}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
         "wrong; set data.flip=0, or take the words out"
     )
 

@@ -45,7 +45,8 @@ def of_captions(looked: ExaminedData) -> Iterator[Finding]:
             "many-captions", "look", len(many),
             f"{counted(len(many), 'sample')} with {findings.MANY_CAPTIONS} captions or more, of which each visit draws "
             "one",
-            "with data.captions.lines=choose each line of a file is a caption; write join where the lines are one text",
+            "with data.captions.lines=choose each line of a caption file is a caption; for translations set "
+            "data.captions.lines=first, for one text over several lines data.captions.lines=join",
             some([Example(text, (place_of[row],)) for text, row in zip(words, many, strict=True)]),
         )  # fmt: skip
     wrong = notes.contradicted(dataset, looked.recipe.data)
@@ -96,9 +97,12 @@ def _cut(looked: ExaminedData, place_of: dict[int, int]) -> Iterator[Finding]:
     yield Finding(
         "cut-captions", "look", lost.cut,
         f"{counted(lost.cut, 'caption')} of {lost.all:,} longer than the text encoder of {recipe.model.path.name} "
-        f"reads{about}: the end, {max(lost.tokens.values()):,} tokens at most, is never seen",
-        "say what matters first, or shorten them",
-        some([Example(f"{looked.name(place_of[row])} (the last {lost.tokens[row]:,} tokens)", (place_of[row],))
+        f"reads{about}; up to {max(lost.tokens.values()):,} tokens at the end are lost",
+        "put what matters first, or shorten them" + (
+            "; where caption files have several lines, such as translations, set data.captions.lines=first"
+            if recipe.data.captions.lines == "join" else ""
+        ),
+        some([Example(f"{looked.name(place_of[row])} ({counted(lost.tokens[row], 'token')} lost)", (place_of[row],))
               for row in rows]),
     )  # fmt: skip
 

@@ -16,7 +16,6 @@ from PIL import Image
 
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.catalogue.likeness import Looks
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.base import Every, with_values
@@ -60,7 +59,7 @@ class ExaminedData:
     def name(self, place: int) -> str:
         """What a picture is called."""
         of_set, row = self.places[place]
-        key = readable(self.of_set(of_set)[0].key(row))
+        key = self.of_set(of_set)[0].label(row)
         return f"{of_set}: {key}" if of_set else key
 
     def digest(self, place: int) -> bytes:

@@ -17,7 +17,6 @@ import numpy as np
 
 from mezzotint import durable, outside
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
@@ -124,11 +123,11 @@ def note(lost: LostWords | None, catalogue: Catalogue) -> list[str]:
         estimate = round(lost.cut * lost.long / lost.looked_at)
         many = f"about {estimate:,} captions of {lost.all:,} (told from {lost.looked_at:,} of the longer ones) are"
     worst = sorted(lost.tokens, key=lambda row: (-lost.tokens[row], row))[:_SHOWN]
-    named = ", ".join(f"{readable(catalogue.key(row))} ({lost.tokens[row]:,} tokens)" for row in worst)
+    named = ", ".join(f"{catalogue.label(row)} ({counted(lost.tokens[row], 'token')} lost)" for row in worst)
     more = f" and {len(lost.tokens) - len(worst):,} more" if len(lost.tokens) > len(worst) else ""
     return [
-        f"{many} longer than the text encoder reads, and the end is never seen: {named}{more}; a run's "
-        "data_report.jsonl names each (lost_tokens)"
+        f"{many} longer than the text encoder reads, and the end is lost: {named}{more}; a run's data_report.jsonl "
+        "names each (lost_tokens)"
     ]
 
 
