@@ -9,7 +9,13 @@ from mezzotint.recipe.counting import counted, nearest_multiples
 
 @pytest.mark.parametrize(
     ("number", "noun", "words"),
-    [(1, "step", "1 step"), (0, "step", "0 steps"), (1200, "batch", "1,200 batches"), (2, "entry", "2 entries")],
+    [
+        (1, "step", "1 step"),
+        (0, "step", "0 steps"),
+        (1200, "batch", "1,200 batches"),
+        (2, "entry", "2 entries"),
+        (3, "copy", "3 copies"),
+    ],
 )
 def test_a_noun_follows_its_number(number: int, noun: str, words: str) -> None:
     assert counted(number, noun) == words

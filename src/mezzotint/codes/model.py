@@ -114,7 +114,7 @@ CODES: dict[str, str] = {
     "E1467": "PyAV can write neither H.264 nor MPEG-4 here, so that no clip can be written. The wheels of `av` bring "
     "both; a build of one's own may have been made without encoders.",
     "E1470": "A new word of `model.tokens` is a token of the model's tokenizer already, so that its row would be "
-    "shared with every caption that has the word. Choose one that is no word: angle brackets are usual.",
+    "shared with every caption that has the word. Choose one that is no word, such as `<toy>`.",
     "E1471": "A file of `model.tokens.files` or of --embedding holds no new word: it has other tensors than one table "
     "of rows for each text encoder, or is of a model with another number of them. Of SDXL diffusers writes two files, "
     "which are given as their folder.",

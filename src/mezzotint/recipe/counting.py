@@ -9,7 +9,7 @@ def counted(number: int, noun: str) -> str:
     """`1 batch`, `1,200 batches`: a number with its noun, given in the singular."""
     if number == 1:
         return f"1 {noun}"
-    if noun.endswith("entry"):
+    if noun.endswith(("entry", "copy")):
         return f"{number:,} {noun.removesuffix('y')}ies"
     return f"{number:,} {noun}{'es' if noun.endswith(('tch', 'ss')) else 's'}"
 

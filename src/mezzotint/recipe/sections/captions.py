@@ -32,7 +32,7 @@ class CaptionSettings(Section):
     it count. A caption that is dropped is empty all the same. Write it yourself in prompts."""
 
     trigger: Annotated[OneForEach, ALLOW] = ()
-    """The word by which a prompt calls a folder's subject or style, such as `sks dog`: one for all, or one for each
+    """The word you put in a prompt to get a folder's subject or style, such as `sks dog`: one for all, or one for each
     folder of `data.path`, "" for none. Without a template captions begin with it. With `data.format=kohya` a template's
     word is the one in the folder's name where none is written. Not for class pictures."""
 

@@ -20,7 +20,7 @@ class TokenSettings(Section):
 
     words: Annotated[dict[str, str], NEVER] = Field(default_factory=dict)
     """New words, and the words that each begins as: `{"<toy>": toy}`. A new word is written in captions and prompts as
-    it stands here; it must not be a token already, so that angle brackets are usual."""
+    it stands here; it must not be a token already, which is why angle brackets are customary."""
 
     vectors: Annotated[int, Field(gt=0, le=1000), NEVER] = 1
     """How many tokens a new word of `words` stands for. Each begins as one token of the words it begins as, in turn.

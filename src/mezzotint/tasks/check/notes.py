@@ -135,9 +135,12 @@ def of_pictures(recipe: Recipe, dataset: Dataset) -> list[str]:
     paths = [path.resolve() for path in recipe.data.path]
     if same := findings.duplicates(catalogue) if len(set(paths)) == len(paths) else {}:
         pairs = [f"{name(row)} = {name(first)}" for row, first in same.items()]
+        is_one = len(same) == 1
+        copies = (
+            "1 image is an exact copy of another and is" if is_one else f"{len(same):,} images are exact copies and are"
+        )
         sentences.append(
-            f"{_have(len(same), 'picture')} the very bytes of another, and count as often: {_few(pairs)}; take them "
-            "away, if unmeant"
+            f"{copies} trained twice: {_few(pairs)}; remove {'it' if is_one else 'them'} unless you meant that"
         )
     rows = np.arange(0 if recipe.data.has_clips else len(catalogue))
     shares = findings.seen_shares(catalogue, rows, recipe.data)

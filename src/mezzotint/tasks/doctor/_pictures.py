@@ -38,8 +38,8 @@ def of_likeness(looked: ExaminedData) -> Iterator[Finding]:
     if within:
         yield Finding(
             "duplicates", "look", len(within),
-            f"{counted(len(within), 'picture')} with the very bytes of another, which count as often",
-            "take them away; to see a picture more often, data.repeats says it better",
+            f"{counted(len(within), 'exact copy')} of other images, trained twice",
+            "remove them; to show an image more often, use data.repeats",
             _pairs(looked, [(a, b, "the same bytes") for a, b in within]),
         )  # fmt: skip
     near = likeness.near_pairs(looked.looks) if looked.looks is not None else []
@@ -57,7 +57,7 @@ def of_likeness(looked: ExaminedData) -> Iterator[Finding]:
         yield Finding(
             "near-duplicates", "look", len(alike),
             f"{counted(len(alike), 'pair')} of pictures that look alike: resized, compressed again, or of one series",
-            "keep the better one of each; many views of one thing are learned by heart before the rest",
+            "keep the better one of each; near-identical images are memorised first",
             _pairs(looked, alike),
         )  # fmt: skip
     if across:
