@@ -454,10 +454,7 @@ class DataSettings(Section):
         if self.prior.num_class_images and not spec.takes_drawn:
             yield f"data.prior.num_class_images needs data.format=image-folder, not {self.format}; use mezzotint sample"
         if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
-            yield (
-                "data.prior.num_class_images: nothing names the class; write data.prior.class_prompt='a photo of a "
-                "dog', or a data.captions.trigger of a word and a class, such as 'sks dog'"
-            )
+            yield "data.prior.num_class_images: nothing names the class; write data.prior.class_prompt='photo of a dog'"
         yield from self.mask.with_format(self.format, stills=self.clips.stills)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
             yield (
@@ -489,11 +486,8 @@ class DataSettings(Section):
             )
         is_made = not (self.has_clips and self.clips.buckets) and self.buckets.shape in ("aspect", "square")
         if is_made and self.resolution % self.buckets.step:
-            near = nearest_multiples(self.resolution, self.buckets.step)
-            yield (
-                f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({self.buckets.step}); "
-                f"{near}"
-            )
+            near, step = nearest_multiples(self.resolution, self.buckets.step), self.buckets.step
+            yield f"data.resolution ({self.resolution}) must be a multiple of data.buckets.step ({step}); {near}"
 
 
 def _default(name: str, spec: FormatSpec) -> object:
