@@ -141,7 +141,7 @@ def test_the_start_and_check_say_it(world: Any, capsys: Any) -> None:
     page = " ".join(capsys.readouterr().out.split())
     assert "activations" in page  # the rescaled schedule is no hindrance to measuring them
     for words in ("twice: an epoch visits each of its pictures as often", "the last timestep is pure noise",
-                  "2_fox below", "data.format=kohya reads the number", "such as that of 2/2_fox/a.png"):  # fmt: skip
+                  "2_fox below", "data.format=kohya reads the number", "2_fox/a.png, and data.flip=0.5"):  # fmt: skip
         assert words in start
         assert words in page
 
