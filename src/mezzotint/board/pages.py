@@ -81,6 +81,7 @@ class Pages:
             "report": False,
             "static": "/static/",
             "pages_besides": PAGES,
+            "most_stored": runs.MOST_STORED,
         }
         return environment
 

@@ -32,6 +32,9 @@ _SKETCHED = 1200
 _LOOKED_AT = 8
 """Of so many runs that were looked at last the numbers are kept."""
 
+_MOST_TAGS = 2000
+"""Curves of a run; a file that names more values than this is not one that a run writes."""
+
 _LONGEST_LINE = 1_000_000
 _NOT_CURVES = {"step", "epoch", "samples_digest", "applied", "overflow", "samples"}
 
@@ -66,7 +69,7 @@ class MetricsTable:
         samples.append(before[2] + came)
         for tag, value in line.items():
             number = None if tag in _NOT_CURVES else to_number(value)
-            if number is not None:
+            if number is not None and (tag in self.rows or len(self.rows) < _MOST_TAGS):
                 self.rows.setdefault(tag, array("l")).append(row)
                 self.values.setdefault(tag, array("f")).append(number)
         if "loss" in line:

@@ -35,6 +35,12 @@ WORDS: Mapping[State, str] = {
 _EVENTS = 50_000_000
 """Bytes of a history that is read."""
 
+MOST_STORED = 200
+"""Checkpoints, and exports, that are listed: the newest."""
+
+_MOST_MARKS = 1000
+"""Checkpoints, and bad steps, that are marked on the curves."""
+
 _TAIL = 64_000
 _STEP = re.compile(r"step-(\d{8,})")
 
@@ -168,7 +174,7 @@ def going_on(path: Path) -> str:
 
 
 def checkpoints(path: Path) -> list[SavedModel]:
-    """The checkpoints of a run, newest first. Those that are not whole have no manifest."""
+    """The newest checkpoints of a run, newest first, at most `MOST_STORED`. An incomplete one has no manifest."""
     line = going_on(path)
     return [
         SavedModel(
@@ -179,16 +185,17 @@ def checkpoints(path: Path) -> list[SavedModel]:
             (folder / "manifest.json").is_file(),
             f"{line} {shlex.quote(f'run.resume={folder}')}",
         )
-        for folder, match in _steps(path / "checkpoints", within=path)
+        for folder, match in _steps(path / "checkpoints", within=path)[:MOST_STORED]
     ]
 
 
 def exports(path: Path) -> list[SavedModel]:
-    """The exported models, newest first."""
+    """The newest exported models, newest first, at most `MOST_STORED`."""
     tree = values.tree(path / "recipe.yaml").get("model")
     model: Mapping[str, Any] = tree if isinstance(tree, dict) else {}
     adapted = _adapted(model)
-    entries = sorted(children(path / "exports", within=path), key=lambda entry: entry.name, reverse=True)
+    entries = [entry for entry in children(path / "exports", within=path) if not entry.name.startswith(".")]
+    entries = sorted(entries, key=lambda entry: entry.name, reverse=True)[:MOST_STORED]
     return [
         SavedModel(
             entry.name,
@@ -200,7 +207,6 @@ def exports(path: Path) -> list[SavedModel]:
             adapted,
         )
         for entry in entries
-        if not entry.name.startswith(".")
     ]
 
 
@@ -277,14 +283,15 @@ def marks(events: Sequence[Mapping[str, Any]], path: Path) -> list[dict[str, Any
             words = f"{kind} at step {step:,}" + (f": {changes}" if changes else "")
             drawn.append({"step": step, "kind": kind, "text": shown(words)})
     drawn += [
-        {"step": one.step, "kind": "saved", "text": f"checkpoint {one.name}"} for one in checkpoints(path)
-    ]  # fmt: skip
+        {"step": int(match[1]), "kind": "saved", "text": f"checkpoint {folder.name}"}
+        for folder, match in _steps(path / "checkpoints", within=path)[:_MOST_MARKS]
+    ]
     try:
         bad = outside.read_lines(path / "bad_steps.jsonl", limit=_EVENTS, within=path)
     except OSError:
         bad = []
     steps = sorted({step for line in bad if (step := to_count(line.get("step"))) is not None})
-    drawn += [{"step": step, "kind": "bad", "text": f"step {step:,} was not finite"} for step in steps[:1000]]
+    drawn += [{"step": step, "kind": "bad", "text": f"step {step:,} was not finite"} for step in steps[:_MOST_MARKS]]
     return drawn
 
 

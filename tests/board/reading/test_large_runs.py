@@ -1,0 +1,51 @@
+"""Runs with far more curves, checkpoints and previews than a run leaves: the page shows a bounded part of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from board_runs import opened, write_picture, write_run
+
+from mezzotint.board.reading import metrics, pictures, runs
+
+
+def test_a_metrics_file_adds_no_more_curves_than_a_run_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics, "_MOST_TAGS", 3)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(json.dumps({"step": step, "loss": 1, f"tag-{step}": 2}) + "\n" for step in range(1, 9)))
+    read = metrics.RunMetrics(path)
+    read.follow()
+    assert sorted(read.table.rows) == ["loss", "tag-1", "tag-2"]
+    assert len(read.table.curve("loss", "step")[0]) == 8
+
+
+def test_of_many_checkpoints_the_newest_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = write_run(tmp_path / "runs" / "one")
+    for kind, name in (("checkpoints", "step-{:08d}"), ("exports", "step-{:08d}")):
+        for step in range(1, 8):
+            (folder / kind / name.format(step)).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(runs, "MOST_STORED", 3)
+    assert [one.step for one in runs.checkpoints(folder)][-1] > 3
+    assert len(runs.checkpoints(folder)) == len(runs.exports(folder)) == 3
+    with opened(tmp_path / "runs") as board:
+        status, page = board.ask("/run?run=0/one")[:2]
+    assert status == 200
+    assert page.count("Only the newest 3 are listed.") == 2
+
+
+def test_of_many_previews_evenly_spaced_steps_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "_MOST_STEPS", 3)
+    monkeypatch.setattr(pictures, "_MOST_PROMPTS", 2)
+    for step in range(0, 90, 10):
+        folder = tmp_path / "samples" / f"step-{step:08d}"
+        folder.mkdir(parents=True)
+        for prompt in range(4):
+            write_picture(folder / f"{prompt:02d}-raw.png", "a fox")
+    shown = pictures.previews(tmp_path)
+    assert shown.steps == [0, 40, 80]
+    assert sorted(shown.prompts) == [0, 1]
+    assert len(shown.drawn) == 6
