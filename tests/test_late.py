@@ -52,6 +52,7 @@ cli.main(["train", "tiny_cpu", "run.steps=1", "run.folder=run"])
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_takes_a_step_reads_nothing_that_it_does_not_use(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", ONE_STEP], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

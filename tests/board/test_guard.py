@@ -221,6 +221,7 @@ def test_another_address_wants_a_password_and_no_token(root: Path) -> None:
         assert "read only" in board.ask("/")[1]
 
 
+@pytest.mark.slow
 def test_a_thousand_silent_connections_stop_nobody_and_are_let_go(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SILENCE_SECONDS", 1.0)
     with opened(root / "runs") as board, contextlib.ExitStack() as stack:

@@ -77,6 +77,7 @@ def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, m
     assert any("images" in one for one in left_out)
 
 
+@pytest.mark.slow
 def test_clips_are_carried_small_and_what_does_not_fit_is_told(
     tmp_path: Path, write_clip: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

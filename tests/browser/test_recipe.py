@@ -61,6 +61,7 @@ def test_a_form_is_filled_in_and_saved(looking: Callable[..., Any], folders: Pat
     assert read(place / "mine.yaml").recipe.data.batch_size == 2
 
 
+@pytest.mark.slow
 def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
     looking: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,6 +83,7 @@ def test_a_check_shows_its_verdict_first_and_keeps_its_columns(
         assert not page.is_visible("#checked")
 
 
+@pytest.mark.slow
 def test_a_run_that_is_started_leads_to_its_page(
     looking: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from board_runs import wait, write_run
 
 from mezzotint.cli import main
 
 
+@pytest.mark.slow
 def test_a_report_shows_curves_and_pictures_from_the_file_alone(
     browser: Any, tmp_path: Path, axe: Any, write_clip: Any
 ) -> None:

@@ -70,6 +70,7 @@ def test_the_curve_of_a_run_grows_while_it_trains(looking: Callable[..., Any], t
     shots(page, "run")
 
 
+@pytest.mark.slow
 def test_the_ten_curves_of_loss_by_timestep_are_told_apart(looking: Callable[..., Any], tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", steps=2)
     tenths = {f"loss/by_timestep/{number}": 0.1 * number for number in range(10)}
@@ -93,6 +94,7 @@ def oklab(text: str) -> tuple[float, float, float]:
     return light, chroma * math.cos(math.radians(hue)), chroma * math.sin(math.radians(hue))
 
 
+@pytest.mark.slow
 def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(looking: Callable[..., Any], training: Path) -> None:
     page = looking(width=390).go("/run?run=0/training")
     page.wait_for_selector("#charts canvas")
@@ -107,6 +109,7 @@ def test_on_a_phone_the_first_screen_of_a_live_run_shows_its_curve(looking: Call
     assert "touch" in page.locator(".commands").inner_text(), "what was opened stays open"
 
 
+@pytest.mark.slow
 def test_times_are_those_of_the_viewer_and_a_hover_shows_utc(looking: Callable[..., Any], training: Path) -> None:
     page = looking(timezone_id="America/New_York").go("/run?run=0/training")
     started = page.locator("#facts time")
@@ -160,6 +163,7 @@ def test_hovering_reads_values(looking: Callable[..., Any]) -> None:
     wait(page, f"{shown} === '400'")
 
 
+@pytest.mark.slow
 def test_the_slider_changes_pictures_and_the_last_step_follows_the_run(
     looking: Callable[..., Any], training: Path
 ) -> None:
@@ -231,6 +235,7 @@ def test_the_recipe_is_searched_and_explained(looking: Callable[..., Any]) -> No
     assert "1e-5 with batches" in rows.inner_text()
 
 
+@pytest.mark.slow
 def test_an_empty_folder_says_what_to_do(looking: Callable[..., Any], tmp_path: Path) -> None:
     with opened(tmp_path) as board:
         page = looking(board).page

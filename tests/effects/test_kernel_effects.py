@@ -34,6 +34,7 @@ def are_channels_last(module: torch.nn.Module) -> set[bool]:
 
 
 # breaks if weights stayed as they lie, or a run that is gone on with had other bits than one that went on
+@pytest.mark.slow
 @pytest.mark.effect("run.kernels.channels_last")
 def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> None:
     plain = prepare(**HALF, optim__ema__rule="ramp")
@@ -115,6 +116,7 @@ def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare
 
 
 # breaks if short batches were compiled anew once every bucket has been met
+@pytest.mark.slow
 @pytest.mark.effect("run.kernels.whole_batches")
 def test_no_shape_is_compiled_after_the_first_of_its_bucket(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block, traced and guarded as ever, but run without a C++ compiler, of three buckets with four, three and three

@@ -24,6 +24,7 @@ def factor(step: int, **schedule: Any) -> float:
 
 
 # breaks if the moments were corrected for their bias, or ε, the decay or a β were another
+@pytest.mark.slow
 @pytest.mark.effect("optim.optimizer.kind", "optim.optimizer.eps", "optim.optimizer.betas")
 def test_adam_weight_decay_takes_its_moments_as_they_are(prepare: Prepare) -> None:
     settings = {"optim__optimizer__betas": [0.9, 0.98], "optim__optimizer__weight_decay": 0.1}

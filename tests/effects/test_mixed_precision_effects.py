@@ -152,6 +152,7 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
 
 
 # breaks if masters were kept all the same, moments were float32, or the average took the smaller type
+@pytest.mark.slow
 @pytest.mark.effect("run.weight_dtype")
 @pytest.mark.parametrize(
     "kind",

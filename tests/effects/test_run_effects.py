@@ -141,6 +141,7 @@ def test_whole_epochs_ends_with_the_last_one_that_fits(prepare: Prepare) -> None
 
 
 # breaks if nothing were written, other steps were watched, or watching changed the numbers
+@pytest.mark.slow
 @pytest.mark.effect("run.profile.steps", "run.profile.folder")
 def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Path) -> None:
     plain = prepare(run__steps=4)
@@ -257,6 +258,7 @@ def test_gradient_sums_are_added_up_in_their_type(prepare: Prepare) -> None:
     assert not torch.equal(sums["fp32"], sums["same"])
 
 
+@pytest.mark.slow
 def test_gradient_sums_are_settled_by_room_and_kept(
     prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -450,6 +452,7 @@ def test_compile_runs_every_block_compiled(prepare: Prepare, monkeypatch: pytest
 
 
 # breaks if torch's limit on compiled versions of one code object, which all blocks of a class share, were left as it is
+@pytest.mark.slow
 @pytest.mark.effect("run.compile")
 def test_compile_leaves_no_block_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
     # traced and guarded as ever, but run without a C++ compiler

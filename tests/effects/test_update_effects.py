@@ -161,6 +161,7 @@ def exported(prepare: Prepare) -> Path:
 
 
 # breaks if the average began at the trained weights, the trained weights at its start, or a resume anew
+@pytest.mark.slow
 @pytest.mark.effect("optim.ema.start")
 def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: Path) -> None:
     for start in (exported, exported.with_suffix(".safetensors")):

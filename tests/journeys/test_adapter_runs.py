@@ -32,6 +32,7 @@ def whole(shared_world: Any) -> Path:
     return Path(shared_world.root / "whole")
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bits(shared_world: Any, whole: Path) -> None:
     world, settings = shared_world, SETTINGS | BOTH
     killed = settings | {"run__save__asynchronous": False}  # the checkpoint of step 2 is complete when step 3 begins
@@ -151,6 +152,7 @@ def test_what_is_saved_is_what_is_drawn_and_what_diffusers_draws(shared_world: A
         within(by_layout[1].modules[layer].difference(shape), module.difference(shape), roundings=64)
 
 
+@pytest.mark.slow
 def test_a_base_in_a_smaller_type_is_never_held_in_two(shared_world: Any, capsys: Any) -> None:
     settings = {"run__frozen_dtype": "bf16", "run__precision": "bf16", "model__adapter__kind": "lora", "run__steps": 2}
     assert shared_world.train("small", **settings) == 0

@@ -18,6 +18,7 @@ def damage(world: Any) -> None:
         broken_inside(world.pictures / name)
 
 
+@pytest.mark.slow
 def test_a_run_with_damaged_pictures_is_exact_and_knows_them(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     damage(world)
     assert world.train("whole", run__steps=4, **SETTINGS) == 0

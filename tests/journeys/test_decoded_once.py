@@ -33,6 +33,7 @@ def _named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "_regular", lambda path, most: path.open("rb"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["train", "cache"])
 def test_each_picture_is_decoded_once_for_index_and_cache(world: Any, decodes: Counter[str], verb: str) -> None:
     assert world.train("first", verb, **CACHED) == 0

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
 from PIL import Image
@@ -28,6 +29,7 @@ OURS = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_subject_is_learned_by_a_file_that_diffusers_loads(
     tmp_path: Path, sdxl_folder: Path, monkeypatch: Any, capsys: Any
 ) -> None:

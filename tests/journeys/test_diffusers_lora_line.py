@@ -31,6 +31,7 @@ def here(tmp_path: Path, shallow_sd: Path, monkeypatch: pytest.MonkeyPatch) -> P
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_result_is_a_file_in_output_dir_that_diffusers_loads(here: Path) -> None:
     from diffusers import StableDiffusionPipeline
 

@@ -49,6 +49,7 @@ def train(*words: str, over: tuple[str, ...] = ()) -> int:
     return main(["train", "--as", "diffusers-sdxl", *OURS, *over, "--", *words])
 
 
+@pytest.mark.slow
 def test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

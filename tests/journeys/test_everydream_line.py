@@ -102,6 +102,7 @@ def test_the_line_trains_what_it_translates_to_and_lies_where_its_users_look(
     assert main(["train", f"logs/{run.name}/recipe.yaml"]) == 0, "the printed line goes on, with nothing left to do"
 
 
+@pytest.mark.slow
 def test_findlast_goes_on_and_equals_the_run_that_was_not_stopped(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

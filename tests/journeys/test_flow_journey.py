@@ -88,7 +88,7 @@ def watch_loading(name: str, monkeypatch: pytest.MonkeyPatch) -> list[set[str]]:
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=pytest.mark.slow) if name in ("flux2", "ltx", "z-image") else name for name in STRAIGHT],
+    [pytest.param(name, marks=pytest.mark.slow) if name != "flux" else name for name in STRAIGHT],
 )
 def test_cached_killed_resumed_drawn_and_opened(
     shared_world: Any, films: Path, name: str, monkeypatch: pytest.MonkeyPatch

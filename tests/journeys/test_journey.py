@@ -180,6 +180,7 @@ def test_a_run_folder_can_be_copied_and_goes_on_elsewhere(world: Any) -> None:
     assert world.end("moved") == world.end("whole")
 
 
+@pytest.mark.slow
 def test_the_yardstick_recipe_has_the_recorded_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """recipes/tiny_cpu.yaml: a refactoring leaves these as they are. To record anew: delete
     tests/journeys/data/tiny_cpu.json and run this test twice.

@@ -26,6 +26,7 @@ def digests(folder: Path) -> dict[str, Any]:
     return {name: entry["sha256"] for name, entry in outside.read_json(newest / "manifest.json")["files"].items()}
 
 
+@pytest.mark.slow
 def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_again(world: Any, capsys: Any) -> None:
     assert world.train("run", run__steps=2) == 0
     folder = world.root / "run"

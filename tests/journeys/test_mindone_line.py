@@ -147,6 +147,7 @@ def test_check_and_bench_read_the_line(
     assert [row["steps"] for row in json.loads(document.read_text())["rows"]] == [2]
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_when_weight_names_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Also one with l1, which an earlier Mezzotint weighted otherwise: it keeps its loss, and says so."""
     text = (here / YAML).read_text()

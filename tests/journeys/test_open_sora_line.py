@@ -74,6 +74,7 @@ def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[s
     return [verb, "--as", "open-sora-plan", *OURS, *over, "--", *words]
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here: Path) -> None:
     child = fork(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})

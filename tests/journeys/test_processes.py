@@ -45,6 +45,7 @@ def two(shared_world: Any) -> Path:
     return Path(shared_world.root / "two")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [{"data__workers": 2}, *(pytest.param({"run__micro_batch": n}, marks=pytest.mark.slow) for n in (1, 2))],

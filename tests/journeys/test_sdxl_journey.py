@@ -36,6 +36,7 @@ def test_a_stopped_run_ends_as_a_whole_one(world: Any, settings: dict[str, Any])
     assert len(set(logged(world.root / "whole"))) == 4
 
 
+@pytest.mark.slow
 def test_a_cached_run_loads_no_encoder_and_goes_out_whole(
     world: Any, settings: dict[str, Any], loaded: list[set[str]], capsys: Any
 ) -> None:

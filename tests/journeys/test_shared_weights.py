@@ -38,6 +38,7 @@ def alone(shared_world: Any) -> Path:
     return start(shared_world, "one", 1, **SETTINGS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

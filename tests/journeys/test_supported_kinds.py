@@ -57,6 +57,7 @@ def folders_of_kohya(world: Any, folder: Path) -> dict[str, Any]:
     return {"data__format": "kohya"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [table_of_mindone, tar_shards, folders_of_kohya])
 def test_tables_shards_and_folders_are_checked_cached_and_trained(
     form: Callable[[Any, Path], dict[str, Any]], world: Any, capsys: pytest.CaptureFixture[str]
@@ -118,6 +119,7 @@ def test_clips_are_checked_cached_and_trained(
 # models
 
 
+@pytest.mark.slow
 def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted(
     world: Any, films: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -360,7 +360,10 @@ FORMS_OF_A_MODEL = ("folder", "fp32", "fp16", "bf16", "ckpt", "pt", "bin", "aver
 FIRST_OF_ITS_ROW = {"folder", "fp16", "ckpt", "averaged", ".txt", ".caption", "file names", "metadata.jsonl", "hub",
                     "pictures in .parquet", "EveryDream2's folder"}  # fmt: skip
 """What goes through all verbs. Others of the same row differ in how they are read, which one verb shows."""
-READ_ALIKE = {"averaged", "fp32", "bf16", "file names", "metadata.parquet", "pictures in .arrow"}
+READ_ALIKE = {
+    "averaged", "fp16", "fp32", "bf16", "pt", "bin", "file names", ".caption", "metadata.csv", "metadata.parquet",
+    "pictures in .arrow", "EveryDream2's folder", "EveryDream2's manifest", "hub",
+}  # fmt: skip
 """Of those others, what the tests of its reader show quickly, and `make slow` in a whole run."""
 
 
@@ -577,6 +580,7 @@ OVER = {"everydream2": ("data.resolution=64", "data.buckets.shape=square", "data
                         "run.preview.every=null", "data.workers=0")}  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 @pytest.mark.parametrize("dialect", [pytest.param("diffusers-sd", marks=pytest.mark.slow), "everydream2"])
 def test_the_line_trains_in_two_processes_that_torchrun_started(dialect: str, here: Path, shallow_sd: Path) -> None:

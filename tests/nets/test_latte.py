@@ -183,6 +183,7 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
         assert all(torch.equal(gradient, gradients[exempt][name]) for exempt in (0, 1, 2, 4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{"use_rope": True}, {"compress_kv_factor": 2}])
 def test_the_forward_pass_reads_nothing_back_and_is_one_graph(changes: dict[str, Any]) -> None:
     tensors = inputs(stills=1) | {"text_mask": torch.ones(2, 2, 6), "latent_mask": torch.ones(2, 4, 8, 8)}

@@ -71,6 +71,7 @@ def test_the_factors_used_above_are_the_recorded_ones() -> None:
         torch.testing.assert_close(RECORD[f"weighting.{name}"], expected, rtol=1e-5, atol=0)
 
 
+@pytest.mark.slow
 def test_decay_groups_of_the_full_size_base_are_the_recorded_ones() -> None:
     record = json.loads((DATA / "decay_groups.json").read_text())
     optim = OptimSettings(optimizer=AdamWeightDecay(no_decay=("@mindone",)))

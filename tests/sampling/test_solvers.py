@@ -115,6 +115,7 @@ def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: Sol
     torch.testing.assert_close(mine, stock(solver, _requests(), scale), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("spacing", ["trailing", pytest.param("linspace", marks=pytest.mark.slow)])
 def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(

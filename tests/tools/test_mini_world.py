@@ -124,6 +124,7 @@ def test_wug_prompts_ask_for_colours_and_places_that_were_not_shown() -> None:
     assert all("wug" in text for text, _ in world.wug_prompts(100))
 
 
+@pytest.mark.slow
 def test_the_recognisers_read_the_world_and_wugs(scenes: list[Scene]) -> None:
     wugs = world.wug_scenes() + [scene for _, scene in world.wug_prompts(50)]
     for read in (shares(scenes[:700]), shares(wugs), shares([scene for _, scene in world.prompts("held_out", 99, 1)])):

@@ -95,6 +95,7 @@ def of_lines() -> dict[str, str]:
     return {f"translated: {dialect}": digest(lines) for dialect, lines in settings.items()}
 
 
+@pytest.mark.slow
 def test_what_no_processor_changes_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert of_lines() | of_runs(tmp_path) == json.loads(RECORD.read_text())

@@ -89,6 +89,7 @@ class OneAtATime:
         return batch
 
 
+@pytest.mark.slow
 def test_a_step_holds_one_micro_batch_at_a_time() -> None:
     family = Family.tiny()
     steps = steps_of(family, 1)

@@ -234,6 +234,7 @@ EVERYDREAM: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sections", [{}, EVERYDREAM], ids=["plain", "everydream"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 @pytest.mark.usefixtures("_meta")

@@ -7,6 +7,7 @@ alone, so that a run that goes on computes with the same bits. Needs the extra `
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import logging
 import math
@@ -234,6 +235,7 @@ def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) 
             return cast(Tensor, small.get_original_weight())
 
 
+@functools.cache
 def _torchao() -> Any:
     """torchao.quantization, imported without what it logs of kernels that this machine has not."""
     loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]

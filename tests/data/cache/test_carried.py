@@ -72,6 +72,7 @@ def test_rows_are_read_on_another_machine_each_when_it_is_asked_for(machines: An
             read(store, [1])
 
 
+@pytest.mark.slow
 def test_a_real_server_keeps_a_cache_and_is_asked_again_when_it_is_overloaded(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

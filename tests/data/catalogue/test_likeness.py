@@ -63,6 +63,7 @@ def test_every_pair_within_seven_bits_is_found_and_none_beyond() -> None:
     assert {pair[:2] for pair in likeness.near_pairs(looks)} == {(i, 300 + i) for i in range(300) if apart[i] <= 7}
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_are_compared_within_ten_seconds() -> None:
     rng = np.random.default_rng(0)
     hashes = rng.integers(0, 2**64, 100_000, np.uint64)

@@ -89,6 +89,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Catalogue:
     return catalogues.build(settings, tmp_path_factory.mktemp("index"), workers=1)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     world_size=st.sampled_from([1, 2, 3, 4, 6, 8, 12, 24]),

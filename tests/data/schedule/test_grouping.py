@@ -168,6 +168,7 @@ def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
         timeline.locate(10)
 
 
+@pytest.mark.slow
 def test_a_million_named_pictures_are_planned_in_a_fraction_of_a_second() -> None:
     rng = np.random.default_rng(0)
     n = 1_000_000

@@ -21,6 +21,7 @@ CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
 
 
+@pytest.mark.slow
 def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
     shared_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,6 +16,7 @@ from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.bench import _stock
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_the_stock_loop_trains_on_the_same_pictures(shared_world: Any, tmp_path: Path) -> None:
     words = shared_world.words("against", run__steps=5, run__validation__timesteps=1)

@@ -108,6 +108,7 @@ def test_check_tells_what_lies_there(world: Any, settings: dict[str, Any], capsy
     assert not (world.root / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_takes_it_over_by_itself_and_loads_no_encoder(
     world: Any, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -10,6 +10,7 @@ from checking import checked, everything_below
 from mezzotint.tasks.check import page as _check_page
 
 
+@pytest.mark.slow
 def test_the_dry_pass_runs_two_steps_and_leaves_nothing(ready: Path) -> None:
     before = everything_below(ready)
     outcome = checked("data.cache.latents=true", "data.cache.text=true", dry=True)

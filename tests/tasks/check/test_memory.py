@@ -140,6 +140,7 @@ def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[
     assert Outline(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["fp32", "same"])
 def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(tiny: Path, weights: str) -> None:
     settings = recipe(tiny, run__precision="bf16", run__weight_dtype=weights)
@@ -233,6 +234,7 @@ def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny
     assert memory_of(outline, {SQUARE: 2}).gradients == (2 + 4) * largest
 
 
+@pytest.mark.slow
 def test_new_words_are_all_that_has_gradients_and_the_encoders_pass_counts(tiny: Path) -> None:
     words = {"model__tokens__words": {"<toy>": "a"}, "model__tokens__vectors": 3}
     alone = memory_of(Outline(recipe(tiny, model__train=["tokens"], **words)), {SQUARE: 2})
@@ -319,6 +321,7 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
     assert real["peak"] == pytest.approx(counted.peak, rel=0.1)
 
 
+@pytest.mark.slow
 def test_gradients_come_while_activations_go(tiny: Path) -> None:
     """With one micro-batch a step in one process; otherwise they lie there in the next forward pass."""
     one = memory_of(Outline(recipe(tiny)), {SQUARE: 4})
@@ -378,6 +381,7 @@ def _bytes(tensors: Any) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
+@pytest.mark.slow
 def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
     def samples(micro_batch: int | None, processes: int) -> int:
         outline = Outline(recipe(tiny, run__micro_batch=micro_batch))
@@ -386,6 +390,7 @@ def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
     assert [samples(None, 2), samples(3, 1), samples(8, 1)] == [4, 3, 7]
 
 
+@pytest.mark.slow
 def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
         memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
@@ -440,6 +445,7 @@ def _tokenizer_files() -> list[str]:
     return [f"tokenizer/{path.name}" for path in (shipped("tiny-sd") / "tokenizer").iterdir() if path.is_file()]
 
 
+@pytest.mark.slow
 def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
     """Rows of everything that moves, and of the weights two blocks at a time."""
 

@@ -65,6 +65,7 @@ def test_that_for_12_gigabytes_fits_them(monkeypatch: pytest.MonkeyPatch) -> Non
     assert memory.update <= CHUNK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["subject", *(pytest.param(name, marks=pytest.mark.slow) for name in ("sd15-lora", "style"))]
 )

@@ -16,6 +16,7 @@ from mezzotint.training.checkpoints import state
 from mezzotint.training.update import Update
 
 
+@pytest.mark.slow
 def test_a_recipe_is_proved_and_leaves_nothing(world: Any, capfd: pytest.CaptureFixture[str]) -> None:
     assert world.train("proved", verb="prove", run__epochs=2, run__steps=None, run__seed=-1) == 0  # one for both
     said = capfd.readouterr().out

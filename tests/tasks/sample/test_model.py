@@ -35,6 +35,7 @@ def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any,
     return pixels, facts
 
 
+@pytest.mark.slow
 def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
     raw, facts = of_run(trained, tmp_path / "raw", "--weights=raw")
     average, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")

@@ -131,6 +131,7 @@ def test_what_cannot_be_drawn_is_told_with_a_remedy(words: list[str], code: str,
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pickles_read_here")
 def test_what_is_to_be_known_of_an_adapter_is_told_whatever_its_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -41,6 +41,7 @@ def test_values_are_replaced_by_path_and_checked() -> None:
 
 
 # breaks if the file were not read, or what it says reached neither objective nor text encoder nor the saver
+@pytest.mark.slow
 @pytest.mark.effect("run.live.path")
 def test_a_file_changes_settings_at_the_start_of_an_epoch(world: Any, capsys: Any) -> None:
     path = written(world, "objective: {noise_offset: 0.5, min_snr_gamma: 5}\nmodel: {clip_skip: 1}\noptim: {lr: 7}\n")

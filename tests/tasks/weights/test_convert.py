@@ -188,6 +188,7 @@ def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> 
     assert not (tmp_path / "y.safetensors").exists()
 
 
+@pytest.mark.slow
 @FIRST_OF_TWO
 def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path, request: pytest.FixtureRequest) -> None:
     folder, source = model
@@ -200,6 +201,7 @@ def test_pickles_become_safetensors(model: tuple[Path, Path], tmp_path: Path, re
     assert sorted(p.name for p in tmp_path.iterdir()) == ["x.ckpt", "x.safetensors"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pickles_read_here")
 def test_pickles_become_folders(tmp_path: Path) -> None:
     assert convert(FOLDER, tmp_path / "x.safetensors") == 0

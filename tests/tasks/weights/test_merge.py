@@ -63,6 +63,7 @@ def same(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
     return ours.keys() == expected.keys() and all(torch.equal(ours[name], expected[name]) for name in expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "base"),
     [

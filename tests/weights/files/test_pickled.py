@@ -90,6 +90,7 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     assert caught.value.code == "E1411"
 
 
+@pytest.mark.slow
 def test_memory_and_time_have_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.save({"a": torch.ones(40_000_000, dtype=torch.uint8)}, tmp_path / "x.pt")
     for name, bound, said in (

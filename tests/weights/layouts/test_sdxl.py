@@ -261,6 +261,7 @@ def test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same(
     assert read_metadata(again)["modelspec.author"] == "someone"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", list(LAYOUTS))
 def test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same(
     model: str, folders: dict[str, Path], singles: dict[str, Path], tmp_path: Path

@@ -217,8 +217,8 @@ def _of_directions(dataset: Dataset, settings: DataSettings) -> Iterator[str]:
     of_motion = " or a direction of motion" if settings.has_clips else ""
     captions, verb = ("caption", "tells") if len(saying) == 1 else ("captions", "tell")
     yield (
-        f"the {captions} of {counted(len(saying), word)}{among} {verb} left, right or a turn{of_motion}, such as that of "
-        f"{catalogue.label(saying[0])}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
+        f"the {captions} of {counted(len(saying), word)}{among} {verb} left, right or a turn{of_motion}, such as that "
+        f"of {catalogue.label(saying[0])}, and data.flip={settings.flip:g} mirrors {word}s, so that the words are "
         "wrong; set data.flip=0, or take the words out"
     )
 
