@@ -77,7 +77,6 @@ def test_an_optimizer_of_two_files_trains_and_goes_on(outside: Outside, shared_w
 
 
 # breaks if callbacks were listed somewhere, or did not get their settings
-@pytest.mark.slow
 @pytest.mark.effect("run.callbacks")
 def test_a_callback_of_one_file_is_found_and_told_its_settings(outside: Outside, shared_world: Any) -> None:
     outside.add("training/callbacks", "spikes", shown("callback"))

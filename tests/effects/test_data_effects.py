@@ -522,7 +522,6 @@ def test_cache_text_trains_without_a_text_encoder(prepare: Make) -> None:
 
 
 # breaks if the encoder were read whole whatever is asked, or whatever memory there is
-@pytest.mark.slow
 @pytest.mark.effect("data.cache.encoders")
 def test_cache_encoders_says_whether_layers_are_read_in_turn(
     prepare: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

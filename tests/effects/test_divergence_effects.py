@@ -36,7 +36,6 @@ def test_it_goes_back_at_most_so_often(world: Any, poison: Callable[..., None], 
 
 
 # breaks if rates stayed, or the lower one were forgotten by the next checkpoint
-@pytest.mark.slow
 @pytest.mark.effect("run.roll_back.factor")
 def test_the_same_batches_come_again_with_a_lower_rate(world: Any, poison: Callable[..., None]) -> None:
     poison(5, 6, when=lambda trainer: trainer.progress.rate == 1.0)

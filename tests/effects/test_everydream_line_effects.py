@@ -66,7 +66,6 @@ def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeyp
 
 
 # breaks if the file were not read or read as a recipe, or the line did not count before it
-@pytest.mark.slow
 @pytest.mark.effect("run.live.path")
 @pytest.mark.effect("run.live.dialect")
 @pytest.mark.effect("run.live.line")

@@ -34,7 +34,6 @@ def are_channels_last(module: torch.nn.Module) -> set[bool]:
 
 
 # breaks if weights stayed as they lie, or a run that is gone on with had other bits than one that went on
-@pytest.mark.slow
 @pytest.mark.effect("run.kernels.channels_last")
 def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> None:
     plain = prepare(**HALF, optim__ema__rule="ramp")

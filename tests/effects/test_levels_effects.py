@@ -139,7 +139,6 @@ def test_bounds_and_density_of_levels() -> None:
 
 
 # breaks if the base model were led away from an encoded empty caption, or a negative prompt were thrown away unasked
-@pytest.mark.slow
 @pytest.mark.effect("sample.unconditional")
 def test_what_guidance_leads_away_from(draw: Callable[..., Drawn]) -> None:
     def away(*words: str) -> tuple[bool, str | None]:
@@ -192,7 +191,6 @@ def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
 
 
 # breaks if the second model were not drawn with, were told other scores, or began or ended elsewhere
-@pytest.mark.slow
 @pytest.mark.effect("sample.refiner.path")
 @pytest.mark.effect("sample.refiner.guidance")
 @pytest.mark.effect("sample.framing.aesthetic_score")

@@ -141,7 +141,6 @@ def test_whole_epochs_ends_with_the_last_one_that_fits(prepare: Prepare) -> None
 
 
 # breaks if nothing were written, other steps were watched, or watching changed the numbers
-@pytest.mark.slow
 @pytest.mark.effect("run.profile.steps", "run.profile.folder")
 def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Path) -> None:
     plain = prepare(run__steps=4)

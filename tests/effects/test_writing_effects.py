@@ -113,7 +113,6 @@ def test_save_keep_is_how_many_stay(prepare: Any, keep: int | str, kept: list[st
 
 
 # breaks if the lowest held-out loss saved nothing, its checkpoint went with the old ones, or a kill changed the choice
-@pytest.mark.slow
 @pytest.mark.effect("run.save.best")
 @pytest.mark.parametrize(
     "faults",
@@ -338,7 +337,6 @@ def test_preview_every_is_when_previews_are_drawn(rich: Path, poor: Path) -> Non
 
 
 # breaks if other weights drew than those asked for
-@pytest.mark.slow
 @pytest.mark.effect("run.preview.weights")
 def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
     assert {path.name for path in rich.glob("samples/step-*/*.png")} == {"00-shadow.png"}
@@ -441,7 +439,6 @@ def test_schedule_place_is_the_run_folder_itself(prepare: Any) -> None:
 
 
 # breaks if nothing were sent, under another project, or to another run after going on
-@pytest.mark.slow
 @pytest.mark.effect("run.wandb.mode")
 @pytest.mark.effect("run.wandb.project")
 def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
