@@ -364,7 +364,7 @@ READ_ALIKE = {
     "averaged", "fp16", "fp32", "bf16", "pt", "bin", "file names", ".caption", "metadata.csv", "metadata.parquet",
     "pictures in .arrow", "EveryDream2's folder", "EveryDream2's manifest", "hub",
 }  # fmt: skip
-"""Of those others, what the tests of its reader show quickly, and `make slow` in a whole run."""
+"""What the tests of its reader show quickly; `make slow` shows it in a whole run."""
 
 
 def quick_first(forms: Iterable[str]) -> list[Any]:

@@ -29,12 +29,14 @@ def test_of_many_checkpoints_the_newest_are_listed(tmp_path: Path, monkeypatch: 
         for step in range(1, 8):
             (folder / kind / name.format(step)).mkdir(parents=True, exist_ok=True)
     monkeypatch.setattr(runs, "MOST_STORED", 3)
-    assert [one.step for one in runs.checkpoints(folder)][-1] > 3
-    assert len(runs.checkpoints(folder)) == len(runs.exports(folder)) == 3
+    monkeypatch.setattr(runs, "_MOST_MARKS", 2)
+    assert [one.step for one in runs.checkpoints(folder)] == [60, 7, 6]
+    assert [one.step for one in runs.exports(folder)] == [7, 6, 5]
+    assert [mark["step"] for mark in runs.marks([], folder) if mark["kind"] == "saved"] == [60, 7]
     with opened(tmp_path / "runs") as board:
         status, page = board.ask("/run?run=0/one")[:2]
     assert status == 200
-    assert page.count("Only the newest 3 are listed.") == 2
+    assert page.count("The newest 3 are listed.") == 2
 
 
 def test_of_many_previews_evenly_spaced_steps_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ _LOOKED_AT = 8
 """Of so many runs that were looked at last the numbers are kept."""
 
 _MOST_TAGS = 2000
-"""Curves of a run; a file that names more values than this is not one that a run writes."""
+"""Curves of a run. Values beyond these first ones are left out: no run writes so many."""
 
 _LONGEST_LINE = 1_000_000
 _NOT_CURVES = {"step", "epoch", "samples_digest", "applied", "overflow", "samples"}

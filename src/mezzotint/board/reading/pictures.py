@@ -34,9 +34,10 @@ _NAME = re.compile(r"(\d{2,})-(raw|shadow)\.png")
 _TEXT = 8_000
 
 _MOST_STEPS = 500
-"""Steps whose previews are shown; of more, as many evenly spaced ones with the first and the last."""
+"""Steps whose previews are shown. Of more, that many evenly spaced ones are, with the first and the last."""
 
 _MOST_PROMPTS = 100
+"""Prompts whose previews are shown, the first ones."""
 
 
 @dataclass(frozen=True, slots=True)

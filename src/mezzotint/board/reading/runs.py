@@ -36,10 +36,10 @@ _EVENTS = 50_000_000
 """Bytes of a history that is read."""
 
 MOST_STORED = 200
-"""Checkpoints, and exports, that are listed: the newest."""
+"""The newest checkpoints, and the newest exports, that are listed."""
 
 _MOST_MARKS = 1000
-"""Checkpoints, and bad steps, that are marked on the curves."""
+"""The newest checkpoints, and the first bad steps, that are marked on the curves."""
 
 _TAIL = 64_000
 _STEP = re.compile(r"step-(\d{8,})")
