@@ -144,6 +144,7 @@ def pipeline(bases: dict[str, Any]) -> Any:
 IDS = torch.tensor([[3, 7, 1, 2, 9, 4]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "layout"),
     [

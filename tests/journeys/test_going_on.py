@@ -44,6 +44,7 @@ def test_a_run_that_insisted_on_being_new_goes_on_by_the_line_it_prints(world: A
     assert "going on from step-00000003" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_run_from_another_runs_checkpoint_goes_on_from_its_own(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=3) == 0
     there = world.root / "first" / "checkpoints" / "step-00000003"

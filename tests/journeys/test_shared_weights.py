@@ -108,6 +108,7 @@ def test_killed_while_saving_it_goes_on_to_the_same_bits(shared_world: Any, of_t
     assert all(torch.equal(mine[name], other[name]) for name in other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["gap", "file", "table"])
 def test_a_checkpoint_of_rows_that_is_not_whole_is_noticed(of_two: Path, tmp_path: Path, damage: str) -> None:
     source = state.newest(of_two / "checkpoints").path

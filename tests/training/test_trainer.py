@@ -137,6 +137,7 @@ PLAIN: dict[str, Any] = {"lr": 1e-3, "clip": {"norm": None}, "ema": {"rule": "ra
 SMALL = {"precision": "bf16", "weight_dtype": "same"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optim", "run"),
     [

@@ -113,6 +113,7 @@ def trained(
     return end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [{}, {"dtype": torch.bfloat16}, {"autocast": True}], ids=["fp32", "bf16", "autocast"])
 @pytest.mark.parametrize("recompute", [False, True], ids=["kept", "recomputed"])
 @pytest.mark.parametrize("what", ["adapter", "whole"])

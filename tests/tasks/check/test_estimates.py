@@ -46,6 +46,7 @@ def test_repeats_count_as_visits(quick: Path) -> None:
     assert (row.pictures, row.visits, row.batches, row.rest) == (5, 15, 8, 1)
 
 
+@pytest.mark.slow
 def test_the_copy_of_a_save_is_counted_and_that_there_is_no_room_for_it_is_said(
     quick: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,8 +144,10 @@ def take_a_step(model: assemble.Model) -> None:
     "words",
     [
         ["optim.optimizer.kind=adafactor", "run.precision=bf16", "run.weight_dtype=alone"],
-        ["optim.optimizer.kind=adafactor", "optim.ema.rule=ramp"],
-        ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"],
+        pytest.param(["optim.optimizer.kind=adafactor", "optim.ema.rule=ramp"], marks=pytest.mark.slow),
+        pytest.param(
+            ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"], marks=pytest.mark.slow
+        ),
     ],
     ids=["adafactor, bf16 alone", "adafactor", "adacoor"],
 )
@@ -168,6 +171,7 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
     assert 0 <= on_disk - outcome.disk.checkpoint < 200 * len(tensors), "headers alone are on top"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "export",
     [

@@ -121,9 +121,9 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
         {"model__train": ["denoiser", "text_encoder"]},
         {"model__attention": "math"},
         {"model__attention": "slice"},
-        {"model__freeze": ["denoiser/down_blocks.*"]},
+        pytest.param({"model__freeze": ["denoiser/down_blocks.*"]}, marks=pytest.mark.slow),
         {"run__recompute": {"enabled": True}},
-        {"run__recompute": {"enabled": True, "exempt": 3}},
+        pytest.param({"run__recompute": {"enabled": True, "exempt": 3}}, marks=pytest.mark.slow),
     ],
     ids=[
         "plain",

@@ -37,6 +37,7 @@ def test_weights_that_cannot_be_loaded_are_found_without_loading(quick: Path, da
     assert isinstance(outcome.problems[0], WeightsError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

@@ -32,6 +32,7 @@ def same(mine: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return mine.keys() == other.keys() and all(torch.equal(tensor, other[name]) for name, tensor in mine.items())
 
 
+@pytest.mark.slow
 def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
     world: Any, poison: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -281,6 +281,7 @@ def test_a_model_with_an_adapter_in_it_is_that_of_the_record_in_folders_and_file
     assert is_sealed(tmp_path / "out.safetensors")
 
 
+@pytest.mark.slow
 def test_diffusers_draws_the_same_from_the_merged_folder_and_with_the_adapter(tmp_path: Path) -> None:
     pytest.importorskip("peft")
     from diffusers import StableDiffusionPipeline

@@ -22,6 +22,7 @@ def test_every_module_is_in_its_own_mode_again_even_after_an_error() -> None:
     assert torch.is_grad_enabled()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
 )

@@ -141,6 +141,7 @@ def peak(update: Update) -> int:
     return max(accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ema", [pytest.param("none", marks=pytest.mark.slow), "constant"])
 @pytest.mark.parametrize(
     "kind",
