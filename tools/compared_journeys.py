@@ -80,7 +80,7 @@ ADAPTERS: dict[str, tuple[str, ...]] = {
     "rslora": ("model.adapter.kind=rslora", "model.adapter.alpha=1", "run.export.adapter=diffusers"),
     "dora": ("model.adapter.kind=dora", "model.train=[denoiser, text_encoder]", "run.export.adapter=both"),
     "pissa": ("model.adapter.kind=lora", "model.adapter.init=pissa", "run.export.adapter=both"),
-    "loha": ("model.adapter.kind=loha", "model.adapter.targets=[all]", "run.export.adapter=kohya"),
+    "loha": ("model.adapter.kind=loha", "model.adapter.targets=[attention]", "run.export.adapter=kohya"),
     "lokr": ("model.adapter.kind=lokr", "model.adapter.decompose_both=true", "model.adapter.factor=8",
              "run.export.adapter=kohya"),
 }  # fmt: skip
@@ -249,20 +249,25 @@ def latte() -> Journey:
 
 
 def flow_family(name: str) -> Journey:
-    """A flow-matching model: trained, from the cache, resumed, sampled, converted, with an adapter."""
+    """A flow-matching model: trained, from the cache, resumed, sampled, converted, with an adapter. FLUX is only
+    converted at its full size, which diffusers demands of a single file."""
     own = (*FLOW, *FAMILIES[name], f"model.family={name}", f"model.path={{world}}/models/tiny-{name}")
     export, longer = "run/exports/step-00000002", ("run.steps=2", "run.allow_change=[run.steps]")
     size = ("--size=32x32", f"--frames={5 if name == 'wan' else 9}") if name in ("wan", "ltx") else ("--size=48x48",)
+    single = () if name == "flux" else ("run.export.single_file=true",)
+    convert = (
+        command("convert", export, "single.safetensors"),
+        command("convert", "single.safetensors", "folder", f"--config={export}"),
+    )
     return Journey(
         name,
         (
             train(*own, "run.steps=2", "run.schedule_file=true"),
             command("cache", "empty.yaml", *OURS, *own, *CACHED),
             train(*own, *CACHED, "run.steps=1", "run.export.every=null", folder="cached"),
-            train(*own, *CACHED, *longer, "run.export.single_file=true", folder="cached"),
+            train(*own, *CACHED, *longer, *single, folder="cached"),
             command("sample", "run", "--out=drawn", *size, *ONE),
-            command("convert", export, "single.safetensors"),
-            command("convert", "single.safetensors", "folder", f"--config={export}"),
+            *(convert if single else ()),
             train(*own, *LORA, *CACHED, "run.steps=2", folder="lora"),
             command("sample", export, "--adapter=lora/exports/step-00000002", "--out=adapted", *size, *ONE),
         ),
@@ -273,18 +278,16 @@ def flow_family(name: str) -> Journey:
 def adapters() -> Journey:
     """Every kind of adapter: trained, sampled with, merged; a LoRA in every layout, resized, extracted."""
     base, model = "base/exports/step-00000001", "model.path=base/exports/step-00000001"
-    own = (*NARROW, *CACHED, "data.path={world}/few", "data.batch_size=2", "run.log_samples=false")
-    commands = [train(*own, "run.steps=1", "optim.ema.rule=none", folder="base")]
+    own = (*NARROW, "data.path={world}/few", "data.batch_size=2", "run.log_samples=false", "optim.ema.rule=none")
+    commands = [train(*own, "run.steps=1", folder="base")]
     for name, settings in ADAPTERS.items():
-        export = f"{name}/exports/step-00000002"
-        file = (
-            f"{export}/{name}.safetensors" if name in ("loha", "lokr") else f"{export}/pytorch_lora_weights.safetensors"
-        )
+        file = "run" if name in ("loha", "lokr") else "pytorch_lora_weights"
+        path = f"{name}/exports/step-00000002/{file}.safetensors"
         commands += [
-            train(*own, model, "model.weights=files", "optim.ema.rule=none", "model.adapter.rank=2", "optim.lr=1e-2",
-                  *settings, "run.steps=2", folder=name),
-            command("sample", base, f"--adapter={file}:0.8", "--size=48", f"--out={name}-drawn", *ONE),
-            command("merge", base, file, f"{name}-merged"),
+            train(*own, model, "model.weights=files", "model.adapter.rank=2", "optim.lr=1e-2", *settings, "run.steps=2",
+                  folder=name),
+            command("sample", base, f"--adapter={path}:0.8", "--size=48", f"--out={name}-drawn", *ONE),
+            command("merge", base, path, f"{name}-merged"),
         ]  # fmt: skip
     lora = "lora/exports/step-00000002/pytorch_lora_weights.safetensors"
     commands += [

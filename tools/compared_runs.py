@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import pkgutil
 import runpy
@@ -100,6 +101,7 @@ def warm_up(tree: Path) -> None:
     package = importlib.import_module("mezzotint")
     if not Path(str(package.__file__)).is_relative_to(tree):
         raise RuntimeError(f"mezzotint is imported from {package.__file__}, not from {tree}")
+    logging.disable()  # libraries that report what they lack
     for name in ("torch", "diffusers", "transformers", "matplotlib.pyplot", "peft", "av"):
         with contextlib.suppress(ImportError):  # an extra that is not installed
             importlib.import_module(name)
@@ -107,6 +109,7 @@ def warm_up(tree: Path) -> None:
         if not module.name.endswith("__main__"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(module.name)
+    logging.disable(logging.NOTSET)
 
 
 def main(words: Sequence[str]) -> int:
