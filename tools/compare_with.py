@@ -389,7 +389,7 @@ def run(options: argparse.Namespace) -> int:
         take(*trees, folder, options.only)
         lines = judge(*trees, folder, options.only)
         wrong = failed_there(folder / "old")
-    one_sided = [f"{line.journey}: {text}" for line in lines for text in line.one_sided]
+    one_sided = [f"{line.journey}: {text}" for line in lines if line.is_judged for text in line.one_sided]
     unmatched = set_aside(lines, read_tables(trees[1]).expected)
     print(table(lines))
     for line in lines if options.all else ():

@@ -151,11 +151,11 @@ class Side:
         elif kind == "cache entries" and path.suffix in (".index", ".rows"):
             if path.suffix == ".index":
                 yield from ((kind, f"{inner.parent}: {name}", value) for name, value in cache_rows(path))
+        elif "catalogues" in inner.parts:  # whose folders are called after the place of the data, which may be a tree's
+            yield kind, f"cache/catalogues/{inner.name}", path.read_bytes()
         elif path.suffix in (".json", ".jsonl", ".yaml", ".yml"):
             parsed = parse(self.masked(path.read_text(encoding="utf-8")), path.suffix)
             yield from ((kind, f"{inner}: {name}", value) for name, value in leaves(parsed))
-        elif "catalogues" in inner.parts:  # whose folders are called after the place of the data, which may be a tree's
-            yield kind, f"cache/catalogues/{inner.name}", path.read_bytes()
         elif path.suffix == ".txt":
             yield kind, str(inner), self.masked(path.read_text(encoding="utf-8"))
         else:

@@ -77,7 +77,7 @@ TRAINED: dict[str, str] = {
     "open-sora-plan": (
         "--video_data={world}/clips.txt --image_data={world}/stills.txt --use_image_num=2 --num_frames=5 "
         "--max_image_size=32 --model_max_length=24 --pretrained={world}/models/tiny-latte "
-        "--ae_path={world}/models/tiny-latte/vae --text_encoder_name={world}/models/tiny-latte/text_encoder "
+        "--ae_path={world}/models/tiny-latte/vae --text_encoder_name={world}/t5 "
         "--text_embed_cache=False --use_recompute=True --device=cpu --precision=fp32 --vae_precision=fp32 "
         "--text_encoder_precision=fp32 --batch_size=2 --max_train_steps=2 --checkpointing_steps=1 "
         "--start_learning_rate=1e-3 --output_dir=out"

@@ -22,6 +22,8 @@ def make_world(world: Path, assets: Path) -> None:
     world.mkdir()
     for model in sorted((assets / "models").glob("tiny-*")):
         shutil.copytree(model, world / "models" / model.name)
+    for part in ("text_encoder", "tokenizer"):  # beside each other, as T5 is released
+        shutil.copytree(world / "models" / "tiny-latte" / part, world / "t5", dirs_exist_ok=True)
     narrow_model(world / "narrow", world / "models" / "tiny-sd")
     draw(world / "pictures", 8)
     draw(world / "few", 4)
