@@ -179,7 +179,7 @@ class Side:
                 kind = SENTENCES if isinstance(value, str) else "checked numbers"
                 yield kind, f"{inner}: {name}", value
         elif verb == "ls":
-            listed = [line.split("  ")[1] if "  " in line else line for line in text.splitlines()]
-            yield "names", str(inner), [self.words.translate_listed(name) for name in listed]
+            listed = (line.split("  ")[1] if "  " in line else line for line in text.splitlines())
+            yield from (("names", f"{inner}: {self.words.translate_listed(name)}", True) for name in listed)
         elif verb == "check-adapter":
             yield SENTENCES, str(inner), text

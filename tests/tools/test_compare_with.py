@@ -274,3 +274,17 @@ def test_times_of_day_in_names_of_folders_are_not_compared(tmp_path: Path) -> No
         path.write_text('{"step": 1, "loss": 0.5}\n')
     sides = [compared_files.Side(tmp_path / name, {}) for name in ("old", "new")]
     assert not any(verdicts(*sides).values())
+
+
+def test_listed_names_are_compared_in_any_order_and_in_new_words(tmp_path: Path) -> None:
+    words = Words(recipes={"zebra": "aardvark"})
+    for name, listed in (
+        ("old", "recipes\n  mini   a model\n  zebra  a test\n"),
+        ("new", "recipes\n  aardvark  a test\n"),
+    ):
+        folder = tmp_path / name / "j"
+        folder.mkdir(parents=True)
+        (folder / "00.out").write_text(listed)
+        (folder / "00.words").write_text(json.dumps({"words": ["ls", "recipes"], "status": 0}))
+    verdict = verdicts(*(compared_files.Side(tmp_path / name, {}, words) for name in ("old", "new")))
+    assert verdict == {"names": ["00.out: mini: no longer there"]}
