@@ -10,10 +10,16 @@ import torch
 from safetensors.torch import save_file
 
 import compare_with
+import compared_files
 import compared_journeys
+import compared_words
+from compared_journeys import Command, Journey
+from compared_words import Expected, Words
+from mezzotint import registry
+from mezzotint.recipe.families.base import specs
 
 
-def a_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compare_with.Side:
+def a_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compared_files.Side:
     """What a run, a check and a translation leave, in folders called after the tree."""
     run = root / "j" / "run"
     (run / "checkpoints" / "step-00000002").mkdir(parents=True)
@@ -35,22 +41,23 @@ def a_tree(root: Path, *, weight: float = 1.0, shadow: str = "shadow") -> compar
         ]
     ):
         for ending, text in (("words", words), ("out", out), ("err", ""), ("status", "0\n")):
-            (root / "j" / f"{number:02d}.{ending}").write_text(text)
-    return compare_with.Side(root, {str(root): "WORK"})
+            content = json.dumps({"words": text.split(), "status": 0}) if ending == "words" else text
+            (root / "j" / f"{number:02d}.{ending}").write_text(content)
+    return compared_files.Side(root, {str(root): "WORK"}, Words(names={"shadow": "ema"}))
 
 
-def verdicts(old: compare_with.Side, new: compare_with.Side) -> dict[str, list[str]]:
+def verdicts(old: compared_files.Side, new: compared_files.Side) -> dict[str, list[str]]:
     lines = compare_with.compare_journey("j", old.read("j"), new.read("j"))
     return {line.kind: line.differences for line in lines}
 
 
 def test_what_is_the_same_in_other_places_and_at_other_times_is_the_same(tmp_path: Path) -> None:
     verdict = verdicts(a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema"))
-    forms = verdict.pop(compare_with.FORMS)
+    forms = verdict.pop(compared_files.FORMS)
     assert forms == ["run/history.jsonl: 0.event: 'begun old' is 'begun new'"]
     assert set(verdict) == {
         "cache entries", "checked numbers", "checked settings", "checkpoint tensors", "exit statuses",
-        "losses and metrics", "schedules", "translated settings", compare_with.SENTENCES,
+        "losses and metrics", "schedules", "translated settings", compared_files.SENTENCES,
     }  # fmt: skip
     assert not any(verdict.values())
 
@@ -89,13 +96,14 @@ def test_the_last_step_and_its_losses_are_taken_of_runs() -> None:
     items = {"run/checkpoints/step-01: a": 1, "run/checkpoints/step-02: a": 2}
     assert compare_with.last_checkpoint(items) == {"a": 2}
     rows = [{"step": 1, "loss": 5}, {"step": 2, "loss": 6}, {"step": 2, "loss": 7}]
-    written = {f"run/metrics.jsonl: {name}": value for name, value in compare_with.leaves(rows)}
+    written = {f"run/metrics.jsonl: {name}": value for name, value in compared_files.leaves(rows)}
     assert compare_with.losses(written) == {"step 1 loss": 5, "step 2 loss": 7}
 
 
 def test_journeys_survive_being_written_down() -> None:
     planned = [*compared_journeys.journeys(["tiny_cpu", "sdxl"]), *compared_journeys.begun()]
-    assert compared_journeys.read(compared_journeys.written(planned)) == planned
+    translated = [compared_journeys.translate(journey, Words()) for journey in planned]
+    assert compared_journeys.read(compared_journeys.written(translated)) == translated
     assert len({journey.name for journey in planned}) == len(planned)
 
 
@@ -105,7 +113,7 @@ def test_what_is_judged_decides_the_exit_status(
 ) -> None:
     lines = [
         compare_with.compare("j", "schedules", {"a": 1}, {"a": 2 if differs else 1}),
-        compare_with.compare("j", compare_with.SENTENCES, {"a": "one"}, {"a": "two"}),
+        compare_with.compare("j", compared_files.SENTENCES, {"a": "one"}, {"a": "two"}),
     ]
     monkeypatch.setattr(compare_with, "extract", lambda commit, folder: folder)
     monkeypatch.setattr(compare_with, "take", lambda *_: None)
@@ -127,7 +135,156 @@ def test_both_trees_get_the_same_environment(tmp_path: Path) -> None:
 
 
 def test_clocks_and_logs_are_not_compared() -> None:
-    assert list(compare_with.leaves({"time": 1, "a": {"seconds": 2, "b": [], "c": [3]}})) == [("a.b", []), ("a.c.0", 3)]
-    assert [compare_with.kind_of(PurePosixPath(p)) for p in ("run/run.log", "run/lock", "cache/ledgers/x.npy")] == [
+    assert list(compared_files.leaves({"time": 1, "a": {"seconds": 2, "b": [], "c": [3]}})) == [
+        ("a.b", []),
+        ("a.c.0", 3),
+    ]
+    assert [compared_files.kind_of(PurePosixPath(p)) for p in ("run/run.log", "run/lock", "cache/ledgers/x.npy")] == [
         ""
     ] * 3
+
+
+def test_a_journey_gets_the_words_of_a_tree_in_its_lines_and_recipes() -> None:
+    words = Words(settings={"run.steps": "run.length"}, dialects={"x": "y"})
+    journey = Journey(
+        "j",
+        (Command(("train", "mine.yaml", "run.steps=2")), Command(("train", "--as", "x", "--", "run.steps=2"))),
+        files=(("mine.yaml", compared_journeys.recipe_text("run.steps=2", "data.path={world}/a")), ("x.json", "{}")),
+    )
+    translated = compared_journeys.translate(journey, words)
+    assert [command.line for command in translated.commands] == [
+        ("train", "mine.yaml", "run.length=2"),
+        ("train", "--as", "y", "--", "run.steps=2"),
+    ]
+    assert [command.words for command in translated.commands] == [command.words for command in journey.commands]
+    assert dict(translated.files) == {
+        "empty.yaml": "schema: 1\n",
+        "mine.yaml": "schema: 1\nrun:\n  length: 2\ndata:\n  path: '{world}/a'\n",
+        "x.json": "{}",
+    }
+
+
+def test_renamed_settings_values_files_and_metrics_are_the_same(tmp_path: Path) -> None:
+    words = Words(settings={"model.a": "model.b"}, values={"model.a=2": "two"}, names={"shadow": "ema", "run": "runs"})
+    old, new = a_tree(tmp_path / "old"), a_tree(tmp_path / "new", shadow="ema")
+    (tmp_path / "new" / "j" / "run").rename(tmp_path / "new" / "j" / "runs")
+    (tmp_path / "new" / "j" / "00.out").write_text("schema: 1\nmodel: {b: two}\n")
+    verdict = verdicts(*(compared_files.Side(side.work, side.masks, words) for side in (old, new)))
+    assert {kind for kind, differences in verdict.items() if differences} <= {
+        compared_files.FORMS,
+        compared_files.SENTENCES,
+    }
+
+
+def test_a_file_that_only_one_tree_writes_is_one_difference() -> None:
+    old = {"run/a.safetensors: x": 1, "run/a.safetensors: y": 1, "run/b.safetensors: x": 1}
+    new = {"run/a.safetensors: x": 1, "run/c.safetensors: x": 1, "run/c.safetensors: y": 1, "d.ckpt": b""}
+    line = compare_with.compare("j", "exported tensors", old, new)
+    assert line.one_sided == [
+        "run/b.safetensors: only the commit writes it (1 items)",
+        "d.ckpt: only this tree writes it (1 items)",
+        "run/c.safetensors: only this tree writes it (2 items)",
+    ]
+    assert line.differences == [*line.one_sided, "run/a.safetensors: y: no longer there"]
+
+
+def test_expected_differences_are_listed_and_not_judged() -> None:
+    line = compare_with.compare("flux", "exported tensors", {"a: x": 1, "b: y": 1}, {"a: x": 2, "b: y": 2, "c: z": 1})
+    rows = [
+        Expected("flux", "exported *", r"^c: only this tree", "one more file"),
+        Expected("*", "exported tensors", r"^a: x", "rounded twice"),
+        Expected("sdxl", "*", r".", "elsewhere"),
+    ]
+    assert compare_with.set_aside([line], rows) == [rows[2]], "what matches nothing is reported"
+    assert line.verdict == "DIFFERENT: 1, first b: y: '1' is '2'; 1 expected: one more file; 1 expected: rounded twice"
+    assert compare_with.set_aside([line], [Expected("*", "*", "b: y", "known")]) == []
+    assert line.verdict == "1 expected: one more file; 1 expected: rounded twice; 1 expected: known"
+
+
+@pytest.mark.parametrize(("reason", "status"), [("", 1), ("the seed is another", 0)])
+def test_an_expected_difference_decides_nothing(
+    reason: str, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = (Expected("j", "*", "^a: ", reason), Expected("j", "*", "^z: ", "an old one")) if reason else ()
+    line = compare_with.compare("j", "schedules", {"a": 1}, {"a": 2})
+    monkeypatch.setattr(compare_with, "extract", lambda commit, folder: folder)
+    monkeypatch.setattr(compare_with, "take", lambda *_: None)
+    monkeypatch.setattr(compare_with, "judge", lambda *_: [line])
+    monkeypatch.setattr(compare_with, "read_tables", lambda tree: compared_words.Tables(Words(), rows))
+    assert compare_with.main(["HEAD"]) == status
+    printed = capsys.readouterr().out
+    assert ("| 1 expected: the seed is another |" in printed) == bool(reason)
+    assert ("matches nothing, delete it: [[expected]] j, *, ^z: " in printed) == bool(reason)
+
+
+def test_what_crosses_versions_is_neither_run_nor_judged_when_it_is_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name / "src" / "models" / "tiny-sd").mkdir(parents=True)
+    monkeypatch.setattr(compare_with.compared_world, "make_world", lambda *_: None)
+    monkeypatch.setattr(compare_with, "waited", lambda *runs: None)
+    started: list[list[str]] = []
+    monkeypatch.setattr(compare_with, "start", lambda tree, work, world, items: started.append([i.name for i in items]))
+    trees = tmp_path / "old", tmp_path / "new"
+    compare_with.take(*trees, tmp_path / "w", ["resume sd"])
+    assert started == [["begun sd", "resume sd"], ["resume sd"], ["begun sd"]]
+    started.clear()
+    monkeypatch.setattr(compare_with, "read_tables", lambda tree: compared_words.Tables(Words(), (), "one index"))
+    compare_with.take(*trees, tmp_path / "w", ["resume sd"])
+    assert started == [["resume sd"], ["resume sd"]]
+    line = compare_with.judge(*trees, tmp_path / "w", ["resume sd"])[-1]
+    assert (line.journey, line.verdict) == ("begun there, ended here", "1 expected: one index")
+
+
+def test_journeys_are_listed_and_chosen_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare_with.main(["--list"]) == 0
+    names = capsys.readouterr().out.splitlines()
+    assert {"sdxl", "adapters", "two processes", "mindone-sdxl", "diffusers-sd", "resume sd"} <= set(names)
+    items = [*compared_journeys.journeys([]), *compared_journeys.begun()]
+    chosen = [item.name for item in compare_with.choose(items, ["resume *", "wan"])]
+    assert chosen[0] == "wan"
+    assert {name.partition(" ")[0] for name in chosen[1:]} == {"resume", "begun"}
+    with pytest.raises(SystemExit):
+        compare_with.main(["HEAD", "--only", "no such journey"])
+    assert "no journey is called no such journey" in capsys.readouterr().err
+
+
+def test_every_family_and_every_dialect_has_a_journey() -> None:
+    dialects = set(registry.names("dialects"))
+    names = {journey.name for journey in compared_journeys.journeys([])}
+    assert {spec.name for spec in specs()} - {"sd"} <= names
+    assert dialects <= names
+    assert {line.split()[0] for line in compared_journeys.LINES.splitlines() if line} == dialects
+
+
+def test_processes_of_one_command_find_each_other() -> None:
+    from compared_runs import variables_of
+
+    assert variables_of(Command(("train",), fault="step.begin@1:kill")) == [{"MEZZOTINT_FAULT": "step.begin@1:kill"}]
+    two = variables_of(Command(("train",), processes=2))
+    assert [one["RANK"] for one in two] == ["0", "1"]
+    assert len({one["MASTER_PORT"] for one in two}) == 1
+
+
+def test_times_of_day_in_names_of_folders_are_not_compared(tmp_path: Path) -> None:
+    for name, date in (("old", "20260101-000000"), ("new", "20260102-111111")):
+        path = tmp_path / name / "j" / f"myproj-{date}" / "metrics.jsonl"
+        path.parent.mkdir(parents=True)
+        path.write_text('{"step": 1, "loss": 0.5}\n')
+    sides = [compared_files.Side(tmp_path / name, {}) for name in ("old", "new")]
+    assert not any(verdicts(*sides).values())
+
+
+def test_listed_names_are_compared_in_any_order_and_in_new_words(tmp_path: Path) -> None:
+    words = Words(recipes={"zebra": "aardvark"})
+    for name, listed in (
+        ("old", "recipes\n  mini   a model\n  zebra  a test\n"),
+        ("new", "recipes\n  aardvark  a test\n"),
+    ):
+        folder = tmp_path / name / "j"
+        folder.mkdir(parents=True)
+        (folder / "00.out").write_text(listed)
+        (folder / "00.words").write_text(json.dumps({"words": ["ls", "recipes"], "status": 0}))
+    verdict = verdicts(*(compared_files.Side(tmp_path / name, {}, words) for name in ("old", "new")))
+    assert verdict == {"names": ["00.out: mini: no longer there"]}

@@ -24,7 +24,9 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import compare_with
+import compared_files
 import compared_journeys
+from compared_lines import LINES
 
 RECORD = Path(__file__).with_name("unchanged.json")
 OURS = (*compared_journeys.OURS, "run.export.single_file=true")
@@ -46,7 +48,7 @@ def digest(lines: Iterable[str]) -> str:
 def tensor_names(folder: Path) -> str:
     """Of every safetensors file below a folder, whatever it is called: names, types and shapes."""
     paths = (path for path in folder.rglob("*.safetensors"))
-    return digest(f"{name} {kind} {shape}" for path in paths for name, (kind, shape, _) in compare_with.tensors(path))
+    return digest(f"{name} {kind} {shape}" for path in paths for name, (kind, shape, _) in compared_files.tensors(path))
 
 
 def of_runs(folder: Path) -> dict[str, str]:
@@ -73,7 +75,7 @@ def of_runs(folder: Path) -> dict[str, str]:
         digests[f"cache addresses: {kind}"] = digest(
             f"{shard.parent.relative_to(folder)} {address} {len(row)}"
             for shard in shards
-            for address, row in compare_with.cache_rows(shard)
+            for address, row in compared_files.cache_rows(shard)
         )
     return digests
 
@@ -83,12 +85,12 @@ def of_lines() -> dict[str, str]:
     from mezzotint.cli import main
 
     settings: dict[str, list[str]] = {}
-    for number, step in enumerate(compared_journeys.translations(compared_journeys.LINES.splitlines())):
+    for number, step in enumerate(compared_journeys.translations(LINES.splitlines())):
         out, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             status = main(list(step.words))
         assert status == 0, errors.getvalue()
-        pairs = compare_with.leaves(compare_with.parse(out.getvalue(), ".yaml"))
+        pairs = compared_files.leaves(compared_files.parse(out.getvalue(), ".yaml"))
         settings.setdefault(step.words[2], []).extend(
             f"{number} {compare_with.last_key(path)} {value}" for path, value in pairs
         )
