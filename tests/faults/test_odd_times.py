@@ -199,7 +199,7 @@ def test_memory_that_runs_out_for_one_sample_tells_what_takes_it(
     said = capsys.readouterr()
     assert "error[E1751]" in said.err
     assert "run.recompute" in said.err
-    assert "from here on at most 1" in said.out
+    assert "continuing with micro-batches of 1" in said.out
 
 
 @pytest.mark.slow
