@@ -96,7 +96,7 @@ def test_memory_that_runs_out_on_one_halves_on_both_and_changes_no_draw(
     short = short_of_memory(lambda batch: batch.size > 1)
     monkeypatch.setattr(TrainStep, "loss", lambda *given: (short if rank() == 1 else plain)(*given))
     assert ended(world, "short", **SHORT) == [0, 0], world.out("short")
-    assert "from here on at most 1, on every process, with the same draws" in world.out("short")
+    assert "continuing with micro-batches of 1 on every process and the same draws" in world.out("short")
     short_samples, samples = (world.end(name).samples for name in ("short", "two"))
     drawn = [[outside.parse_json(line)[key] for key in ("keys", "timesteps")] for line in short_samples]
     assert drawn == [[outside.parse_json(line)[key] for key in ("keys", "timesteps")] for line in samples]
