@@ -34,7 +34,7 @@ late.install()
 import mezzotint.tasks.train.train
 early = [name for name in {(*HEAVY, *OF_TEXT, "matplotlib")} if name in sys.modules]
 from mezzotint import cli
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
 whole = Trainer._made
 def step(self, batches):
     whole(self, batches)

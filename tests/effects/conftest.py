@@ -87,7 +87,7 @@ class Prepared:
 
         hooks = [p.register_post_accumulate_grad_hook(keep(name)) for name, p in trainer.model.trained.items()]
         before = copies(trainer.model.update.masters)
-        report = trainer.step(batches).resolve(0)
+        report = trainer.train_step(batches).result()
         for hook in hooks:
             hook.remove()
         tensors = copies(trainer.model.update.tensors())

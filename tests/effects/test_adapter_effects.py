@@ -222,7 +222,7 @@ def test_an_adapter_goes_together_with(
     network = ready.family.parts()["denoiser"]
     base = {n: p.detach().clone() for n, p in network.named_parameters() if not p.requires_grad}
     before = {name: weight.detach().clone() for name, weight in begun(ready).items()}
-    assert 0 < ready.trainer.step(ready.next_batches()).resolve(0).loss < 1e4
+    assert 0 < ready.trainer.train_step(ready.next_batches()).result().loss < 1e4
     assert any(not torch.equal(weight, before[name]) for name, weight in begun(ready).items())
     after = dict(network.named_parameters())
     assert all(torch.equal(after[name], weight) for name, weight in base.items())

@@ -89,7 +89,7 @@ def test_rounds_follow_each_other(prepare: Prepare) -> None:
     results = [factor(step, kind="rounds", rounds=rounds) for step in range(10)]
     assert results == pytest.approx(expected, abs=1e-12)
     ready = prepare(optim__lr=1e-3, optim__schedule={"kind": "rounds", "rounds": rounds}, **PLAIN)
-    rates = [ready.trainer.rates(step)["denoiser"] for step in range(8)]
+    rates = [ready.trainer.train_step.rates(step)["denoiser"] for step in range(8)]
     assert rates == pytest.approx([1e-3 * one for one in expected[:8]])
     with pytest.raises(RecipeError, match="belong together"):
         factor(0, kind="rounds")

@@ -243,7 +243,7 @@ def test_attention_chooses_the_kernel(prepare: Prepare) -> None:
         ready = prepare(model__attention=kernel)
         batches = ready.next_batches()
         with Kernels() as seen:
-            ready.trainer.step(batches)
+            ready.trainer.train_step(batches)
         results[kernel] = seen.calls
     assert results["flash"]["flash"] > 0
     assert results["flash"]["softmax"] == 0

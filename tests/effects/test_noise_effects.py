@@ -100,7 +100,7 @@ def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
         ready = prepare(objective__embedding_perturbation=strength, **settings)
         states = States(ready)
         batches = ready.next_batches()
-        ready.trainer._loss(next(iter(batches.batches)), 0)
+        ready.trainer.train_step.loss(next(iter(batches.batches)), 0)
         seen[strength] = states.seen.pop()
         [watcher] = [o for o in ready.trainer.callbacks if hasattr(o, "measure")]
         losses[strength] = watcher.measure()["val/loss"]

@@ -123,7 +123,8 @@ def test_warmup_rises_from_rest(prepare: Prepare) -> None:
     assert steps[0].largest("denoiser") == 0.0
     assert steps[1].report.rates == {"denoiser": 1e-3}
     assert 0 < steps[1].largest("denoiser") <= 1.01e-3
-    assert [ready.trainer.rates(n)["denoiser"] for n in (2, 3, 4, 9)] == pytest.approx([2e-3, 3e-3, 4e-3, 4e-3])
+    rates = [ready.trainer.train_step.rates(n)["denoiser"] for n in (2, 3, 4, 9)]
+    assert rates == pytest.approx([2e-3, 3e-3, 4e-3, 4e-3])
 
 
 # breaks if a case of lr._height were another curve

@@ -338,7 +338,7 @@ def test_micro_batch_is_more_passes_with_the_same_result(prepare: Prepare) -> No
         ready.family.parts()["denoiser"].register_forward_pre_hook(
             lambda module, inputs, passes=passes: passes.append(len(inputs[0]))
         )
-        results[size] = passes, ready.trainer.step(ready.next_batches()).resolve(0)
+        results[size] = passes, ready.trainer.train_step(ready.next_batches()).result()
     assert [results[size][0] for size in ("null", 3, 1)] == [[4], [3, 1], [1, 1, 1, 1]]
     whole = results["null"][1]
     for size in (3, 1):
@@ -391,7 +391,7 @@ def test_offloaded_blocks_train_the_same_bits_with_fewer_of_them_there(
     def ended(**more: Any) -> dict[str, Tensor]:
         ready = prepare(run__steps=3, **settings, **more)
         for _, batches in zip(range(3), ready.job.trainer.batches, strict=False):
-            ready.job.trainer.step(batches)
+            ready.job.trainer.train_step(batches)
         return {name: tensor.clone() for name, tensor in ready.job.trainer.tensors().items()}
 
     plain = ended()

@@ -112,7 +112,7 @@ def test_dropped_captions_become_zeros(prepare: Prepare) -> None:
             )[1]  # fmt: skip
             with torch.no_grad():
                 for batch in batches:
-                    ready.trainer._loss(batch, 0)
+                    ready.trainer.train_step.loss(batch, 0)
             captions = [caption for batch in batches for caption in batch.captions]
             zeros = [not bool(states.any()) for one in seen for states in one]
             assert 0 < captions.count("") < len(captions)
@@ -204,7 +204,7 @@ def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
         ready = prepare(run__device_prefetch=ahead, **settings)
         assert isinstance(ready.trainer.batches, Prefetched)
         iterator = iter(ready.trainer.batches)
-        ready.trainer.step(next(iterator))
+        ready.trainer.train_step(next(iterator))
         masters = ready.trainer.model.update.masters
         assert all(torch.equal(masters[name], plain[name]) for name in plain)
         ready.job.close()

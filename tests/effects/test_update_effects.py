@@ -63,7 +63,7 @@ def test_part_optimizer_gives_a_part_a_rule_of_its_own(prepare: Prepare) -> None
 def test_part_schedule_gives_a_part_a_curve_of_its_own(prepare: Prepare) -> None:
     curves = {"text_encoder": {"kind": "cosine", "decay_steps": 4}}
     ready = prepare(optim__part_schedule=curves, optim__lr=2e-3, **PLAIN, **BOTH)
-    rates = [ready.trainer.rates(step) for step in (0, 2, 4, 7)]
+    rates = [ready.trainer.train_step.rates(step) for step in (0, 2, 4, 7)]
     assert [rate["denoiser"] for rate in rates] == [2e-3] * 4
     assert [rate["text_encoder"] for rate in rates] == pytest.approx([2e-3, 1e-3, 0.0, 0.0])
     assert ready.step().report.rates == {"denoiser": 2e-3, "text_encoder": 2e-3}
@@ -77,7 +77,7 @@ def test_lr_batch_power_scales_every_rate_with_the_batch(prepare: Prepare) -> No
     for power, factor in ((0.5, 2.0), (1, 4.0), (0.55, 4**0.55)):
         ready = prepare(optim__lr=1e-3, optim__lr_batch_power=power, **settings, **PLAIN, **BOTH)
         expected = {"denoiser": pytest.approx(factor * 1e-3), "text_encoder": pytest.approx(factor * 1e-4)}
-        assert ready.trainer.rates(0) == expected
+        assert ready.trainer.train_step.rates(0) == expected
     log = (ready.job.folder.path / "run.log").read_text()
     assert "(2 × 2)^0.55 = 2.144: denoiser 0.002144, text_encoder 0.0002144" in log
     step = ready.step()
@@ -98,7 +98,7 @@ def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
     assert factor(7, total=5, kind="linear", decay_of_run=1.5) == 0.0, "5 steps and a half of it are 7"
     assert factor(6, total=5, kind="linear", decay_of_run=1.5) == pytest.approx(1 / 7)
     ready = prepare(optim__schedule__kind="cosine", optim__schedule__decay_of_run=2, optim__lr=1e-3, **PLAIN)
-    assert ready.trainer.rates(8)["denoiser"] == pytest.approx(0.5e-3), "the run has 8 steps"
+    assert ready.trainer.train_step.rates(8)["denoiser"] == pytest.approx(0.5e-3), "the run has 8 steps"
     assert "give one of them" in refusal("optim.schedule.decay_steps=9", "optim.schedule.decay_of_run=2")
 
 
@@ -270,7 +270,7 @@ def test_in_backward_moves_weights_before_the_pass_is_over(prepare: Prepare) -> 
     before, seen = update.masters[last].clone(), []
     # the last layer's gradient comes first
     trained[first].register_hook(lambda grad: seen.append((weight.grad, bool((update.masters[last] != before).any()))))
-    ready.trainer.step(ready.next_batches())
+    ready.trainer.train_step(ready.next_batches())
     assert seen == [(None, True)]
 
 

@@ -27,7 +27,7 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.training.checkpoints import background_save, state
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.step import TrainStep
 
 pytestmark = pytest.mark.faults
 SHORT = {"run__steps": 4, "run__save__every": 2}
@@ -194,12 +194,12 @@ def test_a_slow_disk_is_asked_seldom(world: Any, looks: Looks) -> None:
 def test_memory_that_runs_out_for_one_sample_tells_what_takes_it(
     world: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
-    monkeypatch.setattr(Trainer, "_loss", short_of_memory(lambda batch: True))
+    monkeypatch.setattr(TrainStep, "loss", short_of_memory(lambda batch: True))
     assert world.train("run", run__steps=2) == 5
     said = capsys.readouterr()
     assert "error[E1751]" in said.err
     assert "run.recompute" in said.err
-    assert "from here on at most 1" in said.out
+    assert "continuing with micro-batches of 1" in said.out
 
 
 @pytest.mark.slow

@@ -24,7 +24,8 @@ from mezzotint import outside
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.training.checkpoints import state
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
+from mezzotint.training.step import TrainStep
 
 pytestmark = [pytest.mark.distributed, pytest.mark.faults]
 SHORT = {"run__steps": 4, "run__save__every": 2, "run__save__asynchronous": False, "run__timeout_seconds": 120}
@@ -47,8 +48,8 @@ def two(shared_world: Any) -> Path:
 
 
 def spoiling(when: Callable[[Trainer, int], bool]) -> Callable[..., Any]:
-    """In the place of `Trainer._loss`: the loss is no number when a rule says so."""
-    plain = Trainer._loss
+    """In the place of `TrainStep.loss`: the loss is no number when a rule says so."""
+    plain = TrainStep.loss
 
     def loss(trainer: Trainer, batch: Any, step: int) -> Any:
         result, level = plain(trainer, batch, step)
@@ -77,12 +78,12 @@ def test_a_loss_of_one_that_is_no_number_is_skipped_by_both_and_too_many_end_bot
     shared_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = shared_world
-    monkeypatch.setattr(Trainer, "_loss", spoiling(lambda trainer, step: step == 1 and rank() == 1))
+    monkeypatch.setattr(TrainStep, "loss", spoiling(lambda trainer, step: step == 1 and rank() == 1))
     assert ended(world, "skips", **SHORT) == [0, 0], world.out("skips")
     bad = outside.read_lines(world.root / "skips" / "bad_steps.jsonl")
     assert sorted((line["step"], line["rank"]) for line in bad) == [(2, 0), (2, 1)]
     assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors_of(world.root / "skips").values())
-    monkeypatch.setattr(Trainer, "_loss", spoiling(lambda trainer, step: step > 1 and rank() == 1))
+    monkeypatch.setattr(TrainStep, "loss", spoiling(lambda trainer, step: step > 1 and rank() == 1))
     assert ended(world, "ends", **SHORT, run__max_bad_steps=1) == [3, 3], world.out("ends")
     assert state.newest(world.root / "ends" / "checkpoints").path.name == "step-00000002"
 
@@ -91,18 +92,18 @@ def test_a_loss_of_one_that_is_no_number_is_skipped_by_both_and_too_many_end_bot
 def test_memory_that_runs_out_on_one_halves_on_both_and_changes_no_draw(
     shared_world: Any, two: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world, plain = shared_world, Trainer._loss
+    world, plain = shared_world, TrainStep.loss
     short = short_of_memory(lambda batch: batch.size > 1)
-    monkeypatch.setattr(Trainer, "_loss", lambda *given: (short if rank() == 1 else plain)(*given))
+    monkeypatch.setattr(TrainStep, "loss", lambda *given: (short if rank() == 1 else plain)(*given))
     assert ended(world, "short", **SHORT) == [0, 0], world.out("short")
-    assert "from here on at most 1, on every process, with the same draws" in world.out("short")
+    assert "continuing with micro-batches of 1 on every process and the same draws" in world.out("short")
     short_samples, samples = (world.end(name).samples for name in ("short", "two"))
     drawn = [[outside.parse_json(line)[key] for key in ("keys", "timesteps")] for line in short_samples]
     assert drawn == [[outside.parse_json(line)[key] for key in ("keys", "timesteps")] for line in samples]
     assert logged(world.root / "short") == pytest.approx(logged(two), rel=1e-5)
     assert_alike(tensors_of(world.root / "short"), tensors_of(two))
     none = short_of_memory(lambda batch: True)
-    monkeypatch.setattr(Trainer, "_loss", lambda *given: (none if rank() == 1 else plain)(*given))
+    monkeypatch.setattr(TrainStep, "loss", lambda *given: (none if rank() == 1 else plain)(*given))
     assert ended(world, "none", **SHORT) == [5, 5], world.out("none")
 
 
@@ -156,7 +157,7 @@ def test_two_go_back_when_training_diverges_and_a_kill_changes_nothing(
 ) -> None:
     """The second process alone meets the loss that is no number."""
     world = shared_world
-    monkeypatch.setattr(Trainer, "_loss", spoiling(lambda trainer, step: step in (5, 6) and rank() == 1))
+    monkeypatch.setattr(TrainStep, "loss", spoiling(lambda trainer, step: step in (5, 6) and rank() == 1))
     assert ended(world, "back", **DIVERGING) == [0, 0], world.out("back")
     (event,) = events(world.root / "back")
     assert (event["to"], event["at"], event["number"]) == (4, 7, 1)

@@ -227,7 +227,7 @@ def entered(run: Callable[[], object]) -> list[str]:
                 state["done"] = True
             return
         state["before"] &= (file, name) != ("data/catalogue/catalogue.py", "build")
-        state["in_step"] |= name == "Trainer._passes"
+        state["in_step"] |= name == "TrainStep.forward_backward"
         floors = ("data", "training", "families", "diffusion") if state["in_step"] else ("data",)
         if not state["before"] and name != "<module>" and file.partition("/")[0] in floors:
             files.setdefault(file)

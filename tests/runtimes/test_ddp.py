@@ -23,7 +23,7 @@ from mezzotint.families import sd, sdxl
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, ddp, single
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.step import TrainStep
 
 
 class Net(nn.Module):
@@ -127,7 +127,7 @@ def test_bytes_travel_as_gradients_become_ready(family: type[ModelFamily], monke
         exchange.begin(last=True)
         shares.clear()
         sent.bytes = 0
-        loss, _ = trainer._loss(batches[0], step)
+        loss, _ = trainer.train_step.loss(batches[0], step)
         loss.total.backward()
         assert step or not sent.bytes, "nothing travels before the order is known"
         if step:
@@ -174,11 +174,12 @@ def test_a_step_with_nothing_due_has_its_buckets_and_no_other_collective(
     model = tiny_model(sd.Family)
     with torch.no_grad():
         batches = [batch_of(latents_at(0, 1), model.encode_text(["a"]))]
-    trainer = trainer_over(model, [step_batches(batches, step) for step in range(4)], update_check=None)
+    runtime = ddp.Runtime(torch.device("cpu"), base.Launch(0, 0, 2), RunSettings())
+    steps = [step_batches(batches, step) for step in range(4)]
+    trainer = trainer_over(model, steps, runtime=runtime, update_check=None)
     trained = trainer.model.trained
     if num_buckets > 1:
         monkeypatch.setattr(ddp, "_BUCKET_BYTES", sum(p.nbytes for p in trained.values()) // num_buckets)
-    trainer.runtime = runtime = ddp.Runtime(torch.device("cpu"), base.Launch(0, 0, 2), RunSettings())
     vars(runtime)["_patient"] = dist.group.WORLD  # gloo would wait for the other
     runtime.prepare(model.parts(), trained)
     met = collectives(lambda: trainer.progress.step, monkeypatch)
@@ -201,20 +202,21 @@ def one_of_two(rank: int, port: int, folder: str, fails: int) -> None:
         text = model.encode_text(["a", "b"])
     batches = [batch_of(latents_at(rank, 2), text, first=2 * rank)]
     steps = [replace(step_batches(batches, number), count=4) for number in range(4)]
-    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append)
     runtime = ddp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), RunSettings(timeout_seconds=60))
+    trainer = trainer_over(model, steps, optim={"lr": 1e-3}, warn=said.append, runtime=runtime)
     runtime.prepare(model.parts(), trainer.model.trained)
-    trainer.runtime = runtime
     here = trainer.progress
-    Trainer._loss = short_of_memory(  # type: ignore[method-assign]
+    TrainStep.loss = short_of_memory(  # type: ignore[method-assign]
         lambda batch: (rank, here.step, batch.size) == (1, fails, 2)
     )
     if fails < 0:
-        trainer.update_check = None  # which agrees in the first steps
+        trainer.train_step.update_check = None  # which agrees in the first steps
     met = collectives(lambda: here.step, pytest.MonkeyPatch())
     trainer.run()
     losses = [r.loss for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
-    torch.save((trainer.tensors(), losses, trainer.micro_batch, len(said), met), f"{folder}/{fails}-{rank}.pt")
+    torch.save(
+        (trainer.tensors(), losses, trainer.train_step.micro_batch, len(said), met), f"{folder}/{fails}-{rank}.pt"
+    )
     runtime.barrier()
     runtime.close()
 

@@ -19,7 +19,7 @@ from mezzotint.errors import RecipeError
 from mezzotint.families import sd
 from mezzotint.recipe.sections.run import RunSettings, ShardSettings
 from mezzotint.runtimes import base, fsdp
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
 from mezzotint.training.update import Update
 
 
@@ -60,8 +60,8 @@ def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
     runtime = fsdp.Runtime(torch.device("cpu"), base.Launch(rank, rank, 2), settings)
     here = runtime.prepare(model.parts(), trainer.model.trained, list(model.blocks()))
     update = Update(here, trainer.model.optim, separate_masters=False, written=runtime.written)
-    trainer.model = replace(trainer.model, trained=here, update=update)
-    trainer.runtime, trainer.update_check = runtime, None
+    model_here = replace(trainer.model, trained=here, update=update)
+    trainer = replace(trainer, model=model_here, runtime=runtime, update_check=None)
     trainer.callbacks[0].on_all_ranks = True
     block = [*model.blocks()][3][0]
     watch = block.register_full_backward_pre_hook if where == "backward" else block.register_forward_pre_hook
@@ -72,11 +72,11 @@ def _end_of(rank: int, step: int, where: str) -> tuple[Any, ...]:
     keys = [r.keys for r in trainer.callbacks[0].seen]  # type: ignore[attr-defined]
     runtime.barrier()
     runtime.close()
-    return weights, losses, trainer.micro_batch, len(said), keys
+    return weights, losses, trainer.train_step.micro_batch, len(said), keys
 
 
 def _run_out(is_second: bool, trainer: Trainer, fails: int, samples: int) -> None:
-    if is_second and (trainer.progress.step, samples, trainer.micro_batch) == (fails, 2, None):
+    if is_second and (trainer.progress.step, samples, trainer.train_step.micro_batch) == (fails, 2, None):
         raise torch.OutOfMemoryError("out of memory")
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mezzotint.run_folder import RunFolder
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
+from mezzotint.training.step import TrainStep
 
 SETTINGS = {
     "run__on_divergence": "roll-back", "run__max_bad_steps": 1, "run__steps": 9, "run__save__every": 2,
@@ -20,7 +21,7 @@ SETTINGS = {
 
 def poisoning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes the loss of given steps (counted from 0) no number, where a rule says so."""
-    loss = Trainer._loss
+    loss = TrainStep.loss
 
     def spoil(*steps: int, when: Callable[[Trainer], bool] = lambda trainer: True) -> None:
         def spoilt(trainer: Trainer, batch: Any, step: int) -> Any:
@@ -30,7 +31,7 @@ def poisoning(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 poisoned.total.mul_(math.nan)
             return poisoned, level
 
-        monkeypatch.setattr(Trainer, "_loss", spoilt)
+        monkeypatch.setattr(TrainStep, "loss", spoilt)
 
     return spoil
 

@@ -72,7 +72,7 @@ def batches(job: Job) -> Any:
 def moved(job: Any, step: Any) -> dict[str, float]:
     """How far a step has moved each tensor at most."""
     before = {name: tensor.detach().clone() for name, tensor in job.model.update.masters.items()}
-    job.trainer.step(step).resolve(0)
+    job.trainer.train_step(step).result()
     return {name: float((job.model.update.masters[name].detach() - old).abs().max()) for name, old in before.items()}
 
 

@@ -22,11 +22,12 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base, single
 from mezzotint.stages import Batch, StepBatches, StepReport, TextEmbedding
 from mezzotint.training.callbacks.base import Action, Callback
+from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import LossScale, Precision, cast
 from mezzotint.training.progress import Progress
+from mezzotint.training.step import TrainStep
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
-from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 
 
@@ -88,8 +89,8 @@ def trainer_over(
     **others: Any,
 ) -> Trainer:
     """A trainer in one process over batches that are at hand. `Reports` is always its first callback. device: "meta"
-    has no values, so that whatever a step reads back to the host is an error. others: for the trainer, or in the
-    place of a method of its host."""
+    has no values, so that whatever a step reads back to the host is an error. others: for the trainer (a runtime that
+    its caller prepares among them), or in the place of a method of its host."""
     run_settings, optim_settings = RunSettings(**(run or {})), OptimSettings(**(optim or {}))
     runtime = single.Runtime(torch.device(device), base.Launch(), run_settings)
     for module in family.parts().values():
@@ -119,7 +120,7 @@ def trainer_over(
     return Trainer(
         trained_model,
         steps,
-        runtime,
+        others.pop("runtime", runtime),
         host,
         Resolved(run_settings.seed, len(steps), optim_settings.ema.decay),
         Progress(last_step=len(steps)),
@@ -128,12 +129,12 @@ def trainer_over(
     )
 
 
-def short_of_memory(lacks: Callable[[Batch], bool]) -> Callable[[Trainer, Batch, int], Any]:
-    """In the place of `Trainer._loss`: the backward pass of a batch that lacks room runs out of memory when half of the
+def short_of_memory(lacks: Callable[[Batch], bool]) -> Callable[[TrainStep, Batch, int], Any]:
+    """Replaces `TrainStep.loss`: the backward pass of a batch that lacks room runs out of memory when half of the
     gradients are there."""
-    loss_of = Trainer._loss
+    loss_of = TrainStep.loss
 
-    def loss(self: Trainer, batch: Batch, step: int) -> Any:
+    def loss(self: TrainStep, batch: Batch, step: int) -> Any:
         result = loss_of(self, batch, step)
         if lacks(batch):
             weights = list(self.model.trained.values())

@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from mezzotint.errors import Stopped
-from mezzotint.training.interrupts import SAVE, STOP, Interrupts
+from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.peers import PeerSignals
 
 
 def test_each_signal_asks_for_what_it_means_and_saving_is_asked_for_once() -> None:
@@ -17,10 +18,10 @@ def test_each_signal_asks_for_what_it_means_and_saving_is_asked_for_once() -> No
         interrupts.running = True
         for number in (signal.SIGHUP, signal.SIGUSR1):
             os.kill(os.getpid(), number)
-        assert [interrupts.requests(), interrupts.requests()] == [SAVE, 0]
+        assert [interrupts.requests(), interrupts.requests()] == [PeerSignals.SAVE, 0]
         for number in (signal.SIGTERM, signal.SIGINT):
             os.kill(os.getpid(), number)
-        assert [interrupts.requests(), interrupts.requests()] == [STOP, STOP]
+        assert [interrupts.requests(), interrupts.requests()] == [PeerSignals.STOP, PeerSignals.STOP]
         assert interrupts.stop_signal == signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -71,7 +71,7 @@ def test_pixels_of_clips_and_stills_are_encoded_apart(family: Family) -> None:
 def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Family) -> None:
     batch = joint(family)
     trainer = trainer_over(family, [step_batches([batch], 0)], run={"device": "cpu", "seed": 5})
-    loss, level = trainer._loss(batch, 0)
+    loss, level = trainer.train_step.loss(batch, 0)
     objective = Objective(ObjectiveSettings(variance="none"), family.schedule, family.prediction)
     x_0 = latents_of(family, batch, torch.device("cpu"))
     noised = objective.noise(x_0, StepDraws.at(5, 0, batch.positions.numpy(), "cpu"))
@@ -84,7 +84,7 @@ def test_the_loss_of_a_sample_is_the_mean_over_its_frames_and_stills(family: Fam
     assert (loss.per_sample > squared).all()  # the variational term is added
     assert torch.equal(level, noised.level)
     lonely = replace(batch, stills=None)
-    assert not torch.equal(trainer._loss(lonely, 0)[0].per_sample, loss.per_sample)
+    assert not torch.equal(trainer.train_step.loss(lonely, 0)[0].per_sample, loss.per_sample)
 
 
 @contextmanager
@@ -118,7 +118,7 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
         batch = joint(family)
         trainer = trainer_over(family, [step_batches([batch], 0)], run={"device": "cpu"})
         with saved_bytes() as total:
-            loss = trainer._loss(batch, 0)[0].total
+            loss = trainer.train_step.loss(batch, 0)[0].total
         kept[name] = total[0]
         loss.backward()
         gradients[name] = [p.grad for p in family.parts()["denoiser"].parameters() if p.grad is not None]

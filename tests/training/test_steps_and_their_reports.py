@@ -46,13 +46,13 @@ def test_a_report_that_is_waited_for_does_not_hold_its_pictures() -> None:
     family = Family.tiny()
     steps = steps_of(family, 1)
     trainer = trainer_over(family, steps, update_check=None)
-    pending = trainer.step(steps[0])
+    pending = trainer.train_step(steps[0])
     latents = weakref.ref(steps[0].batches[0].latents)
     trainer.batches = ()
     del steps
     gc.collect()
     assert latents() is None
-    report = pending.resolve(0)
+    report = pending.result()
     assert report.keys == ("sample-0", "sample-1")
     assert len(report.timesteps) == len(report.losses) == 2
     assert all(0 <= t < 1000 and t == int(t) for t in report.timesteps)
@@ -96,5 +96,5 @@ def test_a_step_holds_one_micro_batch_at_a_time() -> None:
     whole = steps[0].batches[0]
     lazily = OneAtATime(lambda: replace(whole, latents=whole.latents.clone()), 3)
     trainer = trainer_over(family, steps, update_check=None)
-    pending = trainer.step(replace(steps[0], batches=lazily, count=6, sizes=(2,) * 3))
-    assert pending.resolve(0).keys == whole.keys * 3
+    pending = trainer.train_step(replace(steps[0], batches=lazily, count=6, sizes=(2,) * 3))
+    assert pending.result().keys == whole.keys * 3

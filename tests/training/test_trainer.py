@@ -25,8 +25,9 @@ from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.stages import Condition, Noised, StepReport, TextEmbedding
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.saving import Exporter, Saver
+from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.step import TrainStep
 from mezzotint.weights.folder.model_folder import shipped
 
 Make = Callable[..., Any]
@@ -93,7 +94,7 @@ def test_out_of_memory_halves_the_micro_batch_and_says_so_once(precision: str, m
         said: list[str] = []
         trainer: Any = trainer_over(family, steps, optim={"lr": 1e-3}, run=run, warn=said.append)
         with monkeypatch.context() as patch:
-            patch.setattr(Trainer, "_loss", short_of_memory(lambda batch: batch.size > room(trainer)))
+            patch.setattr(TrainStep, "loss", short_of_memory(lambda batch: batch.size > room(trainer)))
             trainer.run()
         kept = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
         return trainer, said, kept, [r.timesteps for r in trainer.callbacks[0].seen]
@@ -103,8 +104,8 @@ def test_out_of_memory_halves_the_micro_batch_and_says_so_once(precision: str, m
         "out of memory at step 1 with 4 samples at once",
         "out of memory at step 3 with 2 samples at once",
     ]
-    assert "at most 2, on every process" in said[0]
-    assert trainer.state()["micro_batch"] == trainer.micro_batch == 1
+    assert "micro-batches of 2 on every process" in said[0]
+    assert trainer.state()["micro_batch"] == trainer.train_step.micro_batch == 1
     assert (trainer.progress.step, trainer.progress.samples, trainer.progress.applied) == (4, 16, 4)
     assert not trainer.progress.bad_steps
 
@@ -118,16 +119,16 @@ def test_out_of_memory_halves_the_micro_batch_and_says_so_once(precision: str, m
     assert losses(trainer) == pytest.approx(losses(roomy), rel=1e-5 if precision == "fp32" else 1e-2)
 
     resumed = trainer_over(Family.tiny(), [])
-    assert resumed.micro_batch is None
+    assert resumed.train_step.micro_batch is None
     resumed.load(trainer.tensors(), trainer.state())
-    assert resumed.micro_batch == 1
+    assert resumed.train_step.micro_batch == 1
 
 
 def test_out_of_memory_with_one_sample_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     family = Family.tiny()
     said: list[str] = []
     trainer = trainer_over(family, [step_batches(four_samples(family, (4,)), 0)], warn=said.append)
-    monkeypatch.setattr(Trainer, "_loss", short_of_memory(lambda batch: True))
+    monkeypatch.setattr(TrainStep, "loss", short_of_memory(lambda batch: True))
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         trainer.run()
     assert len(said) == 2, "4 to 2, 2 to 1"
@@ -173,9 +174,9 @@ def test_a_step_within_the_backward_pass_holds_one_gradient_at_a_time() -> None:
         batches = [batch_of(latents_at(1, 1, side=4), text_of(family, 1))]
         trainer = trainer_over(family, [], optim=PLAIN | {"in_backward": in_backward}, update_check=None)
         gradients = sum(p.nbytes for p in trainer.model.trained.values())
-        trainer.step(step_batches(batches, 0))
+        trainer.train_step(step_batches(batches, 0))
         with profile(profile_memory=True) as seen:
-            trainer.step(step_batches(batches, 1))
+            trainer.train_step(step_batches(batches, 1))
         events = [event for event in seen.kineto_results.events() if event.name() == "[memory]"]
         peaks[in_backward] = max(
             accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
@@ -193,7 +194,7 @@ def test_what_is_not_finite_does_not_move_within_the_backward_pass(where: str) -
         parameter.register_hook(lambda grad: grad * float("inf"))
     before = {name: tensor.clone() for name, tensor in trainer.tensors().items()}
     batch = batch_of(latents_at(1, 4), text_of(family, 4), weight=weight)
-    report = trainer.step(step_batches([batch], 0)).resolve(0)
+    report = trainer.train_step(step_batches([batch], 0)).result()
     assert not report.applied
     moved = {n for n, tensor in trainer.tensors().items() if n.startswith("w/") and not torch.equal(tensor, before[n])}
     stays = {n for n in before if n.startswith("w/")} - moved
@@ -223,7 +224,7 @@ def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(family: Family
     text = text_of(family, 4)
     whole = batch_of(latents_at(1, 4), text, weight=[1.0, 0.5, 2.0, 0.0])
     trainer = trainer_over(family, [step_batches([whole], 0)], optim={"lr": 0.0}, update_check=None)
-    report = trainer.step(trainer.batches[0]).resolve(0)
+    report = trainer.train_step(trainer.batches[0]).result()
     weighted = sum(x * w for x, w in zip(report.losses, (1.0, 0.5, 2.0, 0.0), strict=True)) / 4
     assert report.loss == pytest.approx(weighted, rel=1e-6)
 
@@ -258,7 +259,7 @@ def test_no_step_reads_a_number_back(precision: str, sections: dict[str, Any]) -
         update_check=None,
         device="meta",
     )
-    assert trainer.step(step).numbers.is_meta
+    assert trainer.train_step(step).numbers.is_meta
 
 
 ASKED_OF_MASKS = {"flux2", "latte", "qwen-image", "wan", "z-image"}
@@ -280,7 +281,7 @@ def test_no_step_of_any_family_reads_a_number_back(name: str, monkeypatch: pytes
         if embedding is None and name in ASKED_OF_MASKS:
             without_question(monkeypatch)
         batch = valueless(batch_of(torch.zeros(2, grid.channels, *sides), embedding, captions=captions))
-        assert trainer.step(step_batches([batch], step)).numbers.is_meta
+        assert trainer.train_step(step_batches([batch], step)).numbers.is_meta
 
 
 @pytest.mark.parametrize(
@@ -382,14 +383,14 @@ def test_a_schedule_that_starts_at_zero_is_waited_for(fresh: Family) -> None:
     trainer = trainer_over(fresh, steps, optim={"lr": 1e-3, "schedule": schedule})
     trainer.run()
     assert trainer.progress.applied == 9
-    assert trainer.update_check is None
+    assert trainer.train_step.update_check is None
 
 
 def test_both_parts_move_when_both_are_trained(fresh: Family) -> None:
     steps = [step_batches([batch_of(latents_at(1, 4), None, captions=COLOURS)], step) for step in range(4)]
     trainer = trainer_over(fresh, steps, model={"train": ["denoiser", "text_encoder"]}, optim={"lr": 1e-3})
     trainer.run()
-    assert trainer.update_check is None
+    assert trainer.train_step.update_check is None
     assert set(trainer.callbacks[0].seen[-1].rates) == {"denoiser", "text_encoder"}
 
 
@@ -611,7 +612,7 @@ def test_the_loop_costs_little_over_a_bare_one() -> None:
         optimizer.step()
         optimizer.zero_grad()
 
-    for run in (bare_step, lambda: trainer.step(step)):
+    for run in (bare_step, lambda: trainer.train_step(step)):
         run()
     # what else the machine does comes and goes, a step that costs more costs it in each round
     medians: list[float] = []
@@ -621,7 +622,7 @@ def test_the_loop_costs_little_over_a_bare_one() -> None:
             began = time.process_time()
             bare_step()
             middle = time.process_time()
-            trainer.step(step)
+            trainer.train_step(step)
             ratios.append((time.process_time() - middle) / (middle - began))
         medians.append(statistics.median(ratios))
     print(f"\nours over bare: {[round(one, 3) for one in medians]}")

@@ -40,12 +40,12 @@ TO_THE_STEP = """
 import os, sys
 from mezzotint import cli, late
 late.install()
-from mezzotint.training.trainer import Trainer
-one = Trainer._made
-def made(*words):
-    one(*words)
+from mezzotint.training.recovery import Recovery
+take_step = Recovery.run_step_or_retry
+def step(*words):
+    take_step(*words)
     os._exit(0)
-Trainer._made = made
+Recovery.run_step_or_retry = step
 cli.main(sys.argv[1:])
 os._exit(1)
 """

@@ -61,7 +61,7 @@ class Runtime:
     """Whether a step in which memory ran out can be given up and made again, on all processes."""
     is_writer: bool = True
     """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
-    _carried: Tensor
+    _attached: Tensor
 
     def __init__(self, device: torch.device, launch: Launch, settings: RunSettings) -> None:
         self.device = device
@@ -94,12 +94,13 @@ class Runtime:
         processes."""
         return nullcontext()
 
-    def abandon(self, smallest: Callable[[], object]) -> None:
-        """Memory ran out in a micro-batch of this process: does what the others wait for in this step, whose gradients
-        mean nothing. smallest: makes the step's passes from the start, each with one sample."""
+    def join_failed_step(self, smallest: Callable[[], object]) -> None:
+        """After memory ran out in a micro-batch of this process: takes part in the exchanges that the others wait for
+        in this step, whose gradients mean nothing. smallest: runs the step's passes from the start, each with one
+        sample."""
 
-    def begin_again(self) -> None:
-        """The step that was made last is made again, on all processes."""
+    def repeat_step(self) -> None:
+        """Called on all processes before the step that was taken last is taken again."""
 
     def grad_norms(self, trained: Mapping[str, nn.Parameter], scope: Scope) -> Tensor:
         """2-norms of the gradients, float32: (1,) for "all", (parts,) for "part" in order of appearance, (tensors,)
@@ -117,14 +118,14 @@ class Runtime:
         first gets an answer that is not empty, on the CPU. Where nothing is shared: as they are."""
         return tensors
 
-    def carry(self, values: Tensor) -> None:
-        """Small numbers, (n,) float32 on the device, that go along with a step's gradients, to be summed over all
-        processes: said in its last micro-batch, after the backward pass, or before `abandon`."""
-        self._carried = values
+    def attach_to_allreduce(self, values: Tensor) -> None:
+        """Numbers, (n,) float32 on the device, that are summed over all processes together with a step's gradients.
+        Called in its last micro-batch, after the backward pass, or before `join_failed_step`."""
+        self._attached = values
 
-    def carried(self) -> Tensor:
-        """The sums of what all have given to `carry`, on the device, without waiting for it on the host."""
-        return self._carried
+    def allreduced(self) -> Tensor:
+        """The sums of what all processes attached, (n,) on the device, without waiting for them on the host."""
+        return self._attached
 
     def total(self, values: Tensor) -> Tensor:
         """The elementwise sum over all processes, on the device, without waiting for it on the host."""
@@ -146,11 +147,11 @@ class Runtime:
         """What every process says, by rank, on every process."""
         return (text,)
 
-    def at(self, place: str) -> None:
-        """Notes where this process is, for the others, who read it when one does not answer any more."""
+    def set_phase(self, phase: str) -> None:
+        """Notes what this process does, for the others, which report it when one no longer answers."""
 
-    def whereabouts(self) -> str:
-        """Where every process was last, as far as it can still be learnt; "" where there is one."""
+    def peer_phases(self) -> str:
+        """What every process did last, as far as it can be found out; "" where there is one process."""
         return ""
 
     def lost(self) -> str:

@@ -29,7 +29,7 @@ class Runtime(Processes):
     def __init__(self, device: torch.device, launch: base.Launch, settings: RunSettings) -> None:
         super().__init__(device, launch, settings)
         self._exchange: _Exchange | None = None
-        self._carried = torch.zeros(0)
+        self._attached = torch.zeros(0)
 
     def prepare(
         self,
@@ -51,21 +51,21 @@ class Runtime(Processes):
         self._exchange.begin(last)
         yield
         if last:
-            self.at("waiting for the others' gradients")
-            self._exchange.finish(self._carried)
+            self.set_phase("waiting for the others' gradients")
+            self._exchange.finish(self._attached)
 
-    def abandon(self, smallest: Callable[[], object]) -> None:
+    def join_failed_step(self, smallest: Callable[[], object]) -> None:
         assert self._exchange is not None, "prepare() comes first"
-        self._exchange.finish(self._carried)
+        self._exchange.finish(self._attached)
 
-    def carried(self) -> Tensor:
+    def allreduced(self) -> Tensor:
         assert self._exchange is not None, "prepare() comes first"
         summed = self._exchange.extra
-        return super().carried() if summed is None else summed
+        return super().allreduced() if summed is None else summed
 
-    def begin_again(self) -> None:
+    def repeat_step(self) -> None:
         assert self._exchange is not None, "prepare() comes first"
-        self._exchange.begin_again()
+        self._exchange.repeat_step()
 
     def close(self) -> None:
         """See Processes."""
@@ -140,8 +140,8 @@ class _Exchange:
             assert bucket.work is not None
             bucket.work.wait()
 
-    def begin_again(self) -> None:
-        """The step was given up: an order that was agreed in it is of a process that did not come to its end."""
+    def repeat_step(self) -> None:
+        """The step failed: an order that was agreed in it is of a process that did not come to its end."""
         if self._is_new:
             self._buckets, self._where, self._order = None, {}, {}
 

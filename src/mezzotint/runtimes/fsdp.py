@@ -142,13 +142,13 @@ class Runtime(Processes):
             has_rows = grad is not None and self._here[name].numel() > 0
             self._here[name].grad = _tensor(grad).to_local() if grad is not None and has_rows else None
 
-    def abandon(self, smallest: Callable[[], object]) -> None:
+    def join_failed_step(self, smallest: Callable[[], object]) -> None:
         """Blocks are gathered and gradients exchanged in the middle of a pass: what the others still wait for comes of
         passes over one sample, in which what they have had already is left out."""
         for root in self._roots:
             root.reset_iter_state()
         self._forget()
-        self._tally.begin_again()
+        self._tally.repeat_step()
         smallest()
         self._forget()
         self._tally.end()
@@ -200,7 +200,7 @@ class _Tally:
         self._made += 1
         return True
 
-    def begin_again(self) -> None:
+    def repeat_step(self) -> None:
         """The step's passes are made once more."""
         self._left_out, self._made = self._made, 0
 

@@ -46,13 +46,13 @@ from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_
 from mezzotint.tasks import holding
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.ema import decay_for
+from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
-from mezzotint.training.trainer import RunHost, Trainer
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights.files import fingerprint, new_words
@@ -492,5 +492,5 @@ def open_trainer(
             callbacks,
             max_bad_steps=recipe.run.max_bad_steps,
             update_check=update_check,
-            whole=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
+            pad_to=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
         )

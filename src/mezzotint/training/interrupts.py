@@ -13,8 +13,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from mezzotint.errors import Stopped
+from mezzotint.training.peers import NONE, PeerSignals
 
-SAVE, STOP, DRAW = 1, 2, 16
 _WATCHED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
 
 
@@ -25,23 +25,22 @@ class Interrupts:
     def __init__(self) -> None:
         self.running = False
         self.stop_signal = 0
-        self._once = 0
+        self._once = NONE
         self._first_interrupt = float("-inf")
         self._before: dict[int, Any] = {}
 
-    def requests(self) -> int:
-        """Flags for `Runtime.agree`: SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on, and what
-        was asked for otherwise."""
-        flags = self._once | (STOP if self.stop_signal else 0)
-        self._once = 0
-        return flags
+    def requests(self) -> PeerSignals:
+        """SAVE once for each SIGUSR1, STOP from the first SIGTERM or SIGINT on, and what `ask` was called with."""
+        signals = self._once | (PeerSignals.STOP if self.stop_signal else NONE)
+        self._once = NONE
+        return signals
 
-    def ask(self, flag: int) -> None:
-        """Asks for what a signal does, SAVE, or STOP as SIGTERM; or for pictures, DRAW."""
-        if flag == STOP:
+    def ask(self, what: PeerSignals) -> None:
+        """Asks for SAVE or PREVIEW once, or for STOP as SIGTERM does."""
+        if what == PeerSignals.STOP:
             self.stop_signal = self.stop_signal or signal.SIGTERM
         else:
-            self._once |= flag
+            self._once |= what
 
     def __enter__(self) -> Self:
         for number in _WATCHED:
@@ -56,7 +55,7 @@ class Interrupts:
         if number == signal.SIGHUP:
             return
         if number == signal.SIGUSR1:
-            self._once |= SAVE
+            self._once |= PeerSignals.SAVE
             return
         now = time.monotonic()
         if number == signal.SIGINT and now - self._first_interrupt < 5.0:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mezzotint.stages import StepBatches
+
 _Checks = list[tuple[str, dict[str, Any], type]]
 _IDENTITY = {"data": str, "parts": dict, "world_size": int, "device": str, "torch": str, "threads": int}
 
@@ -79,6 +81,16 @@ class Progress:
     @property
     def is_done(self) -> bool:
         return self.step >= self.last_step
+
+    def advance(self, step: StepBatches, seconds: float, rates: Mapping[str, float]) -> None:
+        """A step was taken. seconds: it took. rates: the learning rate of each part."""
+        self.step = step.step + 1
+        self.epoch = step.epoch
+        self.epoch_ends = step.ends_epoch
+        self.samples += step.count
+        self.seconds += seconds
+        for part, rate in rates.items():
+            self.rate_peak[part] = max(self.rate_peak.get(part, 0.0), rate)
 
     def count_bad(self, step: int, allowed: int) -> bool:
         """Counts a step that was not finite. allowed: in a row, and at least ten of the last thousand. Returns whether

@@ -17,12 +17,12 @@ from typing import Generic, TypeVar
 
 from mezzotint import outside
 from mezzotint.stages import StepReport
-from mezzotint.training.interrupts import DRAW, SAVE, STOP
+from mezzotint.training.peers import NONE, PeerSignals
 
 Run = TypeVar("Run", contravariant=True)
-"""What trains: `training.trainer.Trainer`."""
+"""What trains: `training.loop.Trainer`."""
 
-FLAGS = {"draw": DRAW, "save": SAVE, "stop": STOP}
+FLAGS = {"draw": PeerSignals.PREVIEW, "save": PeerSignals.SAVE, "stop": PeerSignals.STOP}
 """What can be asked for, by the file's name."""
 
 _MOST = 4096
@@ -53,9 +53,9 @@ class RunHost(Generic[Run]):
     def export(self, trainer: Run) -> None:
         """Writes the model as the trainer has it now."""
 
-    def requests(self) -> int:
-        """Flags that signals and files of requests have set since the last call (`training.interrupts`)."""
-        return 0
+    def requests(self) -> PeerSignals:
+        """What signals and request files have asked for since the last call (`training.interrupts`)."""
+        return NONE
 
     def epoch_begins(self, trainer: Run, epoch: int) -> None:
         """Called before an epoch's first step."""

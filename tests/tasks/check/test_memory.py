@@ -31,11 +31,11 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import Activations, Outline, memory_of
+from mezzotint.training.loop import RunHost, Trainer, attending
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import trained_parameters
-from mezzotint.training.trainer import RunHost, Trainer, attending
 from mezzotint.weights.folder.model_folder import shipped
 
 SQUARE, WIDE, TALL = Size(64, 64), Size(128, 64), Size(64, 128)
@@ -368,7 +368,7 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
 
     vars(trainer.model.update)["apply"] = watched
     for step in steps:
-        trainer.step(step).resolve(0)
+        trainer.train_step(step).result()
     real["peak"] = memory_of_this_process("VmHWM") - before
     parts = [t for m in model.family.parts().values() for t in (*m.parameters(), *m.buffers())]
     tensors = [*parts, *(t for name, t in trainer.tensors().items() if name.startswith("w/"))]

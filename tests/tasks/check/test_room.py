@@ -23,7 +23,8 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import room
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
+from mezzotint.training.step import TrainStep
 
 
 def test_a_disk_without_room_is_told_before_the_model_is_loaded(
@@ -96,7 +97,7 @@ def test_a_run_and_its_check_ask_it(world: Any, monkeypatch: pytest.MonkeyPatch)
 def test_a_run_folder_that_goes_ends_the_run_within_a_step(
     world: Any, how: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    steps, loss, run = [], Trainer._loss, world.root / how
+    steps, loss, run = [], TrainStep.loss, world.root / how
 
     def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
         steps.append(step)
@@ -109,7 +110,7 @@ def test_a_run_folder_that_goes_ends_the_run_within_a_step(
                 (run / "lock").write_text("another's")
         return loss(trainer, batch, step)
 
-    monkeypatch.setattr(Trainer, "_loss", disturbed)
+    monkeypatch.setattr(TrainStep, "loss", disturbed)
     assert world.train(how) == 4
     said = capsys.readouterr().err
     assert "error[E1520]" in said
@@ -123,14 +124,14 @@ def test_a_run_folder_that_goes_ends_the_run_within_a_step(
 
 def disturb(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
     """Does something in the second step of a run."""
-    loss = Trainer._loss
+    loss = TrainStep.loss
 
     def disturbed(trainer: Trainer, batch: Any, step: int) -> Any:
         if step == 1:
             act()
         return loss(trainer, batch, step)
 
-    monkeypatch.setattr(Trainer, "_loss", disturbed)
+    monkeypatch.setattr(TrainStep, "loss", disturbed)
 
 
 def test_a_file_in_the_place_of_checkpoints_ends_the_run_with_status_4(

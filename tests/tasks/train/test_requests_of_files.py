@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from mezzotint.run_folder import RunFolder
-from mezzotint.training import trainer
 from mezzotint.training.requests import Requests
 
 
@@ -47,12 +46,6 @@ def test_pictures_of_a_run_that_draws_none_are_told_of(world: Any, monkeypatch: 
     monkeypatch.setattr(Requests, "take", lambda self: ["draw"])
     assert world.train("none", run__steps=1, run__preview__every=None) == 0
     assert "this run draws none" in (world.root / "none" / "run.log").read_text()
-
-
-def test_flags_of_the_trainer_and_of_signals_are_the_same() -> None:
-    from mezzotint.training.interrupts import DRAW, SAVE, STOP
-
-    assert (trainer._SAVE, trainer._STOP, trainer._DRAW) == (SAVE, STOP, DRAW)
 
 
 def test_where_settings_were_given_is_written_and_kept_on_the_way(world: Any) -> None:

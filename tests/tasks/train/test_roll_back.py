@@ -16,7 +16,8 @@ from runs import tensors_of
 from mezzotint import outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
+from mezzotint.training.step import TrainStep
 
 
 @pytest.fixture
@@ -66,14 +67,14 @@ def test_the_same_batches_at_the_same_rate_are_refused() -> None:
 
 
 def test_a_spoilt_weight_is_named_and_nothing_of_it_is_saved(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    loss, spoilt = Trainer._loss, "denoiser/conv_in.weight"
+    loss, spoilt = TrainStep.loss, "denoiser/conv_in.weight"
 
     def once(trainer: Trainer, batch: Any, step: int) -> Any:
         if step == 4 and not trainer.progress.rolled_back:
             trainer.model.update.masters[spoilt].view(-1)[3] = math.inf
         return loss(trainer, batch, step)
 
-    monkeypatch.setattr(Trainer, "_loss", once)
+    monkeypatch.setattr(TrainStep, "loss", once)
     assert world.train("weight", **SETTINGS | {"run__save__every": 1}) == 0
     (event,) = events(world.root / "weight")
     assert (event["to"], event["at"]) in ((4, 5), (4, 6)), "at the next save, or as the second bad step"

@@ -11,7 +11,7 @@ from trainers import batch_of, latents_at, step_batches, text_of, trainer_over
 from mezzotint.families.sd import Family
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import Batch
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
 
 WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 

@@ -23,8 +23,8 @@ from mezzotint.sampling.sample import Request, embedded
 from mezzotint.shapes import Size
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.callbacks.previews import Previews
+from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainer import Trainer
 
 WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 EVERY_2 = Every(2, "steps")

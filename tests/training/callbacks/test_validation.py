@@ -18,8 +18,8 @@ from mezzotint.recipe.base import Every
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.training.callbacks.base import Action
 from mezzotint.training.callbacks.validation import OverfitWarning, Validation, spread
+from mezzotint.training.loop import Trainer
 from mezzotint.training.progress import Progress
-from mezzotint.training.trainer import Trainer
 
 WITH_EMA = {"lr": 1e-3, "ema": {"rule": "constant", "decay": 0.9}}
 

@@ -121,11 +121,11 @@ class Processes(base.Runtime):
         with _meeting(launch.rank):
             self._store.set(f"address {self.rank}", _address())
 
-    def at(self, place: str) -> None:
+    def set_phase(self, phase: str) -> None:
         with suppress(RuntimeError):  # who keeps the store may be gone
-            self._store.set(str(self.rank), place)
+            self._store.set(str(self.rank), phase)
 
-    def whereabouts(self) -> str:
+    def peer_phases(self) -> str:
         with suppress(RuntimeError):
             places = self._places()
             odd = [rank for rank in places if places[rank] != places.get(self.rank)]
@@ -162,8 +162,8 @@ class Processes(base.Runtime):
         there = [rank for rank in range(self.world_size) if self._store.check([str(rank)])]
         return {rank: self._store.get(str(rank)).decode() for rank in there}
 
-    def carried(self) -> Tensor:
-        return self.total(self._carried)
+    def allreduced(self) -> Tensor:
+        return self.total(self._attached)
 
     def total(self, values: Tensor) -> Tensor:
         summed = values.detach().clone()

@@ -31,7 +31,7 @@ from mezzotint.tasks.bench import _pictures
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.tasks.train import train
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
 from mezzotint.training.update import Update
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -173,7 +173,7 @@ def _trained(recipe: Recipe, begin: Callable[[Trainer], None] = lambda trainer: 
 
         vars(update)["apply"] = watched
         for batches in trainer.batches:
-            losses.append(trainer.step(batches).resolve(0).loss)
+            losses.append(trainer.train_step(batches).result().loss)
     return losses, torch.cat([grads[name].flatten() for name in sorted(grads)])
 
 
@@ -277,7 +277,7 @@ def _average(card: Card) -> Result:
         recipe = with_values(card.to_compare(steps=4), {"optim.ema.rule": "ramp", "optim.ema.device": place})
         with _opened(recipe) as trainer:
             for batches in trainer.batches:
-                trainer.step(batches).resolve(0)
+                trainer.train_step(batches).result()
             assert trainer.model.update.ema is not None
             ends.append({n: t.cpu() for n, t in trainer.model.update.ema.weights.items()})
     apart = max(float((ends[0][n] - ends[1][n]).abs().max()) for n in ends[0])
@@ -310,7 +310,7 @@ def _seconds_a_step(recipe: Recipe) -> float:
         began = time.monotonic()
         for batches in trainer.batches:
             began = time.monotonic()
-            trainer.step(batches).resolve(0)
+            trainer.train_step(batches).result()
         return time.monotonic() - began
 
 

@@ -21,7 +21,7 @@ from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import cache
-from mezzotint.training.trainer import Trainer
+from mezzotint.training.loop import Trainer
 
 STEPS = 2
 
@@ -86,7 +86,7 @@ def _timed(trainer: Trainer) -> DryRun:
     report: StepReport | None = None
     began = time.perf_counter()
     for batches in trainer.batches:
-        report = trainer.step(batches).resolve(0)  # waits for the device
+        report = trainer.train_step(batches).result()  # waits for the device
         now = time.perf_counter()
         seconds.append(now - began)
         began = now

@@ -33,8 +33,9 @@ from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
-from mezzotint.training.trainer import RunHost, Trainer
+from mezzotint.training.peers import PeerSignals
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class TrainHost(RunHost[Trainer]):
     files: requests.Requests
     replaces: bool = False
 
-    def requests(self) -> int:
+    def requests(self) -> PeerSignals:
         for name in self.files.take() if self.runtime.is_first else ():
             if name == "draw" and self.changes.now.run.preview.every is None:
                 self.warn("pictures were asked for, and this run draws none (run.preview.every=null)")

@@ -24,9 +24,9 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.saving import ExportSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
+from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import DTYPES
-from mezzotint.training.trainer import Trainer
 from mezzotint.weights.files import mindspore, new_words
 from mezzotint.weights.single_file import modelspec
 

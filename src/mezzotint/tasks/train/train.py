@@ -58,9 +58,9 @@ from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.checkpoints import sharding, state
 from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.trainable import UpdateCheck
-from mezzotint.training.trainer import Trainer
 from mezzotint.weights.folder import publishing
 from mezzotint.weights.model_files import ModelFiles
 
@@ -153,7 +153,7 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
             ) from error
         if runtime.world_size > 1 and any(word in str(error) for word in ABOUT_PEERS):
             lost = f"process {runtime.rank} lost {runtime.lost()}"
-            words = (lost, runtime.whereabouts(), "the newest checkpoint is whole", going_on())
+            words = (lost, runtime.peer_phases(), "the newest checkpoint is whole", going_on())
             raise PeerLost("; ".join(filter(None, words)), code="E1804") from error
         raise
     except Stopped as stopped:

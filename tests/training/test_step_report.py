@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from mezzotint.stages import StepBatches, StepReport
-from mezzotint.training.step_numbers import Pending, StepSums, not_made
+from mezzotint.training.step_report import StepReportFuture, StepSums, sums_of_failed_step
 
 CPU = torch.device("cpu")
 
 
 def test_numbers_are_told_apart_by_their_places() -> None:
     numbers = torch.tensor([0.5, 2.0, 0.0, 1.0, 8.0, 3.0, 2.0, 1.0, 4.0, 10.0, 20.0, 0.25, 0.75])
-    report = Pending(StepReport(step=3, keys=("a", "b")), numbers).resolve(99)
+    report = StepReportFuture(StepReport(step=3, keys=("a", "b")), numbers).result(99)
     assert (report.loss, report.norm, report.applied, report.overflow) == (0.5, 2.0, True, False)
     assert report.group_losses == {"instance": 1.5, "class": 0.25}
     assert (report.timesteps, report.losses) == ((10.0, 20.0), (0.25, 0.75))
@@ -37,13 +37,13 @@ def test_numbers_are_told_apart_by_their_places() -> None:
 def test_an_overflow_is_told_from_a_spoilt_step(
     found_inf: float, finite: float, scale: float, applied: bool, overflow: bool
 ) -> None:
-    report = Pending(StepReport(step=0), torch.tensor([1.0, 1.0, found_inf, finite, scale])).resolve(0)
+    report = StepReportFuture(StepReport(step=0), torch.tensor([1.0, 1.0, found_inf, finite, scale])).result()
     assert (report.applied, report.overflow, report.group_losses) == (applied, overflow, {})
 
 
 def test_a_group_that_no_sample_is_of_has_no_loss() -> None:
     numbers = torch.tensor([0.5, 2.0, 0.0, 1.0, 8.0, 3.0, 2.0, 0.0, 0.0])
-    assert Pending(StepReport(step=0), numbers).resolve(0).group_losses == {"instance": 1.5}
+    assert StepReportFuture(StepReport(step=0), numbers).result().group_losses == {"instance": 1.5}
 
 
 def test_each_group_has_its_share_of_the_loss_and_its_samples_weights() -> None:
@@ -61,6 +61,6 @@ def test_each_group_has_its_share_of_the_loss_and_its_samples_weights() -> None:
 @pytest.mark.parametrize("has_classes", [False, True])
 def test_a_step_given_up_is_as_long_and_no_number(has_classes: bool) -> None:
     batches = StepBatches(0, 0, 4, [], has_classes=has_classes)
-    sums, given_up = StepSums.of(batches, CPU), not_made(batches, CPU)
+    sums, given_up = StepSums.of(batches, CPU), sums_of_failed_step(batches, CPU)
     assert len(given_up) == len(sums.total) + len(sums.groups) == (5 if has_classes else 1)
     assert all(math.isnan(x) for x in given_up.tolist())

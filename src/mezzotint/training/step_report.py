@@ -1,4 +1,4 @@
-"""What a step adds up on the device, and its numbers on their way to the host."""
+"""What a step sums on the device, and its report on the way to the host."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch import Tensor
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport
 
 GROUPS = ("instance", "class")
-"""Whose losses are told apart where there are class pictures: those of the subject, and those of its class."""
+"""Groups of samples whose losses are reported apart where a run has class images."""
 
 
 @dataclass(slots=True)
-class Pending:
-    """A step's report without its numbers, which are on their way to the host; `resolve` reads them, one step later.
+class StepReportFuture:
+    """A step's report whose numbers are on their way to the host; `result` reads them, one step later.
 
-    numbers: loss, norm, found_inf, loss_is_finite and scale, then the `StepSums.groups` of a run with class pictures,
-    then the timestep of each sample here, then its loss. They set out when the step is queued: asked for later, they
-    would come behind the next step, and the host would wait for it."""
+    numbers: loss, norm, found_inf, loss_is_finite and scale, then the `StepSums.groups` of a run with class images,
+    then the timestep of each sample of this process, then its loss. The copy is queued with the step: queued later, it
+    would come after the next step, and the host would wait for that one."""
 
     report: StepReport
     numbers: Tensor
@@ -32,8 +32,9 @@ class Pending:
             self.arrived = torch.cuda.Event()
             self.arrived.record()
 
-    def resolve(self, memory_bytes: int) -> StepReport:
-        """Waits for the step's numbers, and for nothing that was queued after them, and completes the report."""
+    def result(self, memory_bytes: int = 0) -> StepReport:
+        """Waits for the step's numbers, and for nothing that was queued after them, and completes the report.
+        memory_bytes: the most that was allocated on the device so far."""
         if self.arrived is not None:
             self.arrived.synchronize()
         loss, norm, found_inf, loss_is_finite, scale, *rest = self.numbers.tolist()
@@ -54,35 +55,10 @@ class Pending:
         )
 
 
-class Heard:
-    """What the processes have said with a step's gradients, on its way to the host: numbers that are above 0 where any
-    process has raised a flag. They set out when the step's sums are there, so that the host waits for the exchange and
-    not for the update behind it."""
-
-    def __init__(self, numbers: Tensor) -> None:
-        self._numbers, self._arrived = numbers, None
-        if numbers.device.type == "cuda":
-            self._numbers = numbers.to("cpu", non_blocking=True)
-            self._arrived = torch.cuda.Event()
-            self._arrived.record()
-
-    def flags(self) -> int:
-        """The flags of all processes."""
-        if self._arrived is not None:
-            self._arrived.synchronize()
-        return sum(1 << place for place, number in enumerate(self._numbers.tolist()) if number)
-
-
-def as_numbers(flags: int, num: int, device: torch.device) -> Tensor:
-    """`num` flags as numbers that can be summed, (num,) float32."""
-    bits = torch.tensor([float(flags >> place & 1) for place in range(num)])
-    return bits.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else bits
-
-
 @dataclass(slots=True)
 class StepSums:
-    """What a step's micro-batches add up to. total: (1,), the weighted loss summed over this rank's samples; groups:
-    (4,), for each of `GROUPS` its share of that, and the sum of its samples' weights, or none; losses, timesteps: (B,)
+    """Sums over a step's micro-batches on this process. total: (1,), the weighted loss summed over samples; groups:
+    (4,), for each of `GROUPS` its part of that and the sum of its samples' weights, or empty; losses, timesteps: (B,)
     of each micro-batch; keys: of every sample."""
 
     total: Tensor
@@ -93,8 +69,18 @@ class StepSums:
 
     @classmethod
     def of(cls, batches: StepBatches, device: torch.device) -> StepSums:
-        """Nothing yet, of a step."""
+        """Zeros, for a step."""
         return cls(*torch.zeros(_num(batches), dtype=torch.float32, device=device).split([1, _num(batches) - 1]))
+
+    def add(self, batch: Batch, loss: Loss, timesteps: Tensor, num_real: int) -> None:
+        """Adds a micro-batch, of which the first num_real samples count."""
+        if batch.is_filler or not num_real:
+            return
+        self.keys += batch.keys[:num_real]
+        self.total += loss.total.detach()
+        self.add_groups(loss, batch)
+        self.losses.append(loss.per_sample.detach()[:num_real])
+        self.timesteps.append(timesteps[:num_real])
 
     def add_groups(self, loss: Loss, batch: Batch) -> None:
         """Adds what each group has of a micro-batch's loss."""
@@ -110,6 +96,6 @@ def _num(batches: StepBatches) -> int:
     return 1 + 2 * len(GROUPS) * batches.has_classes
 
 
-def not_made(batches: StepBatches, device: torch.device) -> Tensor:
-    """What a process that has to give a step up says in the place of `total` and `groups`."""
-    return torch.full((_num(batches),), math.nan, device=device)
+def sums_of_failed_step(step: StepBatches, device: torch.device) -> Tensor:
+    """`total` and `groups` of a process in which the step failed: NaN, so that no process moves its weights."""
+    return torch.full((_num(step),), math.nan, device=device)
