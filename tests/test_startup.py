@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import logging
 import os
 import statistics
 import subprocess
@@ -213,6 +214,14 @@ def test_other_warnings_and_other_modules_are_shown() -> None:
 
     assert len(shown(others, quietly=True)) == 2
     assert all(message and module.endswith("$") for message, module in startup.MEAN_NOTHING)
+
+
+def test_loggers_about_optional_kernels_report_errors_only(caplog: pytest.LogCaptureFixture) -> None:
+    assert cli.main(["ls", "formats"]) == 0
+    for name in startup.QUIET_LOGGERS:
+        logging.getLogger(name).warning("a kernel is missing")
+        logging.getLogger(name).error("an error of %s", name)
+    assert caplog.messages == [f"an error of {name}" for name in startup.QUIET_LOGGERS]
 
 
 def steps_at_once(folder: Path, environments: Sequence[dict[str, str]]) -> list[float]:

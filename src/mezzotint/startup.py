@@ -163,6 +163,18 @@ MEAN_NOTHING = (
 """Warnings that mean nothing here, by (the message's beginning, the module) as regular expressions."""
 
 
+QUIET_LOGGERS = ("torchao", "torch.utils._pytree", "diffusers.quantizers.torchao")
+"""Loggers that report at every import, where torchao is installed, which of its optional kernels the machine lacks."""
+
+
+def quiet_libraries() -> None:
+    """From now on these loggers report errors only."""
+    import logging  # --help does without it
+
+    for name in QUIET_LOGGERS:
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
 def leave_out_warnings() -> None:
     """From now on these warnings are not shown. What Python was told (-W, PYTHONWARNINGS) comes first."""
     for message, module in MEAN_NOTHING:

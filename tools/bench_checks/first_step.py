@@ -38,8 +38,7 @@ ROUNDS = 3
 IN_A_FOLDER = 1000
 TO_THE_STEP = """
 import os, sys
-from mezzotint import cli, late
-late.install()
+from mezzotint import cli
 from mezzotint.training.trainer import Trainer
 one = Trainer._made
 def made(*words):
