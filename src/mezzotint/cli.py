@@ -45,8 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
     """
-    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
-    startup.leave_out_warnings()
+    startup.limit_spinning(os.environ, is_torch_loaded="torch" in sys.modules)  # before anything imports torch
+    startup.ignore_warnings()
     arguments = list(sys.argv[1:] if argv is None else argv)
     status = 128 + 13
     with _visible_streams():

@@ -55,7 +55,7 @@ def main(lines: TextIO, out: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
+    startup.limit_spinning(os.environ, is_torch_loaded="torch" in sys.modules)
     startup.quiet_libraries()
     own = sys.stdout
     sys.stdout = sys.stderr
