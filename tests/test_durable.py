@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 from pathlib import Path
 
@@ -62,37 +61,6 @@ def test_a_link_is_not_followed_where_a_run_adds_to_its_own_files(tmp_path: Path
     with pytest.raises(CheckpointError, match="is a link"):
         durable.append_line(tmp_path / "log", {})
     assert not (tmp_path / "elsewhere").exists()
-
-
-@pytest.mark.parametrize("size", [0, 5, 4096, 3 * 4096 + 17])
-@pytest.mark.parametrize("refused", ["nothing", "asked", "written"])
-def test_what_is_written_past_the_cache_is_what_was_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, refused: str
-) -> None:
-    """Also where the file system says at once, or only as it is written to, that it cannot; in parts."""
-    monkeypatch.setattr(durable.UncachedFile, "BLOCK", 2 * 4096)
-    control, write = fcntl.fcntl, os.write
-
-    def refusing_flag(handle: int, command: int, flags: int = 0) -> int:
-        if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "refused")
-        return control(handle, command, flags)
-
-    def refusing_direct(handle: int, data: memoryview) -> int:
-        if control(handle, fcntl.F_GETFL) & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "refused")
-        return write(handle, data[:4096])
-
-    if refused == "asked":
-        monkeypatch.setattr(fcntl, "fcntl", refusing_flag)
-    if refused == "written":
-        monkeypatch.setattr(os, "write", refusing_direct)
-    content = os.urandom(size)
-    with durable.UncachedFile(tmp_path / "file") as file:
-        for start in range(0, size, 1000):
-            file.write(content[start : start + 1000])
-        assert file.tell() == size
-    assert (tmp_path / "file").read_bytes() == content
 
 
 def test_what_dead_processes_left_is_swept_and_nothing_else(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO, cast
 
-from mezzotint import __version__, late, startup
+from mezzotint import __version__, startup
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, VisibleStream, most_alike
 from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
 
@@ -45,9 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done; 1 a bug; 2 the request, the data or the files are wrong; 3 training diverged; 4 storage; 5 out of memory;
     6 a peer process was lost; 128 + n a signal.
     """
-    late.install()  # in programs of ours alone: who imports a module of ours gets every library as it is
-    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # before anything imports torch
-    startup.leave_out_warnings()
+    startup.limit_spinning(os.environ, is_torch_loaded="torch" in sys.modules)  # before anything imports torch
+    startup.ignore_warnings()
     arguments = list(sys.argv[1:] if argv is None else argv)
     status = 128 + 13
     with _visible_streams():
@@ -121,6 +120,7 @@ def _dispatch(arguments: list[str]) -> int:
     from mezzotint.tasks.reading.arguments import preflight  # reading imports pydantic, which --help does without
 
     rest, flags = preflight(rest, verb)
+    startup.quiet_libraries()
     run: Callable[[Sequence[str]], int] = importlib.import_module(verb.module).run
     try:
         return run(rest)

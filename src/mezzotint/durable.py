@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import hashlib
 import itertools
 import json
-import mmap
 import os
 import re
 import shutil
@@ -17,7 +15,6 @@ import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any
 
 from mezzotint import outside
@@ -225,65 +222,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-class UncachedFile:
-    """A large file that is written from its beginning past the system's cache, where its file system can do that: the
-    cache keeps what it holds, such as a run's pictures, and what is written is copied and held there no more."""
-
-    BLOCK = 1 << 22
-
-    def __init__(self, path: Path) -> None:
-        self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-        self._buffer = mmap.mmap(-1, self.BLOCK)  # on a page of its own, as the system wants it
-        self._used = self._size = 0
-        self._set_direct(True)
-
-    def write(self, data: Any) -> None:
-        """Adds bytes."""
-        left = memoryview(data).cast("B")
-        self._size += len(left)
-        while len(left):
-            count = min(len(left), self.BLOCK - self._used)
-            self._buffer[self._used : self._used + count] = left[:count]
-            self._used, left = self._used + count, left[count:]
-            if self._used == self.BLOCK:
-                self._flush()
-
-    def tell(self) -> int:
-        """Bytes so far."""
-        return self._size
-
-    def __enter__(self) -> UncachedFile:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        try:
-            if kind is None:
-                self._set_direct(False)  # the end is no whole page
-                self._flush()
-        finally:
-            os.close(self._handle)
-
-    def _flush(self) -> None:
-        left = memoryview(self._buffer)[: self._used]
-        self._used = 0
-        while len(left):
-            try:
-                left = left[os.write(self._handle, left) :]
-            except OSError as error:
-                if error.errno != errno.EINVAL or not self._is_direct:
-                    raise
-                self._set_direct(False)  # it said that it can, and cannot
-            if len(left) % mmap.PAGESIZE:
-                self._set_direct(False)
-
-    def _set_direct(self, direct: bool) -> None:
-        flag, flags = getattr(os, "O_DIRECT", 0), fcntl.fcntl(self._handle, fcntl.F_GETFL)
-        self._is_direct = False
-        with suppress(OSError):
-            fcntl.fcntl(self._handle, fcntl.F_SETFL, flags | flag if direct else flags & ~flag)
-            self._is_direct = direct and bool(flag)
 
 
 def write_file(path: Path, content: bytes | str) -> None:

@@ -10,7 +10,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import pytest
 import stores
 import torch
 from model_export import export_model, files_of, tiny_model
@@ -23,7 +22,6 @@ from mezzotint.runtimes import base, single
 from mezzotint.tasks.train import exports
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves
-from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import publishing
 
 TEMPORARY = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.partial", re.DOTALL)
@@ -115,16 +113,6 @@ SAVE = Work(lambda root: save(root, 1, 2, 3), lambda root: save(root, 4), whole_
 BEHIND = replace(SAVE, act=lambda root: save(root, 4, at_once=False))
 
 
-def save_past_the_cache(root: Path) -> None:
-    """As large files are written."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tensor_files, "UNCACHED", 0)
-        save(root, 4)
-
-
-UNCACHED = replace(SAVE, act=save_past_the_cache)
-
-
 # --- one append to a cache ------------------------------------------------------------------------------------------
 
 
@@ -214,6 +202,6 @@ SINGLE_FILE = Work(lambda root: as_file(root, 1.0), lambda root: as_file(root, 2
 PUBLISHED = Work(both_sources, lambda root: laid_out(root, 2.0), complete_or_closed)
 
 WORKS = {
-    "save": SAVE, "save-behind": BEHIND, "save-uncached": UNCACHED, "append": APPEND, "first-append": FIRST_APPEND,
+    "save": SAVE, "save-behind": BEHIND, "append": APPEND, "first-append": FIRST_APPEND,
     "export": FOLDER, "first-export": FIRST_FOLDER, "export-of-one-file": SINGLE_FILE, "publish": PUBLISHED,
 }  # fmt: skip

@@ -139,7 +139,8 @@ def test_a_matrix_that_is_packed_in_pieces_is_the_one_that_the_package_makes_of_
 ) -> None:
     weight = torch.randn(96, 128, generator=torch.Generator().manual_seed(3)).bfloat16()
     monkeypatch.setattr(low_bit, "_AT_ONCE", 64 * 5)
-    torchao = low_bit._torchao()
+    import torchao.quantization as torchao
+
     if low == "int8":
         whole = torchao.Int8Tensor.from_hp(weight.float(), granularity=torchao.PerRow())
     else:

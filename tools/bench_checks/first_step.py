@@ -38,8 +38,7 @@ ROUNDS = 3
 IN_A_FOLDER = 1000
 TO_THE_STEP = """
 import os, sys
-from mezzotint import cli, late
-late.install()
+from mezzotint import cli
 from mezzotint.training.recovery import Recovery
 take_step = Recovery.run_step_or_retry
 def step(*words):

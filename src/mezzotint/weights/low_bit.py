@@ -7,9 +7,7 @@ alone, so that a run that goes on computes with the same bits. Needs the extra `
 
 from __future__ import annotations
 
-import functools
 import importlib.util
-import logging
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -183,7 +181,8 @@ def numbers_of(network: nn.Module) -> int:
 def _packed(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
     """What is kept of a matrix. weight: (out, in). Its float32 values, and what the package makes of them on the way,
     are there for `_AT_ONCE` numbers at a time; what comes out is that of the whole matrix, to the bit."""
-    torchao = _torchao()
+    import torchao.quantization as torchao
+
     match low_bit:
         case "int8":
             rows = weight.shape[0] if weight.is_meta else max(1, _AT_ONCE // weight.shape[1])
@@ -222,7 +221,8 @@ def _joined(each: Iterable[tuple[Tensor, ...]], length: int) -> list[Tensor]:
 
 def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) -> Tensor:
     """The matrix: (out, in) float32."""
-    torchao = _torchao()
+    import torchao.quantization as torchao
+
     match low_bit:
         case "int8":
             small = torchao.Int8Tensor(kept["qdata"], kept["scale"], [1, shape[1]], torch.float32)
@@ -233,19 +233,3 @@ def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) 
             like = own.SubclassTensorArgs(torch.Size(shape), (shape[1], 1), 0, torch.float32, device, False)
             small = own.NF4Tensor(like, _BLOCK, blocks, math.gcd(blocks, _SCALES), **kept)
             return cast(Tensor, small.get_original_weight())
-
-
-@functools.cache
-def _torchao() -> Any:
-    """torchao.quantization, imported without what it logs of kernels that this machine has not."""
-    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        import torchao.quantization
-
-        return torchao.quantization
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

@@ -20,7 +20,6 @@ from mezzotint.runtimes.base import Launch, Share
 from mezzotint.runtimes.single import Runtime
 from mezzotint.training.checkpoints import background_save, state
 from mezzotint.training.checkpoints.background_save import PinnedCopies, Saves, Snapshot, best_of, name_best
-from mezzotint.weights.files import tensor_files
 
 
 def tensors(seed: int = 1) -> dict[str, Tensor]:
@@ -112,14 +111,9 @@ def test_what_the_thread_has_written_is_not_copied(tmp_path: Path) -> None:
     assert not snapshot._copies
 
 
-@pytest.mark.parametrize("is_large", [False, True])
-def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_once(
-    tmp_path: Path, gate: Any, monkeypatch: pytest.MonkeyPatch, is_large: bool
-) -> None:
-    """And files that go past the system's cache have the bytes of those that do not."""
+def test_it_is_written_while_training_goes_on_to_the_bytes_of_one_written_at_once(tmp_path: Path, gate: Any) -> None:
     content = tensors()
     begin(saves(tmp_path / "at-once"), 5, content, at_once=True)
-    monkeypatch.setattr(tensor_files, "UNCACHED", 0 if is_large else 1 << 30)
     goes_on = gate("checkpoint.file")
     one = saves(tmp_path / "behind")
     begin(one, 5, content)

@@ -22,10 +22,7 @@ def main(lines: TextIO, out: TextIO) -> None:
     # what libraries print goes elsewhere: `out` carries answers alone
     from PIL import Image
 
-    from mezzotint import late
     from mezzotint.errors import MezzotintError
-
-    late.install()
     from mezzotint.tasks.sample.again import Drawer
 
     def answer(**facts: Any) -> None:
@@ -58,7 +55,8 @@ def main(lines: TextIO, out: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
+    startup.limit_spinning(os.environ, is_torch_loaded="torch" in sys.modules)
+    startup.quiet_libraries()
     own = sys.stdout
     sys.stdout = sys.stderr
     main(sys.stdin, own)

@@ -48,6 +48,6 @@ def count(recipe_file: str) -> tuple[tuple[int, ...], int] | str:
 
 
 if __name__ == "__main__":
-    startup.let_threads_wait(os.environ, is_loaded="torch" in sys.modules)  # as on the command line, before torch comes
+    startup.limit_spinning(os.environ, is_torch_loaded="torch" in sys.modules)
     lengths = count(sys.argv[1])
     print(json.dumps({"why": lengths} if isinstance(lengths, str) else {"counts": lengths[0], "limit": lengths[1]}))

@@ -21,7 +21,7 @@ import torch
 from packaging.requirements import Requirement
 
 import mezzotint
-from mezzotint import outside, startup
+from mezzotint import outside
 from mezzotint.recipe.counting import counted
 from mezzotint.runtimes.base import free_memory
 from mezzotint.tasks.check import page
@@ -162,7 +162,7 @@ def _about(machine: Machine) -> Iterator[tuple[str, str]]:
     if machine.gpus:
         yield "cudnn", str(torch.backends.cudnn.version())
     quota = "" if machine.quota is None else f", limited to {machine.quota:g}"
-    threads = f"threads of torch: {machine.threads}, which wait {startup.waiting(machine.environment)}"
+    threads = f"threads of torch: {machine.threads}"
     yield "processors", f"{machine.processors} of {os.cpu_count()}{quota}; {threads}"
     yield "memory", f"{page.size(machine.memory)} free" if machine.memory is not None else "unknown"
     yield "disk", "; ".join(f"{name} {page.size(free)} free ({kind})" for name, (free, kind) in machine.disks.items())

@@ -112,8 +112,7 @@ def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
         "launcher": launch.launcher,
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
-        "threads_wait": startup.waiting(os.environ),
-        "openmp": startup.settings(os.environ),
+        "openmp": startup.openmp_settings(os.environ),
     }
     if runtime.device.type == "cuda":
         properties = torch.cuda.get_device_properties(runtime.device)

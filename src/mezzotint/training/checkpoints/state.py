@@ -187,7 +187,7 @@ class Transaction:
             for file, header in self._headers.items():
                 digest = hashlib.sha256()
                 content = self._counted(header, pieces, not_finite)
-                size = tensor_files.write_pieces(self._aside / file, header, content, digest=digest, is_cached=False)
+                size = tensor_files.write_pieces(self._aside / file, header, content, digest=digest)
                 files[file] = {"bytes": size, "sha256": digest.hexdigest()}
                 for name in header:
                     entry = sharding.table_entry(self._tensors[name], file, self._shares[name])

@@ -34,8 +34,6 @@ from mezzotint.weights.files._headers import header_at, refuse, tensors_of
 from mezzotint.weights.files._headers import refuse_known as refuse_known
 from mezzotint.weights.files.mindspore import Kept
 
-UNCACHED = 1 << 26
-"""From how many bytes on a file is large."""
 AT_ONCE = 256 << 20
 """Bytes of tensors that are read at once of what cannot be read one by one; a tensor that is larger is read alone."""
 _KINDS = {dtype: kind for kind, dtype in TYPES.items()}
@@ -354,11 +352,9 @@ def write_pieces(
     *,
     seal: Callable[[Path], None] | None = None,
     digest: Digest | None = None,
-    is_cached: bool = True,
 ) -> int:
     """As `write_in_turn`, of the tensors' bytes one after the other, uint8 on the CPU, which nobody looks at here.
-    digest: takes the file's bytes as they are written. is_cached: whether the system's cache is to hold a large file
-    once it is written. Returns the file's size."""
+    digest: takes the file's bytes as they are written. Returns the file's size."""
     entries: dict[str, Any] = {"__metadata__": dict(metadata or {"format": "pt"})}
     end = 0
     for name, info in header.items():
@@ -367,7 +363,7 @@ def write_pieces(
     text = json.dumps(entries, separators=(",", ":")).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     with replacing(path) as aside:
-        with aside.open("wb") if is_cached or end < UNCACHED else durable.UncachedFile(aside) as file:
+        with aside.open("wb") as file:
             bare: Iterator[Any] = (piece.numpy().data for piece in pieces)
             for block in itertools.chain([len(text).to_bytes(8, "little") + text], bare):
                 if digest is not None:
