@@ -21,10 +21,10 @@ from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Probl
 from mezzotint.recipe import advice
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
+from mezzotint.recipe.resume_rules import data_changed, differences, judge
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
-from mezzotint.run_folder import RunFolder
+from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import assemble, holding
@@ -84,7 +84,7 @@ def check(
     data.verify says. words: what stands behind other verbs to do the same."""
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
-    recorded = _take_as_begun(checked)
+    recorded = _take_settled(checked)
     checked.recipe = settling.settle_seeds(checked.recipe, recorded, checked.notes.append)
     _look_at_settings(checked)
     settled = settling.settle_optimizers(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
@@ -113,14 +113,14 @@ def check(
     return checked
 
 
-def _take_as_begun(checked: Checked) -> dict[str, Any] | None:
-    """What a run that would go on here keeps from its beginning; problems of its checkpoint come later. Returns the
-    checkpoint's recipe, None for a new run."""
+def _take_settled(checked: Checked) -> dict[str, Any] | None:
+    """The recipe of the checkpoint that a run would go on from here, None for a new run. The checked recipe takes what
+    that run settled. Problems of the checkpoint come later."""
     with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
         folder = RunFolder(folder_of(checked.reading, checked.recipe))
         recorded = resume.recorded(checked.recipe.run.resume, folder)
         if recorded is not None:
-            checked.recipe = as_begun(checked.recipe, recorded)
+            checked.recipe = settling.keep_gradient_sums(checked.recipe, recorded)
         return recorded
     return None
 
@@ -290,6 +290,7 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str
 def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change. line: see
     `resume.with_line`."""
+    refuse_older_checkpoint(checkpoint)
     recorded = _recorded(checkpoint)
     try:
         differing = differences(recorded["recipe"], checked.recipe)
