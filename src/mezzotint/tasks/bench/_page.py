@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from mezzotint.recipe.counting import duration, size
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import SOURCE
 from mezzotint.tasks.bench._protocol import READ_AT, Protocol, bar_seconds, ips
 from mezzotint.tasks.bench._run import BLOCK, Measured, Step
-from mezzotint.tasks.check.page import duration, size
 
 _SAYS_NOTHING = "one micro-batch at timesteps of its own says nothing about learning; see the two lines below"
 

@@ -30,7 +30,7 @@ from mezzotint.data.files.overrides import Marked
 from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, size
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
@@ -71,7 +71,7 @@ class CacheSummary:
         """For the reader: where, how many, why."""
         what = f"made {self.new}: {', '.join(self.why)}" if self.new else "nothing to make"
         places = [f"cache in {folder}" for folder in self.folders]
-        there = f"cache: {counted(self.needed, 'entry')}, {self.present} were there, {what}; {_size(self.bytes)}"
+        there = f"cache: {counted(self.needed, 'entry')}, {self.present} were there, {what}; {size(self.bytes)}"
         return (*places, there) if self.repeats else (*places, there, NO_REPEAT)
 
 
@@ -487,11 +487,3 @@ class _Progress:
             self._said = now
             rate = self._done / (now - self._began)
             self._say(f"cache: {self._done} of {self._count} {self._what}, {rate:.1f}/s")
-
-
-def _size(count: int) -> str:
-    amount, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount >= 1024:
-            amount, unit = amount / 1024, larger
-    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"

@@ -20,6 +20,7 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.counting import size
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.resume_rules import data_changed, differences, judge
 from mezzotint.recipe.sections.model import ModelSettings
@@ -228,7 +229,7 @@ def _advise(checked: Checked, outline: Outline | None) -> None:
         line = 45 + sum(len(str(dataset.catalogue.path(int(row)))) for row in rows) / max(1, len(rows))
         an_epoch = line * sum(row.visits for row in checked.buckets)
         whole = an_epoch * length.steps / max(1, length.steps_an_epoch)
-        sizes = f"{page.size(an_epoch)} in each epoch, {page.size(whole)} in all"
+        sizes = f"{size(an_epoch)} in each epoch, {size(whole)} in all"
         checked.notes.append(f"run.schedule_file writes about {sizes}")
 
 
@@ -257,7 +258,7 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             free = max(0, free - (checked.memory.peak if checked.device.type == "cpu" else 0))
             if free < ROOM * copy:
                 checked.notes.append(
-                    f"a copy for a checkpoint takes {page.size(copy)}, and {page.size(free)} of the host's memory are "
+                    f"a copy for a checkpoint takes {size(copy)}, and {size(free)} of the host's memory are "
                     "free for it: training waits while one is written, as with run.save.asynchronous=false"
                 )
 
@@ -340,7 +341,7 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
         estimates.refuse_full_disk(disk)
         if disk.needed > disk.free:
             checked.notes.append(
-                f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "
+                f"all checkpoints and exports of the run take {size(disk.needed)}, {size(disk.free)} are "
                 f"free at {folder.path}: lower run.save.keep, export less often, or make room"
             )
 
