@@ -34,7 +34,7 @@ RUN_SCHEMA = 2
 CHECKPOINT_SCHEMA = 3
 """The version of a checkpoint's manifest.json."""
 
-LAST_READER = "38709c504f54"
+LAST_READER = "a0851a488188"
 """The last commit that reads run folders and checkpoints of older versions."""
 
 
