@@ -282,7 +282,8 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
     if ratios:
         rounds = max(ratio["seconds"]["rounds"] for ratio in ratios if ratio["seconds"])
         remarks.append(
-            f"times as fast: by {ratios[0]['by']} an image; rows took turns, and this is the median of the ratios of "
-            f"{rounds} rounds, with the lowest and the highest; where 1 lies between them it means nothing"
+            f"times as fast: by {ratios[0]['by']} an image; rows ran one after the other, and this is the median of "
+            f"the ratios of {rounds} blocks of steps, with the lowest and the highest; where 1 lies between them it "
+            "means nothing"
         )
     return remarks
