@@ -28,7 +28,14 @@ def test_the_multiples_around_a_number_are_named() -> None:
 
 @pytest.mark.parametrize(
     ("num_bytes", "words"),
-    [(999, "999 B"), (45_300, "45.3 kB"), (3_440_000_000, "3.44 GB"), (999_900_000, "1,000 MB"), (2.5e15, "2,500 TB")],
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (45_300, "45.3 kB"),
+        (3_440_000_000, "3.44 GB"),
+        (999_900_000, "1,000 MB"),
+        (2.5e15, "2,500 TB"),
+    ],
 )
 def test_a_size_has_three_digits_and_a_decimal_unit(num_bytes: float, words: str) -> None:
     assert size(num_bytes) == words
