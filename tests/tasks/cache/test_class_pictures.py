@@ -120,7 +120,7 @@ def test_progress_says_how_long_the_others_take() -> None:
         ("class pictures: 2 of 10, about 2 min 0 s left", True),
         ("class pictures: 4 of 10, about 1 min 30 s left", False),
         ("class pictures: 6 of 10, about 1 min 20 s left", True),
-        ("class pictures: 8 of 10, about 38 s left", False),
+        ("class pictures: 8 of 10, about 37.5 s left", False),
     ]
 
 
