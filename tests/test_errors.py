@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mezzotint import errors
+from mezzotint.codes import SEE_MESSAGE
 from mezzotint.errors import CODES, MezzotintError, Problem, RecipeError, Stopped, explain_code
 from mezzotint.recipe.reading.paths import owner, sections
 
@@ -40,7 +41,7 @@ def _is_table(node: ast.AST) -> bool:
 
 def test_every_code_in_the_source_is_explained_and_every_explained_code_is_used() -> None:
     used = codes_used()
-    assert used - set(CODES) == set(), "add a paragraph to errors.CODES"
+    assert used - set(CODES) == set(), "add a title to errors.CODES"
     assert set(CODES) - used == set(), "explained and nowhere used"
 
 
@@ -59,17 +60,21 @@ def test_every_setting_that_a_sentence_names_is_there() -> None:
     assert {n: place for n, place in named.items() if n not in sections() and owner(n) is None} == {}
 
 
-def test_codes_stand_in_order_and_are_paragraphs() -> None:
+def test_codes_stand_in_order_with_a_title_of_one_line_and_at_most_a_paragraph() -> None:
     assert list(CODES) == sorted(CODES)
     for code, text in CODES.items():
+        title, _, paragraph = text.partition("\n")
         assert re.fullmatch(r"E1[0-9]{3}", code)
-        assert len(text) > 60, code
-        assert text.endswith((".", ")", "`")), code
+        assert 15 < len(title) <= 112, code
+        assert title.endswith("."), code
+        assert not paragraph or paragraph.endswith((".", ")", "`")), code
+        assert "\n" not in paragraph, code
         assert "  " not in text, code
 
 
 def test_a_code_is_explained_in_either_case() -> None:
     assert explain_code("e1000") == CODES["E1000"]
+    assert explain_code("E1023") == f"{CODES['E1023']}\n{SEE_MESSAGE}"
     assert explain_code("E9999") is None
 
 

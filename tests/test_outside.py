@@ -25,7 +25,7 @@ from mezzotint.recipe.reading.read import read as read_recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports.run_report import run_report
-from mezzotint.run_folder import RunFolder
+from mezzotint.run_folder import CHECKPOINT_SCHEMA, RunFolder
 from mezzotint.sampling import prompt_file
 from mezzotint.tasks.sample._plan import place_of
 from mezzotint.tasks.train.resume import choose
@@ -129,7 +129,9 @@ def test_a_checkpoint_with_such_files_is_passed_over(name: str, put: Callable[[P
     checkpoint = folder.checkpoints / "step-00000002"
     checkpoint.mkdir()
     listing = {"state.json": {"bytes": 2, "sha256": "0"}}
-    (checkpoint / "manifest.json").write_text(json.dumps({"schema": 1, "step": 2, "files": listing, "tensors": {}}))
+    (checkpoint / "manifest.json").write_text(
+        json.dumps({"schema": CHECKPOINT_SCHEMA, "step": 2, "files": listing, "tensors": {}})
+    )
     (checkpoint / name).unlink(missing_ok=True)
     put(checkpoint / name)
     assert state.damage(checkpoint) is not None

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, NamedTuple, TextIO
 
 from mezzotint.codes import CODES as CODES
+from mezzotint.codes import SEE_MESSAGE
 
 _LONGEST = 200
 """A name of more letters is like no other, and looking for one would take long."""
@@ -211,5 +212,7 @@ class Stopped(MezzotintError):
 
 
 def explain_code(code: str) -> str | None:
-    """The paragraph for a code, or None when there is no such code."""
-    return CODES.get(code.upper())
+    """What `mezzotint explain` prints of a code: its title, a line break, and its paragraph. None when there is no such
+    code."""
+    text = CODES.get(code.upper())
+    return text if text is None or "\n" in text else f"{text}\n{SEE_MESSAGE}"

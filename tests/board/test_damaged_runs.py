@@ -145,4 +145,4 @@ def test_a_damaged_run_has_a_report(board: Board, name: str) -> None:
 def test_times_that_no_calendar_has_are_left_out(seconds: float) -> None:
     assert words.moment(seconds) == words.duration(seconds) == ""
     assert ">1970-01-01 00:00 UTC<" in words.moment(1.0)
-    assert words.duration(3700.0) == "1 h 01 min"
+    assert words.duration(3700.0) == "1 h 1 min"

@@ -13,7 +13,7 @@ import pytest
 from foreign_lines import ALONE, GONE, Lines, flat
 
 from mezzotint import registry
-from mezzotint.dialects.base import AS_BEFORE, Row
+from mezzotint.dialects.base import FOREIGN_DEFAULTS, Row
 from mezzotint.dialects.shared import reading
 from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import RecipeError
@@ -74,7 +74,9 @@ def test_every_row_names_settings_that_are_there_and_says_something(lines: Lines
 @every_dialect
 def test_the_barest_line_equals_the_documented_defaults_and_is_a_recipe(lines: Lines) -> None:
     first, again = lines.translate(), lines.translate()
-    assert flat(first.settings) == {**AS_BEFORE, **lines.settings}, "a line keeps what it has always meant"
+    assert flat(first.settings) == {**FOREIGN_DEFAULTS, **lines.settings}, (
+        "what other trainers do, and what the line says"
+    )
     assert as_yaml(first.settings, first.origin) == as_yaml(again.settings, again.origin)
     assert first.notes == again.notes
     assert lines.recipe().model.family == first.settings["model"]["family"]

@@ -412,23 +412,6 @@ def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path
     assert len(feed(tmp_path / "one", holdout__share=0.0).dataset.held) == 0
 
 
-# breaks if a small set lost more or fewer than its share, or the rule did not reach the split
-@pytest.mark.effect("data.holdout.rule")
-def test_holdout_rule_counts_or_draws(feed: Make, noisy: Make, tmp_path: Path) -> None:
-    folder = noisy(tmp_path / "one", [(32, 32)] * 10)
-
-    by_seed: dict[str, list[int]] = {}
-    catalogue = feed(folder, holdout__share=0.25).catalogue
-    for rule in ("exact", "chance"):
-        settings = HoldoutSettings.model_validate({"share": 0.25, "rule": rule})
-        by_seed[rule] = [len(catalogue.split(settings, seed)[1]) for seed in range(40)]
-    assert set(by_seed["exact"]) == {3}
-    assert {1, 2, 4} <= set(by_seed["chance"])
-    assert [len(feed(folder, holdout__share=0.25, holdout__rule=rule).dataset.held) for rule in by_seed] == [
-        by_seed[rule][0] for rule in by_seed
-    ]
-
-
 # breaks if workers were not started, or what they decode differed
 @pytest.mark.effect("data.workers")
 def test_workers_are_processes_that_decode_the_same(feed: Make, noisy: Make, tmp_path: Path) -> None:
@@ -591,18 +574,6 @@ def test_cache_dtype_is_the_type_of_stored_numbers(name: str, dtype: torch.dtype
     assert torch.equal(rounded.text.states, exact.text.states.to(dtype).float())
     assert not torch.equal(rounded.moments, exact.moments)
     assert sum(row_bytes(whole).values()) == 2 * sum(row_bytes(small).values())
-
-
-# breaks if entries were made alike whatever is asked, or lay under one address
-@pytest.mark.effect("data.cache.batches")
-def test_cache_batches_have_entries_of_their_own(prepare: Make) -> None:
-    fixed, free = (prepare(data__cache__batches=kind, data__cache__text=True) for kind in ("fixed", "free"))
-    for kind in ("latents", "text"):
-        one, other = (getattr(ready.job.caches, kind) for ready in (fixed, free))
-        assert (one.in_fixed_batches, other.in_fixed_batches) == (True, False)
-        assert one.folder != other.folder
-    [with_fixed], [with_free] = fixed.next_batches().batches, free.next_batches().batches
-    torch.testing.assert_close(with_fixed.moments, with_free.moments, rtol=1e-4, atol=1e-5)
 
 
 # breaks if another number of placements were kept, or visits took the first one alone

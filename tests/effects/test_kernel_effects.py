@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import FORMER_KERNELS, as_begun, differences
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.runtimes import base
 from mezzotint.runtimes.base import Launch
@@ -198,20 +196,6 @@ def test_the_allocator_is_told_unless_the_environment_says_something(monkeypatch
     assert said({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}) == "backend:native"
     assert said({"PYTORCH_ALLOC_CONF": "backend:native"}) is None
     assert said({}, device="cpu") is None
-
-
-def test_a_run_keeps_the_kernels_that_it_began_with() -> None:
-    """Of before they followed the precision, whether its record has the settings or not; where a recipe names one, that
-    counts."""
-    recorded = {"run": {"precision": "bf16", "frozen_dtype": "fp32", "tf32": False}}
-    now = read_text("schema: 1", overrides=["run.precision=bf16"]).recipe
-    assert {one.path for one in differences(recorded, now)} > FORMER_KERNELS.keys()
-    begun = as_begun(now, recorded)
-    assert not differences(recorded, begun)
-    recipe = read_text("schema: 1", overrides=["run.precision=bf16", "run.tf32=true"]).recipe
-    assert [one.path for one in differences(recorded, as_begun(recipe, recorded))] == ["run.tf32"]
-    mine = Recipe().model_dump(mode="json", by_alias=True)
-    assert not differences(mine, as_begun(Recipe(), mine))
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -312,21 +312,6 @@ def test_ema_device_is_where_the_average_lives(where: str, device: str, monkeypa
         assert {t.device.type for t in update.ema.tensors().values()} == {device}
 
 
-# breaks if both numbers took the same way; values whose product and sum round once or twice
-@pytest.mark.effect("optim.ema.passes")
-def test_ema_passes_round_once_or_twice() -> None:
-    ends = {}
-    for passes in (1, 3):
-        settings = read_text("schema: 1", overrides=["optim.ema.rule=constant", f"optim.ema.passes={passes}"])
-        masters = {"denoiser/a": torch.linspace(-3, 2, 999)}
-        average = ema_module.Ema(masters, settings.recipe.optim)
-        average.follow({"denoiser/a": masters["denoiser/a"] * 1.7 + 0.3}, torch.zeros(()))
-        ends[passes] = average.weights["denoiser/a"].clone()
-    start, weight = torch.linspace(-3, 2, 999), torch.tensor(1 - 0.9999, dtype=torch.float64).float()
-    assert torch.equal(ends[3], start + (start * 1.7 + 0.3 - start) * weight)
-    assert torch.equal(ends[1], start.lerp(start * 1.7 + 0.3, weight))
-
-
 # --- optimizers of libraries ----------------------------------------------------------------------------------------
 
 

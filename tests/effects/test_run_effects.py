@@ -27,8 +27,6 @@ from mezzotint.cli import main
 from mezzotint.errors import CheckpointError, Diverged, RecipeError
 from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import as_begun
 from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes import base, ddp, single
@@ -270,8 +268,6 @@ def test_gradient_sums_are_settled_by_room_and_kept(
         job.host.save(job.trainer)
         monkeypatch.setattr(train, "at_hand", lambda *_, free=free: (1 << 50) - free)
         assert prepare(**small, run__folder=tmp_path / kind).job.recipe.run.gradient_sums == kind
-    assert as_begun(Recipe(), {"run": {}}).run.gradient_sums == "same", "as runs did before there was a choice"
-    assert as_begun(Recipe(), {"optim": {"ema": {"rule": "ramp"}}}).optim.ema.passes == 3
 
 
 # breaks if frozen parts were not cast, or trained ones were

@@ -49,7 +49,7 @@ RICH = COMMON | {
     "run__validation__every": 3,
     "run__validation__timesteps": 2,
     "run__preview__every": 3,
-    "run__preview__weights": "shadow",
+    "run__preview__weights": "ema",
 }
 POOR = COMMON | {
     "run__steps": 3,
@@ -341,7 +341,7 @@ def test_preview_every_is_when_previews_are_drawn(rich: Path, poor: Path) -> Non
 def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
     assert {path.name for path in rich.glob("samples/step-*/*.png")} == {"00-shadow.png"}
     drawn = {}
-    for which in ("both", "raw", "shadow"):
+    for which in ("both", "raw", "ema"):
         ready = prepare(
             run__steps=2,
             run__preview__every=2,
@@ -354,10 +354,10 @@ def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
         folder = ready.job.folder.samples / "step-00000002"
         drawn[which] = {name: np.asarray(Image.open(folder / name)) for name in names(folder)}
     assert {which: list(steps) for which, steps in drawn.items()} == {
-        "both": ["00-raw.png", "00-shadow.png"], "raw": ["00-raw.png"], "shadow": ["00-shadow.png"],
+        "both": ["00-raw.png", "00-shadow.png"], "raw": ["00-raw.png"], "ema": ["00-shadow.png"],
     }  # fmt: skip
     assert np.array_equal(drawn["both"]["00-raw.png"], drawn["raw"]["00-raw.png"])
-    assert np.array_equal(drawn["both"]["00-shadow.png"], drawn["shadow"]["00-shadow.png"])
+    assert np.array_equal(drawn["both"]["00-shadow.png"], drawn["ema"]["00-shadow.png"])
     assert not np.array_equal(drawn["both"]["00-raw.png"], drawn["both"]["00-shadow.png"])
 
 

@@ -25,7 +25,7 @@ from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
 from mezzotint.training.optimizers import _torch_class
-from mezzotint.training.progress import Progress, damage_of
+from mezzotint.training.progress import Progress
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.folder import components
 
@@ -240,14 +240,6 @@ def test_a_state_that_is_whole_and_wrong_is_passed_over_by_name(kind: str, tmp_p
     assert "passed over step-00000002: state.json is" in start.sentences[0]
     with pytest.raises(state.DamagedCheckpoint, match=r"state\.json"):
         resume.choose("step-00000002", folder, "mezzotint train x")
-
-
-def test_what_earlier_versions_wrote_is_not_called_wrong() -> None:
-    values = sound()
-    for name in ("live", "first_step", "rate_peak", "epoch_ends"):
-        del values["progress"][name]
-    values["observers"] = values.pop("callbacks")
-    assert damage_of(values) is None
 
 
 def test_a_value_that_only_its_use_shows_wrong_is_damage_too(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from runs import assert_alike, logged, tensors_of
 
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.run import ShardSettings
+from mezzotint.run_folder import CHECKPOINT_SCHEMA
 from mezzotint.runtimes import fsdp
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
@@ -66,7 +67,7 @@ def test_saved_by_two_it_goes_on_in_one_and_back(shared_world: Any, alone: Path)
     assert checkpoint is not None
     names = {path.name for path in checkpoint.iterdir()}
     assert {"weights-00001-of-00002.safetensors", "weights-00002-of-00002.safetensors"} <= names
-    assert json.loads((checkpoint / "manifest.json").read_text())["schema"] == state.SCHEMA_OF_ROWS
+    assert json.loads((checkpoint / "manifest.json").read_text())["schema"] == CHECKPOINT_SCHEMA
     start(shared_world, "there", 1, **SETTINGS | {"run__steps": 3})
     start(shared_world, "there", 2, run__runtime="fsdp", **SETTINGS)
     assert_alike(tensors_of(two), tensors_of(alone))

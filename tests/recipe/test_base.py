@@ -21,14 +21,21 @@ def test_other_values_lie_at_their_paths_and_nothing_else_changes() -> None:
     assert "latents" in other.data.cache.model_fields_set
 
 
-def test_an_old_word_is_read_with_a_note() -> None:
-    for words, weights, notes in (
-        ("shadow", "ema", ("run.preview.weights: shadow is now called ema",)),
-        ("ema", "ema", ()),
-        ("both", "both", ()),
-    ):
-        reading = read_text(f"schema: 1\nrun: {{preview: {{weights: {words}}}}}\n")
-        assert (reading.recipe.run.preview.weights, reading.notes) == (weights, notes)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("run: {preview: {weights: shadow}}", "run.preview.weights"),
+        ("optim: {ema: {passes: 3}}", "optim.ema.passes"),
+        ("data: {holdout: {rule: chance}}", "data.holdout.rule"),
+        ("data: {cache: {batches: free}}", "data.cache.batches"),
+    ],
+)
+def test_words_of_older_recipes_are_unknown_like_any_other(text: str, said: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_text(text)
+    (problem,) = caught.value.problems
+    assert problem.where == said
+    assert problem.code in ("E1001", "E1007")
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from mezzotint import durable
-from mezzotint.reports.curves import curves_of, read_metrics, running_mean
+from mezzotint.reports.curves import curves_of, read_metrics
 from mezzotint.reports.run_report import summary
 from mezzotint.run_folder import RunFolder
 from mezzotint.stages import StepReport
@@ -38,12 +36,6 @@ def test_a_line_with_something_else_where_a_number_belongs_is_left_out(line: str
     assert "steps         1," in "\n".join(summary(folder))
 
 
-def test_smoothing_passes_over_what_is_not_finite() -> None:
-    means = running_mean(np.array([np.nan, 2.0, np.inf, 2.0]))
-    assert np.isnan(means[0])
-    assert means[1:].tolist() == pytest.approx([2.0, 2.0, 2.0])
-
-
 def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_logged(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=10)
     shown = RunningMean()
@@ -54,13 +46,3 @@ def test_the_report_smooths_over_all_steps_as_the_terminal_does_however_few_are_
     assert shown.value is not None
     assert f"smoothed {shown.value:.4f} at the end, of 21 logged steps" in "\n".join(summary(folder))
     assert curves_of(read_metrics(folder)).running_mean[-1] == shown.value
-
-
-def test_of_a_log_without_the_smoothed_loss_each_point_stands_for_the_steps_before_it(folder: RunFolder) -> None:
-    shown = RunningMean()
-    for step in range(1, 201):
-        shown.take(decaying(step))
-        if step % 10 == 0:
-            durable.append_line(folder.metrics, {"step": step, "loss": decaying(step)})
-    curves = curves_of(read_metrics(folder))
-    assert curves.running_mean[-1] == pytest.approx(shown.value, rel=1e-9)

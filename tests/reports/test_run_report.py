@@ -78,7 +78,7 @@ def test_the_summary_counts_all_steps_and_says_how_many_were_logged(folder: RunF
     every_tenth(folder)
     text = "\n".join(summary(folder))
     assert "steps         60, the last in epoch 3\n" in text
-    assert "samples       480 in 30.0 s of training, 16 images/s" in text
+    assert "samples       480 in 30 s of training, 16 images/s" in text
     assert "at the end, of 7 logged steps" in text
 
 
@@ -104,7 +104,7 @@ def test_the_summary_says_steps_samples_loss_and_what_lies_where(folder: RunFold
     (folder.exports / ".partial-x").mkdir()
     text = "\n".join(summary(folder))
     assert "steps         60, the last in epoch 3" in text
-    assert "samples       480 in 30.0 s of training, 16 images/s" in text
+    assert "samples       480 in 30 s of training, 16 images/s" in text
     first = read_metrics(folder).steps[0]["loss"]
     assert f"loss          {first:.4f} at step 1, smoothed" in text
     assert "held-out loss 0.6500 at step 0, 0.2200 at step 50, averaged weights 0.2240" in text

@@ -10,8 +10,19 @@ from mezzotint.cli import main
 def test_explain_takes_settings_sections_and_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "optim.lr", "optim.clip", "e1007"]) == 0
     text = capsys.readouterr().out
-    for words in ("The peak learning rate", "optim.clip.scope", "E1007\n"):
+    for words in ("The peak learning rate", "optim.clip.scope", "E1007: A value is out of range"):
         assert words in text
+
+
+def test_a_code_has_its_title_and_what_its_message_does_not_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "E1433", "E1204"]) == 0
+    with_paragraph, without = capsys.readouterr().out.split("\n\n")
+    assert with_paragraph.startswith("E1433: A layer of the adapter is incomplete or inconsistent")
+    assert "A tensor is missing or occurs twice" in with_paragraph
+    assert without.splitlines() == [
+        "E1204: One image has two caption files whose texts differ.",
+        "  The error's message names the place and what to do.",
+    ]
 
 
 @pytest.mark.parametrize("words", [["learning rate"], ["learning", "rate"], ["learning_rate"], ["Learning-Rate"]])

@@ -42,7 +42,7 @@ def opened(name: str, form: WeightForm) -> ModelFamily:
 
 def encoded(family: ModelFamily, in_turn: LayersInTurn | None) -> list[TextEmbedding]:
     """Captions by eight, as a filling has them encoded."""
-    encoding = Encoding(torch.device("cpu"), fixed=True)
+    encoding = Encoding(torch.device("cpu"))
     batches = [CAPTIONS[start : start + 8] for start in range(0, len(CAPTIONS), 8)]
     with torch.no_grad():
         every = encoding.run(partial(encoding.text_of, family), batches, at_once=4, in_turn=in_turn)

@@ -27,6 +27,7 @@ from mezzotint.board.reading import pictures, runs, tails, values
 from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
+from mezzotint.recipe import counting
 
 PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
 """Address, name and key of each page besides Runs."""
@@ -70,7 +71,7 @@ class Pages:
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
         environment.filters |= {
-            "size": words.size, "duration": words.duration, "number": words.number, "moment": words.moment,
+            "size": counting.size, "duration": words.duration, "number": words.number, "moment": words.moment,
             "with_moments": words.with_moments,
             "unquote": unquote_plus, "count": words.count, "shown": tails.shown, "json": in_script, "coded": coded,
             "label": lambda name: tails.shown(self.places.label(name)),

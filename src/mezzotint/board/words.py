@@ -9,33 +9,15 @@ import time
 from markupsafe import Markup, escape
 
 from mezzotint.board.reading import tails
+from mezzotint.recipe import counting
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 
 
-def size(count: float) -> str:
-    """Bytes: `45.3 MB`."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
-
-
 def duration(seconds: float | None) -> str:
-    """`2 h 05 min`, `3 min 20 s`, `12 s`; "" for none, and for centuries."""
-    if seconds is None or not abs(seconds) < 1e10:
-        return ""
-    whole = round(seconds)
-    days, rest = divmod(whole, 86400)
-    hours, rest = divmod(rest, 3600)
-    minutes, rest = divmod(rest, 60)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes:02d} min"
-    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+    """As `counting.duration`; "" for none, and for centuries."""
+    return counting.duration(seconds) if seconds is not None and abs(seconds) < 1e10 else ""
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -18,7 +18,6 @@ from mezzotint.dialects.shared import launchers, reading, setting_files
 from mezzotint.dialects.shared.launchers import ParsedCommand
 from mezzotint.dialects.shared.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.resume_rules import FORMER_KERNELS
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 
@@ -130,8 +129,8 @@ class FileTable:
     shipped: Mapping[str, Value] = none()
 
 
-AS_BEFORE = MappingProxyType({"data.decode": "full", "data.cache.batches": "free", **FORMER_KERNELS})
-"""Settings that have come to mean other numbers in new recipes of ours, and what every line goes on to mean."""
+FOREIGN_DEFAULTS = MappingProxyType({"data.decode": "full", "run.tf32": False})
+"""What the other trainers do unless a flag says otherwise, where our own defaults differ."""
 
 
 @dataclass(slots=True)
@@ -140,8 +139,7 @@ class Draft:
     in; named: those that were written down. nulls: those of them that a file leaves to their default. launched:
     precision and count of processes, the pasted launcher's words included. files: by flag or key, the file it stands in
     when that is not the line. line: the words of the line, without launcher. verb: what the line does here when it is
-    not what its dialect's lines usually do. accumulation, division: see `Dialect`. formerly: recipe path → what an
-    earlier Mezzotint made of the same line; a run that began so keeps it."""
+    not what its dialect's lines usually do. accumulation, division: see `Dialect`."""
 
     rows: Mapping[str, Row]
     values: Mapping[str, Value]
@@ -153,7 +151,6 @@ class Draft:
     verb: str = ""
     accumulation: str = ""
     division: str = ""
-    formerly: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
     notes: list[Note] = field(default_factory=list)
@@ -272,14 +269,13 @@ class Draft:
 class Translation:
     """verb: what the foreign line does here. settings: a recipe as a tree. origin: recipe path → the flag that it comes
     from. notes: what is not simply carried over. lines: (server, line to type) when the line starts several processes
-    that are not there yet; the server is "" when there is one. formerly: see `Draft`."""
+    that are not there yet; the server is "" when there is one."""
 
     verb: str
     settings: Mapping[str, Any]
     origin: Mapping[str, str]
     notes: tuple[Note, ...]
     lines: tuple[tuple[str, str], ...] = ()
-    formerly: Mapping[str, Any] = none()
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,12 +353,12 @@ class Dialect:
             draft.origin["run.device"] = f"{command.tool} --cpu"
         _rows_into(draft)
         self.compute(draft)
-        for path, value in AS_BEFORE.items():
+        for path, value in FOREIGN_DEFAULTS.items():
             if path not in draft.origin:
                 draft.set(path, value)
         draft.insist(self.name)
         settings = {"schema": 1, **draft.settings}
-        return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines, draft.formerly)
+        return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines)
 
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
         """A foreign line of one of `tools` as the words behind our verb; notes; and the line's flags by our switches

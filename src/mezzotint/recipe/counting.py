@@ -1,4 +1,4 @@
-"""Numbers with their nouns, and long lists, as sentences have them."""
+"""How numbers, sizes, durations and lists are written for people: in messages, tables and on the page."""
 
 from __future__ import annotations
 
@@ -18,6 +18,27 @@ def listed(names: Sequence[str], most: int, *, separator: str = ", ") -> str:
     """`a, b and 3 more`: the first names of many."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return separator.join(names[:most]) + more
+
+
+def size(num_bytes: float) -> str:
+    """`3.44 GB`: a number of bytes, with GB = 10⁹ bytes."""
+    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if num_bytes >= scale:
+            amount = num_bytes / scale
+            return f"{amount:.3g} {unit}" if amount < 999.5 else f"{amount:,.0f} {unit}"
+    return f"{num_bytes:.0f} B"
+
+
+def duration(seconds: float) -> str:
+    """`2 d 3 h`, `2 h 13 min`, `4 min 10 s`, `12.3 s`, `0.31 s`."""
+    if seconds < 59.95:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours_of_day = divmod(hours, 24)
+    if days:
+        return f"{days:,} d {hours_of_day} h"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def nearest_multiples(number: int, step: int) -> str:

@@ -7,44 +7,15 @@ both, so that the words of a file play no part.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from operator import attrgetter
-from types import MappingProxyType
 from typing import Any
 
 from mezzotint.errors import Problem
-from mezzotint.recipe.base import ChangeKind, Every, with_values
+from mezzotint.recipe.base import ChangeKind, Every
 from mezzotint.recipe.reading.nearest import advice
 from mezzotint.recipe.reading.paths import Setting, by_path, sections, settings
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import Recipe
-
-FORMER_KERNELS = MappingProxyType(
-    {
-        "run.frozen_dtype": "fp32",
-        "run.tf32": False,
-        "run.kernels.channels_last": False,
-        "run.kernels.measured": False,
-        "run.kernels.whole_batches": False,
-    }
-)
-"""What runs computed with before types and kernels followed `run.precision` and `run.compile` where nobody names
-them."""
-
-BEFORE = MappingProxyType(
-    {
-        "data.holdout.rule": "chance",
-        "data.decode": "full",
-        "data.cache.batches": "free",
-        "optim.ema.passes": 3,
-        "run.gradient_sums": "same",
-        "run.float32_islands": False,
-        **FORMER_KERNELS,
-    }
-)
-"""What held before there was a setting, where that is not its default: for recorded recipes that do not have it yet, or
-have the former default."""
 
 DEFAULT_STEPS = 1000
 """The length of a run that sets neither `run.steps` nor `run.epochs`."""
@@ -68,7 +39,7 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
     """Every setting in which a recorded recipe and a new one differ, in the order of the sections.
 
     old: `recipe.model_dump(mode="json", by_alias=True)` as a checkpoint keeps it. A setting that the recorded recipe
-    does not have yet counts as its default, or as what `BEFORE` says; one that no longer exists counts as recorded. A
+    does not have, such as one of a package, counts as its default; one that is not known here counts as recorded. A
     longer run under a constant rate is free: nothing that has happened would have gone otherwise. A `run.seed` of -1 is
     whatever was drawn.
     """
@@ -81,20 +52,6 @@ def differences(old: dict[str, Any], new: Recipe) -> tuple[Difference, ...]:
             differing.append(Difference(setting.path, before, after, change))
     gone = sorted(set(_leaves(old)) - set(by_path()))
     return (*differing, *(Difference(path, _walk(old, path), None, "recorded") for path in gone))
-
-
-def as_begun(recipe: Recipe, recorded: dict[str, Any]) -> Recipe:
-    """The recipe of a run that goes on, with what a run keeps from its beginning unless the recipe says otherwise: the
-    settings of `BEFORE`. recorded: the recipe that its checkpoint keeps."""
-    kept = {}
-    for path in BEFORE:
-        place, _, last = path.rpartition(".")
-        section = attrgetter(place)(recipe)
-        if last not in section.model_fields_set or getattr(section, last) == "auto":
-            with suppress(ValueError):  # recorded by another version, in words that this one does not know
-                type(section).model_validate({last: _value(recorded, path)})
-                kept[path] = _value(recorded, path)
-    return with_values(recipe, kept)
 
 
 def judge(differing: Iterable[Difference], allow_change: Sequence[str]) -> tuple[list[Difference], list[Problem]]:
@@ -200,7 +157,7 @@ def _value(tree: dict[str, Any], path: str) -> Any:
 
 def _at(tree: dict[str, Any], setting: Setting) -> Any:
     value = _walk(tree, setting.path)
-    return BEFORE.get(setting.path, setting.default) if value is _ABSENT else value
+    return setting.default if value is _ABSENT else value
 
 
 _ABSENT = object()

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from mezzotint import durable
 from mezzotint.run_folder import RunFolder
 
-_BETA = 0.98
 _NUMBERS = {"step", "loss", "loss_avg", "samples", "samples_since", "seconds_since", "images_per_s"}
 Column = NDArray[np.float64]
 
@@ -126,28 +125,9 @@ def overfit_curves(metrics: Metrics) -> OverfitCurves | None:
     )
 
 
-def running_mean(values: Column, steps: Column | None = None, beta: float = _BETA) -> Column:
-    """The exponential mean over the steps so far, corrected for its start; what is not finite is passed over. steps:
-    how many each value stands for, itself and those before it that are not there; None is one each."""
-    means = np.full(len(values), np.nan)
-    mean, weight = 0.0, 0.0
-    counts = np.ones(len(values)) if steps is None else steps
-    for place, (value, count) in enumerate(zip(values.tolist(), counts.tolist(), strict=True)):
-        if math.isfinite(value):
-            kept = beta**count
-            mean, weight = kept * mean + (1 - kept) * value, kept * weight + (1 - kept)
-        if weight:
-            means[place] = mean / weight
-    return means
-
-
 def mean_loss_of(metrics: Metrics) -> Column:
-    """The smoothed loss as it was logged, which the terminal showed; where an older log has none, from the logged
-    steps, each standing for those since the one before."""
-    logged = _column(metrics.steps, "loss_avg")
-    numbers = _column(metrics.steps, "step")
-    between = np.diff(numbers, prepend=0.0)
-    return np.where(np.isfinite(logged), logged, running_mean(_column(metrics.steps, "loss"), between))
+    """The smoothed loss as it was logged, which the terminal showed."""
+    return _column(metrics.steps, "loss_avg")
 
 
 def _column(lines: Sequence[dict[str, Any]], name: str) -> Column:

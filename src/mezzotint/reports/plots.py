@@ -165,8 +165,8 @@ def _draw_loss(axes: Any, curves: Curves) -> None:
     raw = curves.loss[np.isfinite(curves.loss)]
     if len(raw):
         # single steps scatter widely: the highest percent of them may leave the picture, a curve never does
-        top = max(np.quantile(raw, 0.99), curve.max())
-        low = min(raw.min(), curve.min())
+        top = max(np.quantile(raw, 0.99), curve.max(initial=-np.inf))
+        low = min(raw.min(), curve.min(initial=np.inf))
         room = 0.08 * (top - low) or 0.1 * abs(top) or 0.1
         axes.set_ylim(max(0.0, low - room) if low >= 0 else low - room, top + room)
     axes.set_ylabel("loss", color=_PAPER_INK)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mezzotint import durable
+from mezzotint.recipe.counting import duration
 from mezzotint.reports.curves import Metrics, curves_of, mean_loss_of, read_metrics
 from mezzotint.run_folder import RunFolder
 
@@ -61,7 +62,7 @@ def _training_lines(metrics: Metrics) -> list[str]:
     of = "" if counted_steps == last["step"] else f", {counted_steps:,} of them counted below"
     lines = [
         f"steps         {last['step']:,}, the last in epoch {last.get('epoch', 0) + 1:,}{of}",
-        f"samples       {samples:,.0f} in {_words(seconds)} of training, {samples / max(seconds, 1e-9):.3g} images/s",
+        f"samples       {samples:,.0f} in {duration(seconds)} of training, {samples / max(seconds, 1e-9):.3g} images/s",
         f"loss          {float(first['loss']):.4f} at step {first['step']}, smoothed {curve[-1]:.4f} at the end"
         + ("" if len(metrics.steps) == last["step"] else f", of {len(metrics.steps):,} logged steps"),
     ]
@@ -87,9 +88,3 @@ def _totals(metrics: Metrics) -> tuple[int, float, float]:
         samples += float(line.get("samples_since", own))
         seconds += float(line.get("seconds_since", own / max(speed, 1e-9)))
     return steps, samples, seconds
-
-
-def _words(seconds: float) -> str:
-    hours, rest = divmod(round(seconds), 3600)
-    minutes, rest = divmod(rest, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{seconds:.1f} s"

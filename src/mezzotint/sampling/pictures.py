@@ -96,16 +96,13 @@ def png(pixels: NDArray[np.uint8], texts: Mapping[str, str]) -> bytes:
 
 
 def recorded_in(image: Image.Image) -> dict[str, str]:
-    """How an opened PNG was drawn, by name, as `png` was told; of earlier versions, which had a chunk for each name,
-    too. Empty for pictures of others. Raises AttributeError for what is no PNG."""
-    chunks = {name: str(text) for name, text in cast(PngImageFile, image).text.items()}
+    """How an opened PNG was drawn, by name, as `png` was told. Empty for pictures of others. Raises AttributeError for
+    what is no PNG."""
     try:
-        own = outside.parse_json(chunks.get(OWN, ""))
+        own = outside.parse_json(str(cast(PngImageFile, image).text.get(OWN, "")))
     except ValueError:
-        own = None
-    if isinstance(own, dict):
-        return {str(name): str(value) for name, value in own.items()}
-    return chunks if OWN in chunks else {}
+        return {}
+    return {str(name): str(value) for name, value in own.items()} if isinstance(own, dict) else {}
 
 
 def parameters(texts: Mapping[str, str]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from mezzotint.errors import RecipeError, explain_code
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.nearest import search
-from mezzotint.recipe.reading.paths import one_line
 from mezzotint.tasks.reading import words
 
 
@@ -29,7 +28,8 @@ def explained(word: str) -> str:
     text = explain_code(code)
     if text is None:
         raise RecipeError(f"there is no error code {code}; codes are written like E1007", code="E1013")
-    return f"{code}\n{reference.wrapped(one_line(text))}"
+    title, paragraph = text.split("\n")
+    return f"{code}: {title}\n{reference.wrapped(paragraph)}"
 
 
 def _code(word: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import torch
 
 from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime, bytes_of, free_memory
 from mezzotint.runtimes.shared.offload import Offload
@@ -110,12 +111,12 @@ def bytes_of_encoders(recipe: Recipe, files: ModelFiles) -> int:
 def notes(recipe: Recipe, files: ModelFiles, device: torch.device, on_host: int) -> Iterator[str]:
     """What a reader should know of the host's memory. on_host: bytes of it that `run.offload` takes."""
     if recipe.data.cache.text and encoders_in_turn(recipe, files, device) is not None:
-        size = bytes_of_encoders(recipe, files) / 1e9
-        yield f"to fill the cache, text encoders of {size:.1f} GB are read layer by layer, about a gigabyte at a time"
+        encoders = size(bytes_of_encoders(recipe, files))
+        yield f"to fill the cache, text encoders of {encoders} are read layer by layer, about a gigabyte at a time"
     free = free_memory()
     if free is not None and on_host > free:
         yield (
-            f"run.offload.blocks takes {on_host / 1e9:.1f} GB of the host's memory, and {free / 1e9:.1f} GB are free: "
+            f"run.offload.blocks takes {size(on_host)} of the host's memory, and {size(free)} are free: "
             "the run will not start here"
         )
 

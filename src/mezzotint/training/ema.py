@@ -79,8 +79,7 @@ class Ema:
         self.device = next(iter(self._weights.values())).device
         # float64: 1 − decay loses four digits in float32 when the decay is near 1
         self._updates = torch.zeros((), dtype=torch.float64, device=self.device)
-        are_wide = all(master.dtype == torch.float32 for master in masters.values())
-        self._takes_no_copies = are_wide and self._rule.passes == 1
+        self._takes_no_copies = all(master.dtype == torch.float32 for master in masters.values())
         self._chunks = chunked(list(self._weights), self._bytes_of)
         there = next(iter(masters.values())).device
         self._behind = AsyncEma(masters) if (there != self.device if apart is None else apart) else None
@@ -134,14 +133,8 @@ class Ema:
             theirs = dict(zip(self._weights, masters, strict=True))
             for names in [list(theirs)] if self._takes_no_copies else self._chunks:
                 here, there = [self._weights[name] for name in names], [theirs[name] for name in names]
-                if self._rule.passes == 1:
-                    there = there if self._takes_no_copies else cast(there, torch.float32)
-                    torch._foreach_lerp_(here, there, [weight] * len(here))
-                else:
-                    step = torch._foreach_sub(there, here)
-                    torch._foreach_mul_(step, weight)
-                    torch._foreach_add_(here, step)
-                    del step  # before the next
+                there = there if self._takes_no_copies else cast(there, torch.float32)
+                torch._foreach_lerp_(here, there, [weight] * len(here))
                 del there
             self._updates.add_(moved)
 

@@ -233,8 +233,7 @@ class Trainer:
         self.progress.load(state["progress"], last_step=self.progress.last_step)
         self.owes_export = "export" in state.get("owed", ())
         self.train_step.micro_batch = state.get("micro_batch")
-        states = state["callbacks"] if "callbacks" in state else state["observers"]  # what they were called before
         for callback in self.callbacks:
-            callback.load(states.get(type(callback).__name__, {}))
+            callback.load(state["callbacks"].get(type(callback).__name__, {}))
         if self.progress.applied >= UpdateCheck.updates:
             self.train_step.update_check = None

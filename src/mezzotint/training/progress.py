@@ -17,21 +17,20 @@ def damage_of(values: Any) -> str | None:
     kind."""
     if not isinstance(values, dict):
         return "state.json is no table"
-    callbacks = "callbacks" if "callbacks" in values else "observers"
     recipe, progress, identity = (_table(values, name) for name in ("recipe", "progress", "identity"))
-    checks: _Checks = [(name, values, dict) for name in ("progress", "recipe", "identity", callbacks)]
+    checks: _Checks = [(name, values, dict) for name in ("progress", "recipe", "identity", "callbacks")]
     checks += [("run", recipe, dict), ("seed", _table(recipe, "run"), int), ("step", progress, int)]
     checks += [(name, identity, kind) for name, kind in _IDENTITY.items()]
-    later: _Checks = [(name, progress, type(value)) for name, value in asdict(Progress()).items()]
-    later += [(section, recipe, dict) for section in ("data", "model", "objective", "optim", "sample")]
-    later += [("owed", values, list), ("micro_batch", values, int), ("resolved", values, dict)]
-    checks += [(name, table, kind) for name, table, kind in later if name in table]  # what came with later versions
+    checks += [(name, progress, type(value)) for name, value in asdict(Progress()).items()]
+    checks += [(section, recipe, dict) for section in ("data", "model", "objective", "optim", "sample")]
+    optional: _Checks = [("owed", values, list), ("micro_batch", values, int), ("resolved", values, dict)]
+    checks += [(name, table, kind) for name, table, kind in optional if name in table]
     for name, table, kind in checks:
         if not _is(table.get(name), kind):
             return f"state.json is whole and wrong: {name} is not there or of another kind"
         if table is progress and kind is int and table[name] < 0:
             return f"state.json is whole and wrong: {name} is {table[name]}"
-    states, rates = values[callbacks].values(), _table(progress, "rate_peak").values()
+    states, rates = values["callbacks"].values(), _table(progress, "rate_peak").values()
     if not all(_is(one, int) for one in progress.get("bad_steps", [])) or not all(_is(one, float) for one in rates):
         return "state.json is whole and wrong: bad_steps or rate_peak has something else than numbers"
     if not all(isinstance(one, dict) for one in states):

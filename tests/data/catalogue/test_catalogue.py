@@ -9,7 +9,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -185,23 +184,11 @@ def spread(painted: Path, index: Path, n: int) -> Catalogue:
     return replace(data_set, key_hash=keys, width=np.zeros(n, np.int32))
 
 
-def test_holdout_by_chance_is_drawn_by_key_alone(painted: Path, index: Path) -> None:
-    many = spread(painted, index, 2000)
-    holdout = HoldoutSettings(share=0.1, max_samples=500, rule="chance")
-    train, held = many.split(holdout, 3)
-    assert 150 < len(held) < 250
-    assert sorted([*train.tolist(), *held.tolist()]) == list(range(2000))
-    assert [str(part.dtype) for part in (train, held)] == ["int32", "int32"]
-    fewer = replace(many, key_hash=many.key_hash[:1000], width=many.width[:1000])
-    assert fewer.split(holdout, 3)[1].tolist() == [row for row in held.tolist() if row < 1000]
-    assert many.split(holdout, 4)[1].tolist() != held.tolist()
-
-
 def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, index: Path) -> None:
     few = spread(painted, index, 40)
 
-    def held(share: float, rule: Any = "exact", seed: int = 3) -> list[int]:
-        train, held_rows = few.split(HoldoutSettings(share=share, rule=rule), seed)
+    def held(share: float, seed: int = 3) -> list[int]:
+        train, held_rows = few.split(HoldoutSettings(share=share), seed)
         assert sorted([*train.tolist(), *held_rows.tolist()]) == list(range(40))
         return held_rows.tolist()
 
@@ -210,8 +197,6 @@ def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, 
     # as it is written: 0.07 · 100 is 7, and 7.000000000000001 in floating point
     assert len(spread(painted, index, 100).split(HoldoutSettings(share=0.07), 3)[1]) == 7
     assert set(held(0.1)) < set(held(0.3)) != set(held(0.3, seed=4))
-    by_chance = held(0.3, "chance")
-    assert set(by_chance) <= set(held(0.3)) or set(held(0.3)) <= set(by_chance), "of the same draws"
 
 
 def test_holdout_is_bounded(painted: Path, index: Path) -> None:

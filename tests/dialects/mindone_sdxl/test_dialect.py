@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from foreign_lines import ALONE
 from mezzotint.dialects.base import Launched
 from mezzotint.dialects.mindone_sdxl._dialect import DIALECT, SHIPPED
 from mezzotint.errors import RecipeError
-from mezzotint.tasks.reading import arguments, foreign
+from mezzotint.tasks.reading import foreign
 
 EIGHT = Launched(8, None, "torchrun")
 
@@ -87,24 +86,3 @@ def test_a_line_without_a_yaml_names_those_that_ship() -> None:
 def test_other_scripts_are_refused_by_name(script: str, word: str) -> None:
     with pytest.raises(RecipeError, match=f"{script} trains {word}, which is not supported yet"):
         DIALECT.translate(["python", script, *BAREST], ALONE)
-
-
-def test_a_run_begun_with_what_shipped_before_keeps_it(tmp_path: Path) -> None:
-    """Rate, warm-up, offset noise and attention of the files that ship have changed: for new runs."""
-    run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "recipe.yaml").write_text(
-        "schema: 1\nmodel: {family: sdxl, path: sdxl, attention: math}\nobjective: {noise_offset: 0.0}\n"
-        "optim: {lr: 4.0e-5, optimizer: {kind: adam-weight-decay, betas: [0.9, 0.98]}, schedule: {warmup_steps: 0}}\n"
-    )
-    line = [*BAREST, "--scale_lr=True", "--per_batch_size=4", f"--weight={run}"]
-    new = arguments.parse(["--as", "mindone-sdxl", "--", *line[:-1]], "train").recipe
-    old = arguments.parse(["--as", "mindone-sdxl", "--", *line], "train")
-    said = [
-        (one.model.attention, one.objective.noise_offset, one.optim.lr, one.optim.optimizer.betas,
-         one.optim.schedule.warmup_steps) for one in (new, old.recipe)
-    ]  # fmt: skip
-    assert said == [("auto", 0.05, pytest.approx(4e-6), (0.9, 0.999), 500), ("math", 0.0, 4e-5, (0.9, 0.98), 0)]
-    assert sum("which the run began with; a new run takes" in note for note in old.notes) == 5
-    laid = ["--as", "mindone-sdxl", "optim.lr=1e-4", "--", *line]
-    assert arguments.parse(laid, "train").recipe.optim.lr == 1e-4, "what is laid over the line counts"

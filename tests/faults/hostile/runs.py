@@ -82,7 +82,7 @@ def _weights(header: dict[str, Any], body: bytes) -> Change:
         known = {
             "shape": entry["shape"],
             "dtype": names.get(entry["dtype"], entry["dtype"]),
-            "file": "weights.safetensors",
+            "rows": [{"file": "weights.safetensors", "start": 0, "stop": entry["shape"][0]}],
         }
         manifest["tensors"]["w/a"] = known
         (checkpoint / "manifest.json").write_text(json.dumps(manifest))
@@ -137,9 +137,9 @@ _CHECKPOINTS = [
 
 
 def _of_rows() -> int:
-    from mezzotint.training.checkpoints.state import SCHEMA_OF_ROWS
+    from mezzotint.run_folder import CHECKPOINT_SCHEMA
 
-    return SCHEMA_OF_ROWS
+    return CHECKPOINT_SCHEMA
 
 
 def _flip(path: Path) -> None:

@@ -30,7 +30,7 @@ DOCUMENTED: dict[str, Any] = without(diffusers_sd.DOCUMENTED, *_GONE) | {
 }  # fmt: skip
 
 _NOT_SET = (
-    "optim.ema.decay", "optim.ema.interval", "optim.ema.device", "optim.ema.passes", "data.columns.image",
+    "optim.ema.decay", "optim.ema.interval", "optim.ema.device", "data.columns.image",
     "data.columns.caption", "data.max_samples", "model.prediction", "run.preview.weights",
 )  # fmt: skip
 EXPECTED: dict[str, Any] = without(diffusers_sd.EXPECTED, *_NOT_SET) | {

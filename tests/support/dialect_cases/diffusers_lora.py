@@ -16,7 +16,7 @@ DOCUMENTED: dict[str, Any] = without(diffusers_sd.DOCUMENTED, *_GONE) | {
     "validation_prompt": None, "num_validation_images": 4, "validation_epochs": 1,
 }  # fmt: skip
 
-_EMA = ("optim.ema.decay", "optim.ema.interval", "optim.ema.device", "optim.ema.passes")
+_EMA = ("optim.ema.decay", "optim.ema.interval", "optim.ema.device")
 EXPECTED: dict[str, Any] = without(diffusers_sd.EXPECTED, *_EMA) | {
     "model.adapter.kind": "lora", "model.adapter.rank": 4, "model.adapter.targets": ["attention"],
     "model.adapter.init": "gaussian", "run.export.adapter": "diffusers", "data.resize": "lanczos",

@@ -46,7 +46,6 @@ EXPECTED: dict[str, Any] = {
     "optim.schedule.warmup_steps": 0, "optim.schedule.floor": 0.0, "optim.schedule.cycles": 1,
     "optim.schedule.power": 1.0, "optim.accumulation": 1, "optim.clip.norm": 1.0, "optim.clip.scope": "all",
     "optim.ema.rule": "none", "optim.ema.decay": 0.9999, "optim.ema.interval": 1, "optim.ema.device": "same",
-    "optim.ema.passes": 3,
     "run.epochs": 100, "run.seed": 0, "run.precision": "fp32", "run.weight_dtype": "fp32",
     "run.frozen_dtype": "fp32", "run.recompute.enabled": False, "run.save.every": "500 steps",
     "run.save.keep": None, "run.export.folder": "sd-model-finetuned", "run.folder": "sd-model-finetuned",

@@ -66,7 +66,7 @@ EXPECTED: dict[str, Any] = {
     "sample.guidance_rescale": 0.0, "sample.batch_size": 1,
 }  # fmt: skip
 
-EMA = {"optim.ema.rule": "constant", "optim.ema.interval": 500, "optim.ema.device": "cpu", "optim.ema.passes": 3}
+EMA = {"optim.ema.rule": "constant", "optim.ema.interval": 500, "optim.ema.device": "cpu"}
 
 SHADOW = EMA | {"run.preview.weights": "ema"}
 

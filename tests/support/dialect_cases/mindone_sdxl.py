@@ -47,7 +47,6 @@ EXPECTED: dict[str, Any] = {
     "optim.optimizer.eps": 1e-6, "optim.optimizer.weight_decay": 0.01, "optim.optimizer.no_decay": ["@mindone"],
     "optim.lr": 1e-6, "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 500,
     "optim.accumulation": 1, "optim.clip.norm": None, "optim.ema.rule": "none", "optim.ema.decay": 0.9999,
-    "optim.ema.passes": 3,
     "run.steps": 100000, "run.folder": "./runs/{stamp}", "run.name": "SDXL-base-1.0", "run.resume": "never",
     "run.export.link": "weights", "run.export.single_file": True,
     "run.export.name": "{what}_{micro_step}{ema}", "run.export.every": "1000 steps",

@@ -53,7 +53,7 @@ EXPECTED: dict[str, Any] = {
     "optim.optimizer.weight_decay": 0.01, "optim.optimizer.no_decay": ["@norm-and-bias"], "optim.lr": 1e-5,
     "optim.schedule.kind": "cosine", "optim.schedule.floor": pytest.approx(0.1), "optim.schedule.warmup_steps": 0,
     "optim.accumulation": 1, "optim.clip.norm": None, "optim.clip.scope": "all", "optim.ema.rule": "saturating",
-    "optim.ema.decay": 0.9999, "optim.ema.passes": 3,
+    "optim.ema.decay": 0.9999,
     "run.epochs": 10, "run.seed": 3407, "run.precision": "bf16", "run.half": "products", "run.weight_dtype": "fp32",
     "run.frozen_dtype": "bf16", "run.vae_dtype": "fp16", "run.scaler.kind": "dynamic", "run.scaler.init": 65536,
     "run.scaler.growth": 2.0, "run.scaler.growth_interval": 2000, "run.device": "auto", "run.device_memory": None,

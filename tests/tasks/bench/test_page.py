@@ -85,7 +85,7 @@ def test_rows_are_compared_round_by_round() -> None:
     assert ratio["seconds"] == {"median": 3.0, "lowest": 2.0, "highest": 4.0, "rounds": 3}
     page = "\n".join(_page.table({"recipe": "x", "processes": 1, "device": "NVIDIA X", "rows": rows}))
     assert "3 (2 to 4) of stock" in page
-    assert "median of the ratios of 3 rounds" in page
+    assert "the ratios of 3 blocks of steps" in page
     without = _page.compared([mine], [1, 3, 5], by_cpu=False)
     assert "times as fast" not in "\n".join(
         _page.table({"recipe": "x", "processes": 1, "device": "X", "rows": without})
@@ -101,9 +101,9 @@ def test_cpu_seconds_lead_where_no_gpu_is() -> None:
     assert first("NVIDIA X").startswith("images/s, processed")
 
 
-def test_rows_take_turns_after_the_warm_up() -> None:
+def test_rows_are_compared_in_blocks_after_the_warm_up() -> None:
     assert RowLength(None, 101).ends(40) == [5, 15, 25, 35]
-    assert RowLength(None, 101).ends(14) == [3, 6, 9, 12], "at least three rounds"
+    assert RowLength(None, 101).ends(14) == [3, 6, 9, 12], "at least three blocks"
     assert RowLength(None, 101, warm_up=1, rounds=2).ends(9) == [1, 5]
     assert RowLength(None, 101).ends(1) == [0]
     options = bench._options(parse_words(["x", "--fast", "--rounds=3", "--against=stock"], "bench"))

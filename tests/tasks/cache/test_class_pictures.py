@@ -117,10 +117,10 @@ def test_progress_says_how_long_the_others_take() -> None:
     for _ in range(4):
         progress.advance(2)
     assert lines == [
-        ("class pictures: 2 of 10, about 2:00 left", True),
-        ("class pictures: 4 of 10, about 1:30 left", False),
-        ("class pictures: 6 of 10, about 1:20 left", True),
-        ("class pictures: 8 of 10, about 0:38 left", False),
+        ("class pictures: 2 of 10, about 2 min 0 s left", True),
+        ("class pictures: 4 of 10, about 1 min 30 s left", False),
+        ("class pictures: 6 of 10, about 1 min 20 s left", True),
+        ("class pictures: 8 of 10, about 37.5 s left", False),
     ]
 
 

@@ -131,22 +131,6 @@ def test_every_batch_has_the_same_shape(tmp_path: Path, monkeypatch: pytest.Monk
     assert sum(len(encoder.captions) for encoder in fixed.encoders) == _encoding.CAPTIONS
     assert fixed.summary.encoded == 13
     assert all(encoder.largest == 1 for encoder in fixed.encoders if encoder.pictures)
-    free = filled(tmp_path, data(tmp_path, cache={"batches": "free"}))
-    assert len(free.captions) == 7
-    assert max(encoder.largest for encoder in free.encoders) > 1
-
-
-def test_both_rules_have_entries_of_their_own_and_keep_them(tmp_path: Path) -> None:
-    write_pictures(tmp_path / "pictures")
-    free = data(tmp_path, cache={"batches": "free"})
-    before = filled(tmp_path, free)
-    assert "encoding" not in before.latents.identity + before.text.identity, "as it was before there was a choice"
-    assert set(filled(tmp_path).summary.why) == {
-        "7 captions (text encoder changed)",
-        "6 pictures (cache settings changed)",
-    }
-    assert filled(tmp_path, free).summary.new == 0
-    assert filled(tmp_path).summary.new == 0
 
 
 class _Wavering:
@@ -162,13 +146,10 @@ class _Wavering:
 
 @pytest.mark.parametrize(("step", "repeats"), [(0.0, True), (0.5, False)])
 def test_a_device_that_does_not_repeat_itself_is_noticed(step: float, repeats: bool) -> None:
-    encoding, device = _encoding.Encoding(torch.device("meta"), fixed=True), _Wavering(step)
+    encoding, device = _encoding.Encoding(torch.device("meta")), _Wavering(step)
     assert len(list(encoding.run(device.encode, [1, 2, 3], at_once=2))) == 3
     assert device.times == 4, "the first one twice"
     assert encoding.repeats is repeats
-    free = _encoding.Encoding(torch.device("meta"), fixed=False)
-    list(free.run(_Wavering(0.5).encode, [1, 2, 3], at_once=2))
-    assert free.repeats, "nothing is promised there"
 
 
 def test_what_does_not_repeat_itself_is_said_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +169,7 @@ def _but_repeats(self: object, name: str, value: object) -> None:
 
 
 def test_a_text_embedding_is_cut_to_its_captions(tiny: Family) -> None:
-    text: TextEmbedding = _encoding.Encoding(torch.device("cpu"), fixed=True).text_of(tiny, ["one", "two"])
+    text: TextEmbedding = _encoding.Encoding(torch.device("cpu")).text_of(tiny, ["one", "two"])
     assert len(text.states) == 2
     with torch.no_grad():
         torch.testing.assert_close(text.states, tiny.encode_text(["one", "two"]).states)

@@ -12,6 +12,7 @@ from checking import checked, codes
 from mezzotint import durable
 from mezzotint.errors import StorageError
 from mezzotint.recipe.base import Every
+from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
@@ -162,7 +163,7 @@ def test_check_train_and_the_disk_have_one_size_of_a_checkpoint(words: list[str]
     take_a_step(model)
     tensors = model.update.tensors()
     assert outcome.disk.checkpoint == sum(t.numel() * t.element_size() for t in tensors.values())
-    assert f"{outcome.disk.checkpoint / 1e6:,.1f} MB each" in line
+    assert f"{size(outcome.disk.checkpoint)} each" in line
     assert outcome.memory.optimizer == sum(
         t.numel() * t.element_size() for n, t in tensors.items() if n.startswith("opt.") and "/" in n
     )

@@ -55,14 +55,6 @@ def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("count", "words"),
-    [(0, "0 B"), (999, "999 B"), (3_438_083_856, "3.44 GB"), (12_000_000, "12 MB"), (2e15, "2,000 TB")],
-)
-def test_bytes_are_told_in_words(count: float, words: str) -> None:
-    assert _check_page.size(count) == words
-
-
-@pytest.mark.parametrize(
     ("optimizer", "words"),
     [("adamw", "two moments"), ("adafactor", "second moments by row and column"), ("adacoor", "sums of squares")],
 )

@@ -23,7 +23,6 @@ from mezzotint.tasks.sample._args import parse
         (["--seed=1-4"], {"seeds": (1, 2, 3, 4)}),
         (["--seed=1-2,-3"], {"seeds": (1, 2, -3)}),
         (["--weights=ema"], {"weights": "ema"}),
-        (["--weights=shadow"], {"weights": "ema", "notes": ("--weights=shadow is now called --weights=ema",)}),
     ],
 )
 def test_sample_takes_what_user_interfaces_call_its_switches(words: list[str], values: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ def of_run(world: Any, out: Path, *words: str, place: str = "run") -> tuple[Any,
 @pytest.mark.slow
 def test_a_run_draws_from_its_newest_checkpoint_what_its_export_draws(trained: Any, tmp_path: Path) -> None:
     raw, facts = of_run(trained, tmp_path / "raw", "--weights=raw")
-    average, said = of_run(trained, tmp_path / "shadow", "--weights=shadow")
+    average, said = of_run(trained, tmp_path / "shadow", "--weights=ema")
     assert (facts["weights"], facts["training_step"], facts["prompt"], facts["seed"]) == (
         "raw",
         "6",
@@ -120,7 +120,7 @@ def test_zero_terminal_snr_of_the_recipe_is_sampled_as_it_was_trained(trained: A
 def test_an_average_that_was_not_kept_is_named(trained: Any, tmp_path: Path) -> None:
     assert trained.train("plain", run__steps=1, optim__ema__rule="none") == 0
     with pytest.raises(CheckpointError, match=r"trained without optim\.ema") as caught:
-        verb.run([str(trained.root / "plain"), "--prompt=a", "--weights=shadow", f"--out={tmp_path / 'out'}"])
+        verb.run([str(trained.root / "plain"), "--prompt=a", "--weights=ema", f"--out={tmp_path / 'out'}"])
     assert caught.value.code == "E1075"
 
 

@@ -77,15 +77,6 @@ def test_losses_by_timestep_are_means_since_the_line_before_and_go_on_over_a_res
     assert bands
 
 
-def test_a_run_whose_checkpoint_knows_no_smoothed_loss_goes_on_without_it(folder: RunFolder) -> None:
-    log = MetricsLog(folder, every=1)
-    log.load({"steps": 3, "samples": 12, "seconds": 1.5})
-    log_steps(log, range(3, 4))
-    (line,) = outside.read_lines(folder.metrics)
-    assert line["steps_since"] == 4
-    assert "loss_avg" not in line
-
-
 def test_values_that_are_not_finite_stay_valid_json_and_read_back(folder: RunFolder) -> None:
     log = MetricsLog(folder, every=1)
     log.on_step(report(0, loss=float("nan"), norm=float("inf")), Progress(step=1, last_step=9))

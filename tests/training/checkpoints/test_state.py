@@ -76,7 +76,7 @@ def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     for change, words in (
         ({"step": 9}, "step 9"),
-        ({"schema": 3}, "another version"),
+        ({"schema": 4}, "another version"),
         ({"files": manifest["files"] | {"../outside": {"bytes": 1, "sha256": ""}}}, "outside"),
     ):
         (path / "manifest.json").write_text(json.dumps(manifest | change))
@@ -118,7 +118,8 @@ def edited(manifest: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in ("../outside.safetensors", "../../outside.json", "/outside.json", "a/../../outside.json", "..", ""):
         yield "which no checkpoint has", manifest | {"files": files | {name: weights}}
     first = next(iter(manifest["tensors"]))
-    elsewhere = manifest["tensors"][first] | {"file": "../outside.safetensors"}
+    (rows,) = manifest["tensors"][first]["rows"]
+    elsewhere = manifest["tensors"][first] | {"rows": [rows | {"file": "../outside.safetensors"}]}
     yield "other tensors", manifest | {"tensors": manifest["tensors"] | {first: elsewhere}}
 
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 ENCODING = 2
-"""The version of the rule by which entries of `data.cache.batches=fixed` are encoded (`tasks/cache/_filling.py`): part
+"""The version of the rule by which entries are encoded (`tasks/cache/_encoding.py`): part
 of their addresses. Raise it when the shape changes that an encoder is shown."""
 
 OF_FILES = "files"
@@ -68,14 +68,12 @@ Layout = TypeVar("Layout", LatentLayout, TextLayout)
 
 class _Entries(ABC, Generic[Layout]):
     """Entries of one identity. root: `data.cache.path`, resolved. kind: the folder below it. dependencies: what the
-    numbers depend on besides sample and settings of a visit. `in_fixed_batches`: whether encoders are shown one shape
-    always."""
+    numbers depend on besides sample and settings of a visit."""
 
     def __init__(self, root: Path, kind: str, layout_type: type[Layout], **dependencies: str | int) -> None:
         self.root = root
         self.identity = json.dumps(dependencies, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         self.folder = root / kind / hashlib.sha256(self.identity.encode()).hexdigest()[:16]
-        self.in_fixed_batches = "encoding" in dependencies
         self.layout: Layout | None = None
         self._layout_type: type[Layout] = layout_type
 
@@ -146,7 +144,7 @@ class LatentCache(_Entries[LatentLayout]):
             content=settings.cache.content,
             dtype=settings.cache.dtype,
             **({"clips": clip_files.PREPROCESSING} if settings.has_clips else {}),
-            **_encoding(settings, encodes=not chosen.is_encoded),
+            **_encoding(encodes=not chosen.is_encoded),
         )
         self.content = settings.cache.content
         self.is_imported = chosen.is_encoded
@@ -337,7 +335,7 @@ class TextCache(_Entries[TextLayout]):
             text=identity,
             compute=compute,
             dtype=settings.cache.dtype,
-            **_encoding(settings, encodes=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
+            **_encoding(encodes=not (identity == OF_FILES or format_of(settings.format).is_encoded)),
         )
         self._before = f"text\0{self.identity}\0".encode()
         self.drops = settings.captions.dropout > 0
@@ -402,10 +400,9 @@ def _preprocessing(settings: DataSettings, *, encodes: bool) -> int:
     return decoding.version(scaled=is_scaled, resize=settings.resize, antialias=settings.antialias)
 
 
-def _encoding(settings: DataSettings, *, encodes: bool) -> dict[str, int]:
-    """What an identity has to say of the shapes that encoders are shown: nothing where these were free, as before there
-    was a choice, and where nothing is encoded."""
-    return {"encoding": ENCODING} if settings.cache.batches == "fixed" and encodes else {}
+def _encoding(*, encodes: bool) -> dict[str, int]:
+    """What an identity says of the shapes that encoders are shown: nothing where nothing is encoded."""
+    return {"encoding": ENCODING} if encodes else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,9 +262,8 @@ class Catalogue:
         """The rows that are trained and those held out, int32, ascending. at_most: of so many samples in all, those
         with the smallest draws by (seed, their keys); None takes all. Class pictures are all trained, besides.
 
-        Each sample has a draw by (seed, its key), and the smallest are held out: ⌈share · n⌉ of n by the rule `exact`;
-        by `chance` those below the share, so that other samples that come or go change nothing for it; at most
-        `max_samples` of either. With a share above 0 at least one is held out and at least one trained, where there are
+        Each sample has a draw by (seed, its key), and the smallest are held out: ⌈share · n⌉ of n, at most
+        `max_samples`. With a share above 0 at least one is held out and at least one trained, where there are
         two.
         """
         beside = np.flatnonzero(self.overrides.prior).astype(np.int32)
@@ -276,20 +275,10 @@ class Catalogue:
             rows = np.sort(np.concatenate((rows, beside))) if len(beside) else rows
             return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
-        count = _held_out(holdout, drawn)
+        count = math.ceil(Fraction(repr(holdout.share)) * len(drawn))  # of the share as it is written
         num = max(1, min(count, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
         return np.sort(np.concatenate((order[num:], beside))), np.sort(order[:num])
-
-
-def _held_out(holdout: HoldoutSettings, drawn: NDArray[np.float64]) -> int:
-    match holdout.rule:
-        case "exact":
-            return math.ceil(Fraction(repr(holdout.share)) * len(drawn))  # of the share as it is written
-        case "chance":
-            return int((drawn < holdout.share).sum())
-        case _:
-            raise AssertionError(holdout.rule)
 
 
 def build(

@@ -111,7 +111,7 @@ _ROWS = (
     mapped("adam_epsilon", 1e-8, "optim.optimizer.eps", "added to the root"),
     row("max_grad_norm", 1.0, "optim.clip.norm", "over all parameters"),
     row("use_ema", False, "optim.ema.rule", "min(0.9999, (1 + s)/(10 + s)); the result is the average", on="ramp",
-        off="none", fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1, "optim.ema.passes": 3}),
+        off="none", fixed={"optim.ema.decay": 0.9999, "optim.ema.interval": 1}),
     row("snr_gamma", float, "objective.min_snr_gamma objective.min_snr_form", "Min-SNR in the form of the prediction",
         fixed={"objective.min_snr_form": "prediction"}),
     mapped("noise_offset", 0.0, "objective.noise_offset", "a constant a channel"),

@@ -271,7 +271,6 @@ def _freezing(draft: Draft) -> None:
         frozen.append("text_encoder/*final_layer_norm*")
     if frozen:
         draft.set("model.freeze", frozen, *keys)
-        draft.formerly["model.freeze"] = [one.removeprefix("~") for one in frozen]
 
 
 # --- EMA --------------------------------------------------------------------------------------------------------------
@@ -291,7 +290,6 @@ def averages(draft: Draft) -> None:
             if draft.values[flag] not in (usual.get(flag), None, False):
                 draft.note(flag, "without ema_decay_rate or ema_strength_target there is no average")
         return
-    draft.set("optim.ema.passes", 3, "ema_decay_rate", "ema_strength_target")
     if strength is None:
         draft.set("optim.ema.decay", rate, "ema_decay_rate")
     else:

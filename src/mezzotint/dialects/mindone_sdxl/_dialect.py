@@ -42,18 +42,6 @@ def compute(draft: Draft) -> None:
     _run.run(draft, section)
     draft.lay("timestep_bias_strategy", "snr_gamma")
     timestep_bias.notes(draft)
-    if not Path(draft.text("config")).expanduser().is_file():
-        _shipped_before(draft)
-
-
-def _shipped_before(draft: Draft) -> None:
-    """What the files that ship said before they said what the document says."""
-    attention = "auto" if "_fa" in draft.text("config") else "math"
-    rate = draft.settings.get("optim", {}).get("lr", 0.0)
-    draft.formerly |= {
-        "model.attention": attention, "objective.noise_offset": 0.0, "optim.lr": 10 * rate,
-        "optim.optimizer.betas": [0.9, 0.98], "optim.schedule.warmup_steps": 0,
-    }  # fmt: skip
 
 
 def _config(draft: Draft) -> Config | None:

@@ -226,8 +226,6 @@ def _weighting(draft: Draft, scaling: Node, weighting: Node, loss: Node) -> None
     is_plain = (_PREDICTIONS[scaling.name], kind) in _PLAIN
     is_squared = _loss_of(loss)[0] == "mse"  # w |D - x_0| is |c_out| w times the plain error, and only c_out² w is 1
     draft.set("objective.weighting", "prediction" if is_plain and is_squared else kind, weighting.flag())
-    if is_plain and not is_squared:
-        draft.formerly["objective.weighting"] = "prediction"
     by_sigma = {node["sigma_data"]: node for node in (scaling, weighting) if "sigma_data" in node.values}
     if len(by_sigma) > 1:
         weighting.refuse("sigma_data", "scaling and weighting have one sigma_data", code="E1081")

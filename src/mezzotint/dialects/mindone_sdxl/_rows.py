@@ -37,7 +37,7 @@ _UPDATE = (
         "each tensor on its own; with accumulation all together"),
     row("max_grad_norm", 1.0, "optim.clip.norm", "with clip_grad"),
     row("use_ema", False, "optim.ema.rule", "0.9999 (1 - exp(-u/2000)) after u steps", on="saturating", off="none",
-        fixed={"optim.ema.decay": 0.9999, "optim.ema.passes": 3}),
+        fixed={"optim.ema.decay": 0.9999}),
     row("per_batch_size", int, "data.batch_size",
         "per card there, before data.per_batch_size of the YAML; multiplied by the cards once"),
     row("scale_lr", False, "optim.lr", "the rate times cards, batch and accumulation"),

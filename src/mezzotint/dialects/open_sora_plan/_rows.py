@@ -107,7 +107,7 @@ UPDATE = (
     row("max_grad_norm", 1.0, "optim.clip.norm", "over all parameters", above=0,
         needs=("clip_grad", "without --clip_grad True nothing is shortened")),
     row("use_ema", True, "optim.ema.rule", "rate · (1 − exp(−u/2000)); samples are drawn from it", on="saturating",
-        off="none", fixed={"optim.ema.passes": 3}),
+        off="none"),
     mapped("ema_decay", 0.9999, "optim.ema.decay", "acts here; there it is a constant"),
     mapped("gradient_accumulation_steps", 1, "optim.accumulation", "batches of one step", least=1),
     mapped("weight_decay", 0.01, "optim.optimizer.weight_decay", "of those that decay"),

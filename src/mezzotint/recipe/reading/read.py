@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_origin
 
@@ -57,8 +57,7 @@ class Reading:
     origin: dotted path → `line 5` or `command line`; what is absent is a default. digest: of the effective recipe,
     see `digest_of`. notes: what a dialect dropped or changed, a sentence each. verb: what a foreign line asks for, ""
     for what the verb that read it does. packages: what the command line allows to be imported for it. fork: the run
-    folder whose newest checkpoint a new run begins from. formerly: dotted path → what an earlier Mezzotint made of the
-    same line, which a run that began so keeps. replaces: files of others may be written over."""
+    folder whose newest checkpoint a new run begins from. replaces: files of others may be written over."""
 
     recipe: Recipe
     name: str
@@ -69,7 +68,6 @@ class Reading:
     verb: str = ""
     fork: Path | None = None
     packages: tuple[str, ...] = ()
-    formerly: Mapping[str, Any] = field(default_factory=dict)
     replaces: bool = False
 
     def placed(self, problems: Iterable[Problem]) -> list[Problem]:
@@ -273,22 +271,7 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
             problems.append(_problem(issue, document, applied.paths))
     if problems or recipe is None:
         raise RecipeError(name, problems=_shortened(_in_order(problems)))
-    notes = tuple(_renamed(applied.tree))
-    return Reading(recipe, name, path, _origin(document, applied.paths), digest_of(recipe), notes)
-
-
-_RENAMED = {"run.preview.weights": {"shadow": "ema"}}
-"""By setting, words that have a new name; a section reads both."""
-
-
-def _renamed(tree: Mapping[str, Any]) -> Iterator[str]:
-    """A note for each old word of a recipe."""
-    for path, words in _RENAMED.items():
-        value: Any = tree
-        for key in path.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        if isinstance(value, str) and value in words:
-            yield f"{path}: {value} is now called {words[value]}"
+    return Reading(recipe, name, path, _origin(document, applied.paths), digest_of(recipe))
 
 
 def _families(tree: dict[str, Any], overrides: Sequence[str]) -> Iterator[str]:

@@ -130,12 +130,6 @@ class CacheSettings(Section):
     """With cached text and captions that are drawn (`captions.shuffle_tags`, `tag_dropout`, `wildcards`), how many
     variants of each caption are drawn and kept; every visit takes one of them."""
 
-    batches: Annotated[Literal["fixed", "free"], ALLOW] = "fixed"
-    """How entries are encoded. `fixed` shows an encoder the same shape always, a picture or clip alone and captions by
-    eight, so that an entry's bits do not depend on which others were made with it: a cache that was filled at once, in
-    parts, by several processes or mended gives the same run. `free` takes as many as fit, of which one may differ from
-    the other in its last bits; so do runs that were begun before there was this choice. Each has entries of its own."""
-
 
 def _called_val(value: Any) -> Any:
     """One folder is the set `val`."""
@@ -156,12 +150,8 @@ class HoldoutSettings(Section):
     """Pictures kept out of training to measure the loss on something the model has not seen."""
 
     share: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
-    """The share of pictures held out, drawn by address, so that the same ones are held out on every start."""
-
-    rule: Annotated[Literal["exact", "chance"], ALLOW] = "exact"
-    """How many that are: `exact` holds out ⌈share · n⌉ of n pictures, those with the smallest draws; `chance` holds out
-    each with the chance `share`, so that a small set may lose far more or fewer, and whether a picture is held out does
-    not depend on the others. A run that was begun before there was this choice goes on by chance."""
+    """The share of pictures held out: ⌈share · n⌉ of n pictures, those with the smallest draws by address, so that the
+    same ones are held out on every start."""
 
     max_samples: Annotated[PositiveInt, ALLOW] = 64
     """At most so many pictures are held out, however large the share. Of each folder of `data.holdout.path`, and for
@@ -286,8 +276,8 @@ class DataSettings(Section):
     decode: Annotated[Literal["full", "scaled"], ALLOW] = "scaled"
     """How a JPEG becomes pixels. `scaled` decodes one that is several times larger than what it becomes at a half, a
     quarter or an eighth of its size: at 12 megapixels in less than half the time, the same pixels to 50 dB and more.
-    `full` decodes every picture whole, and is what runs mean that were begun before there was this choice. Pictures
-    that are no JPEG, clips, and resizing by `nearest`, `area` or without `antialias` are always `full`."""
+    `full` decodes every picture whole, as other trainers do. Pictures that are no JPEG, clips, and resizing by
+    `nearest`, `area` or without `antialias` are always `full`."""
 
     original_size: Annotated[Literal["turned", "stored"], ALLOW] = "turned"
     """The size that models which are told sizes (SDXL) hear of a picture: `turned`, as it is seen, or `stored`, height

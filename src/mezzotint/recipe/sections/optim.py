@@ -198,10 +198,6 @@ class EmaSettings(Section):
     """Where the average lives: beside the weights, or on the CPU, which saves device memory and costs a copy at each
     update."""
 
-    passes: Annotated[Literal[1, 3], RECORDED] = 1
-    """In how many passes over memory the average moves: 1, or 3 as runs did before it could be one. The last bit
-    differs; a run that goes on keeps what it began with."""
-
     def contradictions(self) -> Iterator[str]:
         if self.strength is not None and self.rule != "constant":
             yield f"optim.ema.strength is for optim.ema.rule constant, the rule is {self.rule}"

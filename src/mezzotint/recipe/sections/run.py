@@ -31,10 +31,6 @@ Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Choice = Literal["auto", True, False]
 
 
-def _new_word(value: object) -> object:
-    return "ema" if value == "shadow" else value
-
-
 def is_on(choice: Choice, auto: bool) -> bool:
     """What a choice comes to. auto: where it is left open."""
     return auto if choice == "auto" else choice
@@ -46,9 +42,9 @@ class PreviewSettings(Section):
     every: Annotated[Interval | None, FREE] = None
     """How often previews are drawn, step 0 included; null draws none."""
 
-    weights: Annotated[Literal["both", "raw", "ema"], BeforeValidator(_new_word), FREE] = "both"
-    """Which weights draw: the trained ones (raw), their average (ema, formerly called shadow), or both, one
-    row each. Without `optim.ema` there are only raw ones."""
+    weights: Annotated[Literal["both", "raw", "ema"], FREE] = "both"
+    """Which weights draw: the trained ones (raw), their average (ema), or both, one row each.
+    Without `optim.ema` there are only raw ones."""
 
 
 class ValidationSettings(Section):

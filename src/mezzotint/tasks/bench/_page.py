@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from mezzotint.recipe.counting import duration, size
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._flops import SOURCE
 from mezzotint.tasks.bench._protocol import READ_AT, Protocol, bar_seconds, ips
 from mezzotint.tasks.bench._run import BLOCK, Measured, Step
-from mezzotint.tasks.check.page import duration, size
 
 _SAYS_NOTHING = "one micro-batch at timesteps of its own says nothing about learning; see the two lines below"
 
@@ -282,7 +282,8 @@ def _remarks(document: Mapping[str, Any]) -> list[str]:
     if ratios:
         rounds = max(ratio["seconds"]["rounds"] for ratio in ratios if ratio["seconds"])
         remarks.append(
-            f"times as fast: by {ratios[0]['by']} an image; rows took turns, and this is the median of the ratios of "
-            f"{rounds} rounds, with the lowest and the highest; where 1 lies between them it means nothing"
+            f"times as fast: by {ratios[0]['by']} an image; rows ran one after the other, and this is the median of "
+            f"the ratios of {rounds} blocks of steps, with the lowest and the highest; where 1 lies between them it "
+            "means nothing"
         )
     return remarks

@@ -15,12 +15,12 @@ from mezzotint.data.buckets import buckets
 from mezzotint.data.loading.loader import held_out
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.runtimes.base import Runtime
+from mezzotint.runtimes.base import Runtime, graphs_compiled
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
-from mezzotint.tasks.bench._turns import Turn
+from mezzotint.tasks.bench._peak_memory import PeakMemory
 from mezzotint.tasks.cache import cache, class_pictures
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
@@ -75,7 +75,8 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class RowLength:
     """How long each row trains. steps: None takes the run's own, at most `most`. warm_up: None leaves out the first
-    five, or a quarter of few. rounds: how often rows take turns after it; None for blocks of ten steps."""
+    five, or a quarter of few. rounds: how many blocks follow it, each of which is compared with the other rows' block
+    of that number; None for blocks of ten steps."""
 
     steps: int | None
     most: int
@@ -93,14 +94,13 @@ class RowLength:
         return list(range(self.left_out(count), count, block))
 
 
-def measure(
-    name: str, recipe: Recipe, runtime: Runtime, turn: Turn, length: RowLength, say: Callable[[str], None]
-) -> Measured:
-    """Trains the first steps of a recipe, in its turns.
+def measure(name: str, recipe: Recipe, runtime: Runtime, length: RowLength, say: Callable[[str], None]) -> Measured:
+    """Trains the first steps of a recipe.
 
     All processes call it together. Raises OutOfMemory E1751, and what data and model raise.
     """
     began = time.perf_counter()
+    memory = PeakMemory(runtime.device)
     recipe, notes = class_pictures.as_checked(recipe)  # none is drawn for a benchmark
     for note in notes:
         say(note)
@@ -119,7 +119,7 @@ def measure(
                 dataset,
                 caches,
                 count,
-                turn=turn,
+                memory=memory,
                 ends=length.ends(count),
                 began=began,
                 cache_seconds=cache_seconds,
@@ -132,7 +132,7 @@ def measure(
 
 def _measured(
     name: str, recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
-    turn: Turn, ends: Sequence[int], began: float, cache_seconds: float,
+    memory: PeakMemory, ends: Sequence[int], began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
     resolved = assemble.resolve(recipe, count)
     model = assemble.open_model(recipe, files, runtime, resolved)
@@ -141,13 +141,12 @@ def _measured(
     children = _children_seconds()
     reports = _Reports()
     with assemble.open_trainer(recipe, runtime, dataset, caches, model, resolved, callbacks=[reports]) as trainer:
-        feed = trainer.batches = Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data), turn, ends)
-        trainer.clock = lambda: turn.read("wall")
-        turn.reset()
+        feed = trainer.batches = Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
+        memory.reset()
         setup = time.perf_counter() - began
         trainer.run()
         feed.mark()
-        turn.note_memory()
+        peak = memory.read()
         cpu = torch.tensor(np.diff(feed.marks), dtype=torch.float32, device=runtime.device)
         cpu_seconds = runtime.total(cpu).tolist()
     return Measured(
@@ -156,7 +155,7 @@ def _measured(
         steps=tuple(_steps(feed, reports.seen, cpu_seconds)),
         setup_seconds=setup,
         cache_seconds=cache_seconds,
-        memory=turn.memory,
+        memory=peak,
         loader_cpu_seconds=_children_seconds() - children,
         fixed_loss=(before, _fixed_loss(watched, runtime)),
         watched_are_held=bool(len(dataset.held)),
@@ -167,14 +166,12 @@ def _measured(
 
 @dataclass(slots=True)
 class Feed:
-    """The loader, and beside it what each step was fed with and when. ends: before which steps others have their turn.
-    marks, graphs: CPU seconds, and graphs compiled, as each step was asked for."""
+    """The loader, and beside it what each step was fed with and when. marks, graphs: CPU seconds, and graphs compiled,
+    as each step was asked for."""
 
     loader: Iterable[StepBatches]
     timeline: Timeline
     table: Sequence[Size]
-    turn: Turn
-    ends: Sequence[int] = ()
     marks: list[float] = field(default_factory=list)
     graphs: list[int] = field(default_factory=list)
     shares: list[list[int]] = field(default_factory=list)
@@ -182,8 +179,6 @@ class Feed:
     def __iter__(self) -> Iterator[StepBatches]:
         rest = iter(self.loader)
         while True:
-            if len(self.marks) in self.ends:
-                self.turn.pass_on()
             self.mark()
             batches = next(rest, None)
             if batches is None:
@@ -195,8 +190,8 @@ class Feed:
 
     def mark(self) -> None:
         """A step begins, or the last one has ended."""
-        self.marks.append(self.turn.read("cpu"))
-        self.graphs.append(int(self.turn.read("graphs")))
+        self.marks.append(time.process_time())
+        self.graphs.append(graphs_compiled())
 
 
 class _Reports(Callback):

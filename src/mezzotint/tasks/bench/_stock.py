@@ -6,7 +6,7 @@ average, its rescaled norm, a number read back a step.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -24,8 +24,8 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, StepBatches
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.assemble import Caches
+from mezzotint.tasks.bench._peak_memory import PeakMemory
 from mezzotint.tasks.bench._run import Feed, Measured, RowLength, Step, counts
-from mezzotint.tasks.bench._turns import Turn
 from mezzotint.training import lr
 from mezzotint.training.precision.policy import DTYPES, cast
 
@@ -52,9 +52,10 @@ def as_stock(recipe: Recipe, runtime: Runtime) -> Recipe:
     return with_values(recipe, values | {"run.compile": False, "run.micro_batch": None})
 
 
-def measure(recipe: Recipe, runtime: Runtime, turn: Turn, length: RowLength, say: Callable[[str], None]) -> Measured:
-    """Trains the first steps, in its turns. recipe: of `as_stock`."""
+def measure(recipe: Recipe, runtime: Runtime, length: RowLength) -> Measured:
+    """Trains the first steps. recipe: of `as_stock`."""
     began = time.perf_counter()
+    memory = PeakMemory(runtime.device)
     dataset = assemble.open_dataset(recipe, runtime)
     count = length.steps or min(length.most, assemble.length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
@@ -64,28 +65,28 @@ def measure(recipe: Recipe, runtime: Runtime, turn: Turn, length: RowLength, say
     model = None
     resolved = assemble.resolve(recipe, count)
     with assemble.open_trainer(recipe, runtime, dataset, Caches(), model, resolved) as loading:  # type: ignore[arg-type]
-        feed = Feed(loading.batches, dataset.timeline, buckets.table(recipe.data), turn, length.ends(count))
-        turn.reset()
+        feed = Feed(loading.batches, dataset.timeline, buckets.table(recipe.data))
+        memory.reset()
         setup = time.perf_counter() - began
         steps = list(_steps(feed, loop, count))
-        turn.note_memory()
+        peak = memory.read()
     return Measured(
-        name=NAME, recipe=recipe, steps=tuple(steps), setup_seconds=setup, cache_seconds=0.0, memory=turn.memory,
+        name=NAME, recipe=recipe, steps=tuple(steps), setup_seconds=setup, cache_seconds=0.0, memory=peak,
         loader_cpu_seconds=0.0, fixed_loss=(None, None), watched_are_held=False,
         pictures=len(dataset.rows),
     )  # fmt: skip
 
 
 def _steps(feed: Feed, loop: _Loop, count: int) -> Iterator[Step]:
-    turn, batches = feed.turn, iter(feed)
-    mark = turn.read("wall")
+    batches = iter(feed)
+    mark = time.monotonic()
     for _ in range(count):
         step = next(batches)
         cpu = feed.marks[-1]
         loss = loop.step(step, count)
         distinct, sizes = counts(feed.timeline, feed.table, step.step)
-        now = turn.read("wall")
-        yield Step(now - mark, step.wait_seconds, turn.read("cpu") - cpu, step.count, distinct, sizes, loss, loss)
+        now = time.monotonic()
+        yield Step(now - mark, step.wait_seconds, time.process_time() - cpu, step.count, distinct, sizes, loss, loss)
         mark = now
 
 

@@ -28,7 +28,6 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
-from mezzotint.tasks.bench._turns import Turn, in_turn
 from mezzotint.tasks.bench.origin import origin
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
@@ -174,19 +173,16 @@ def bench(
 def _measured(
     arms: Sequence[tuple[str, Recipe, list[str]]], options: Options, runtime: Runtime, say: Callable[[str], None]
 ) -> list[Measured]:
-    """Of every row, in turn."""
+    """Of every row, one after the other."""
     length = RowLength(options.steps, MOST_STEPS, options.warm_up, options.rounds)
-    by_name: dict[str, Measured] = {}
-
-    def work(name: str, settings: Recipe, turn: Turn) -> None:
+    measured = []
+    for name, settings, _ in arms:
         say(f"{name}: set-up")
-        if name == _stock.NAME:
-            by_name[name] = _stock.measure(settings, runtime, turn, length, say)
-        else:
-            by_name[name] = measure(name, settings, runtime, turn, length, say)
-
-    in_turn([partial(work, name, settings) for name, settings, _ in arms], runtime.device)
-    return [by_name[name] for name, _, _ in arms]
+        is_stock = name == _stock.NAME
+        measured.append(
+            _stock.measure(settings, runtime, length) if is_stock else measure(name, settings, runtime, length, say)
+        )
+    return measured
 
 
 def _arms(recipe: Recipe, options: Options, runtime: Runtime) -> list[tuple[str, Recipe, list[str]]]:

@@ -1,4 +1,4 @@
-"""How a filling runs encoders, so that an entry is the same whatever is made with it (`data.cache.batches=fixed`).
+"""How a filling runs encoders, so that an entry is the same whatever is made with it.
 
 An encoder is always shown one shape: a picture or a clip alone, captions by eight, filled up where there are fewer. On
 a CPU each of these is computed by one thread, as another number of them gives other bits, and several at once; an
@@ -36,14 +36,13 @@ Result = TypeVar("Result", Tensor, TextEmbedding)
 
 
 class Encoding:
-    """Runs an encoder over batches. device: where it computes. fixed: see `data.cache.batches`. `repeats`: whether it
-    gave the same numbers when it was shown the same again."""
+    """Runs an encoder over batches. device: where it computes. `repeats`: whether it gave the same numbers when it
+    was shown the same again."""
 
-    def __init__(self, device: torch.device, *, fixed: bool) -> None:
-        self.fixed = fixed
+    def __init__(self, device: torch.device) -> None:
         self.repeats = True
-        self._proves = fixed and device.type != "cpu"
-        self._threads = torch.get_num_threads() if fixed and device.type == "cpu" else 0
+        self._proves = device.type != "cpu"
+        self._threads = torch.get_num_threads() if device.type == "cpu" else 0
 
     def laid_out(self, family: ModelFamily) -> ModelFamily:
         """The family with its autoencoder as it is fastest here."""
@@ -54,7 +53,7 @@ class Encoding:
 
     def text_of(self, family: ModelFamily, captions: Sequence[str]) -> TextEmbedding:
         """The embeddings of no more captions than a batch has."""
-        shown = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))] if self.fixed else captions
+        shown = [*captions, *[captions[-1]] * (CAPTIONS - len(captions))]
         with torch.no_grad():
             text = family.encode_text(shown)
         states, mask, pooled = (None if one is None else one[: len(captions)] for one in _numbers(text))

@@ -30,7 +30,7 @@ from mezzotint.data.files.overrides import Marked
 from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, size
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
@@ -71,7 +71,7 @@ class CacheSummary:
         """For the reader: where, how many, why."""
         what = f"made {self.new}: {', '.join(self.why)}" if self.new else "nothing to make"
         places = [f"cache in {folder}" for folder in self.folders]
-        there = f"cache: {counted(self.needed, 'entry')}, {self.present} were there, {what}; {_size(self.bytes)}"
+        there = f"cache: {counted(self.needed, 'entry')}, {self.present} were there, {what}; {size(self.bytes)}"
         return (*places, there) if self.repeats else (*places, there, NO_REPEAT)
 
 
@@ -129,7 +129,7 @@ def fill(
     is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
     # from here on things change
     needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
-    encodings = {cache: Encoding(worker.device, fixed=cache.in_fixed_batches) for cache in open_caches}
+    encodings = {cache: Encoding(worker.device) for cache in open_caches}
     try:
         count = _fill_latents(worker, latents, pictures, encodings[latents]) if latents else 0
         if latents:
@@ -268,7 +268,7 @@ def _fill_latents(
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
         for needed, of_bucket in mine:
             size = min(max(_PIXELS_PER_BATCH // (needed.bucket.pixels * needed.bucket.frames), 1), 64)
-            batches = _batches(of_bucket, 1 if encoding.fixed else size)
+            batches = _batches(of_bucket, 1)
             absent = _to_encode(worker, latents, needed, batches, pool, progress)
 
             def encode(batch: _Pixels, needed: LatentEntries = needed) -> Tensor:
@@ -413,7 +413,7 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
         worker.say("cache: the text encoder is read layer by layer, a group of them at a time")
 
     def absent() -> Iterator[NDArray[np.int64]]:
-        for batch in _batches(mine, CAPTIONS if encoding.fixed else _CAPTIONS_PER_BATCH):
+        for batch in _batches(mine, CAPTIONS):
             entries = batch[_still_absent(text.rows(), needed.addresses, batch)]
             progress.add(len(batch))
             if len(entries):
@@ -487,11 +487,3 @@ class _Progress:
             self._said = now
             rate = self._done / (now - self._began)
             self._say(f"cache: {self._done} of {self._count} {self._what}, {rate:.1f}/s")
-
-
-def _size(count: int) -> str:
-    amount, unit = float(count), "bytes"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount >= 1024:
-            amount, unit = amount / 1024, larger
-    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"

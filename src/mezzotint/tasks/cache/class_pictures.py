@@ -25,7 +25,7 @@ from mezzotint.errors import DatasetError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.new_words import add_to
 from mezzotint.recipe.base import with_values
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, duration
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.runtimes.base import Runtime
@@ -33,7 +33,6 @@ from mezzotint.sampling import pictures
 from mezzotint.sampling.sample import Request, Sampling, as_bytes, embedded, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit
-from mezzotint.training.callbacks.progress_line import duration
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import Precision, cast
 

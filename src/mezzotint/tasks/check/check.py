@@ -20,11 +20,12 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.counting import size
 from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
+from mezzotint.recipe.resume_rules import data_changed, differences, judge
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
-from mezzotint.run_folder import RunFolder
+from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks import assemble, holding
@@ -84,7 +85,7 @@ def check(
     data.verify says. words: what stands behind other verbs to do the same."""
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
-    recorded = _take_as_begun(checked)
+    recorded = _take_settled(checked)
     checked.recipe = settling.settle_seeds(checked.recipe, recorded, checked.notes.append)
     _look_at_settings(checked)
     settled = settling.settle_optimizers(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
@@ -113,14 +114,14 @@ def check(
     return checked
 
 
-def _take_as_begun(checked: Checked) -> dict[str, Any] | None:
-    """What a run that would go on here keeps from its beginning; problems of its checkpoint come later. Returns the
-    checkpoint's recipe, None for a new run."""
+def _take_settled(checked: Checked) -> dict[str, Any] | None:
+    """The recipe of the checkpoint that a run would go on from here, None for a new run. The checked recipe takes what
+    that run settled. Problems of the checkpoint come later."""
     with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
         folder = RunFolder(folder_of(checked.reading, checked.recipe))
         recorded = resume.recorded(checked.recipe.run.resume, folder)
         if recorded is not None:
-            checked.recipe = as_begun(checked.recipe, recorded)
+            checked.recipe = settling.keep_gradient_sums(checked.recipe, recorded)
         return recorded
     return None
 
@@ -228,7 +229,7 @@ def _advise(checked: Checked, outline: Outline | None) -> None:
         line = 45 + sum(len(str(dataset.catalogue.path(int(row)))) for row in rows) / max(1, len(rows))
         an_epoch = line * sum(row.visits for row in checked.buckets)
         whole = an_epoch * length.steps / max(1, length.steps_an_epoch)
-        sizes = f"{page.size(an_epoch)} in each epoch, {page.size(whole)} in all"
+        sizes = f"{size(an_epoch)} in each epoch, {size(whole)} in all"
         checked.notes.append(f"run.schedule_file writes about {sizes}")
 
 
@@ -257,7 +258,7 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             free = max(0, free - (checked.memory.peak if checked.device.type == "cpu" else 0))
             if free < ROOM * copy:
                 checked.notes.append(
-                    f"a copy for a checkpoint takes {page.size(copy)}, and {page.size(free)} of the host's memory are "
+                    f"a copy for a checkpoint takes {size(copy)}, and {size(free)} of the host's memory are "
                     "free for it: training waits while one is written, as with run.save.asynchronous=false"
                 )
 
@@ -290,6 +291,7 @@ def _look_at_run_folder(checked: Checked, folder: RunFolder, words: Sequence[str
 def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     """Holds the recipe against that of a checkpoint. Raises RecipeError with every refused change. line: see
     `resume.with_line`."""
+    refuse_older_checkpoint(checkpoint)
     recorded = _recorded(checkpoint)
     try:
         differing = differences(recorded["recipe"], checked.recipe)
@@ -339,7 +341,7 @@ def _look_at_disk(checked: Checked, memory: Memory, folder: RunFolder) -> None:
         estimates.refuse_full_disk(disk)
         if disk.needed > disk.free:
             checked.notes.append(
-                f"all checkpoints and exports of the run take {page.size(disk.needed)}, {page.size(disk.free)} are "
+                f"all checkpoints and exports of the run take {size(disk.needed)}, {size(disk.free)} are "
                 f"free at {folder.path}: lower run.save.keep, export less often, or make room"
             )
 

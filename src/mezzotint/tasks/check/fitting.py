@@ -8,6 +8,7 @@ from typing import Any
 
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe, replaced
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Memory, Outline, memory_of, with_offload
@@ -34,8 +35,8 @@ class Way:
 
     def __str__(self) -> str:
         words = " ".join(f"{path}={_plain(value)}" for path, value in self.settings.items())
-        host = f", and {_gigabytes(self.memory.on_host)} of the host's" if self.memory.on_host else ""
-        return f"{words or 'as it is'} ({_gigabytes(self.memory.step)}{host})"
+        host = f", and {size(self.memory.on_host)} of the host's" if self.memory.on_host else ""
+        return f"{words or 'as it is'} ({size(self.memory.step)}{host})"
 
 
 def ways(
@@ -158,7 +159,3 @@ def _plain(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {one}" for key, one in value.items()) + "}"
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _gigabytes(count: int) -> str:
-    return f"{count / 1e9:.1f} GB"

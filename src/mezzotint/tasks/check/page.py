@@ -13,7 +13,7 @@ from typing import Any
 from mezzotint.data.catalogue import requirements
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, duration, size
 from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
@@ -30,23 +30,6 @@ NOT_COUNTED = (
     "host's memory. An export takes a tensor at a time, and of the "
     "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
 )
-
-
-def size(count: float) -> str:
-    """A number of bytes in words: `3.44 GB`, of 10⁹ bytes."""
-    for unit, scale in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}" if count < 1000 * scale else f"{count / scale:,.0f} {unit}"
-    return f"{count:.0f} B"
-
-
-def duration(seconds: float) -> str:
-    """`2 h 13 min`, `4 min 10 s`, `12.3 s`, `0.31 s`."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s"
 
 
 def page(checked: Checked, *, every_setting: bool = False) -> list[str]:

@@ -22,9 +22,8 @@ from packaging.requirements import Requirement
 
 import mezzotint
 from mezzotint import outside
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, size
 from mezzotint.runtimes.base import free_memory
-from mezzotint.tasks.check import page
 from mezzotint.tasks.doctor._findings import Finding, Report, Status, in_order
 
 _PACKAGES = (
@@ -72,7 +71,7 @@ def _seen(environment: Mapping[str, str], cache: Path) -> Machine:
     if torch.cuda.is_available():
         for number in range(torch.cuda.device_count()):
             gpu = torch.cuda.get_device_properties(number)
-            gpus.append((f"{gpu.name}, {page.size(gpu.total_memory)}", (gpu.major, gpu.minor)))
+            gpus.append((f"{gpu.name}, {size(gpu.total_memory)}", (gpu.major, gpu.minor)))
     shared = Path("/dev/shm")
     places = {"here": Path.cwd(), "cache": cache, "temporary": Path(tempfile.gettempdir())}
     return Machine(
@@ -164,9 +163,9 @@ def _about(machine: Machine) -> Iterator[tuple[str, str]]:
     quota = "" if machine.quota is None else f", limited to {machine.quota:g}"
     threads = f"threads of torch: {machine.threads}"
     yield "processors", f"{machine.processors} of {os.cpu_count()}{quota}; {threads}"
-    yield "memory", f"{page.size(machine.memory)} free" if machine.memory is not None else "unknown"
-    yield "disk", "; ".join(f"{name} {page.size(free)} free ({kind})" for name, (free, kind) in machine.disks.items())
-    yield "shared", "none" if machine.shared is None else f"{page.size(machine.shared)} of shared memory"
+    yield "memory", f"{size(machine.memory)} free" if machine.memory is not None else "unknown"
+    yield "disk", "; ".join(f"{name} {size(free)} free ({kind})" for name, (free, kind) in machine.disks.items())
+    yield "shared", "none" if machine.shared is None else f"{size(machine.shared)} of shared memory"
     yield "open files", f"{machine.open_files:,} at most"
     yield "locale", f"files {machine.encoding}, text {locale.getpreferredencoding(False)}"
     yield "variables", ", ".join(shown(machine.environment)) or "none"
@@ -196,10 +195,10 @@ def _rows(machine: Machine) -> Iterator[_Row]:
     yield from _of_threads(machine)
     yield from _of_disks(machine.disks.items())
     if machine.memory is not None and machine.memory < 4 * _GB:
-        sentence = f"{page.size(machine.memory)} of memory are free"
+        sentence = f"{size(machine.memory)} of memory are free"
         yield "memory", "look", sentence, "close other programs; data.workers=0 takes less"
     if machine.shared is not None and machine.shared < _GB:
-        sentence = f"/dev/shm holds {page.size(machine.shared)}, through which workers hand over their batches"
+        sentence = f"/dev/shm holds {size(machine.shared)}, through which workers hand over their batches"
         yield "shared-memory", "look", sentence, "start the container with --shm-size=8g, or set data.workers=0"
     if machine.open_files < 1024:
         sentence = f"a process may open {machine.open_files} files"
@@ -247,7 +246,7 @@ def _of_disks(disks: Iterable[tuple[str, tuple[int, str]]]) -> Iterator[_Row]:
     for name, (free, kind) in disks:
         if free < 10 * _GB:
             status: Status = "mend" if free < _GB else "look"
-            sentence = f"{page.size(free)} are free on the disk of: {name}"
+            sentence = f"{size(free)} are free on the disk of: {name}"
             yield "disk", status, sentence, "make room, or put run.folder and data.cache.path elsewhere"
         if kind in _NETWORK and name != "temporary":
             sentence = f"the disk of: {name} is on the network ({kind}), where locks and syncs may not hold"

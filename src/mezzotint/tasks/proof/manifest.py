@@ -22,12 +22,11 @@ from mezzotint.data.catalogue import kept
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import CheckpointError
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.run_folder import RunFolder
+from mezzotint.run_folder import RUN_SCHEMA, RunFolder, refuse_older_run
 from mezzotint.tasks import assemble
 from mezzotint.weights.model_files import ModelFiles
 
 FILE = "manifest.json"
-SCHEMA = 1
 _MOST_SHARDS = 4096
 
 
@@ -42,7 +41,7 @@ def write(
         "attention": recipe.model.attention, "seed": run.seed,
     }  # fmt: skip
     values = {
-        "schema": SCHEMA,
+        "schema": RUN_SCHEMA,
         "recipe": durable.sha256(folder.recipe),
         "data": {"fingerprint": catalogue.fingerprint, "samples": len(catalogue), "shards": shards_at_start(catalogue)},
         "weights": weights(recipe, files),
@@ -53,12 +52,14 @@ def write(
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What a run folder's says. Raises CheckpointError E1515 where there is none that can be read."""
+    """What a run folder's says. Raises CheckpointError E1515 where there is none that can be read, E1521 for one of an
+    older version."""
+    refuse_older_run(folder)
     try:
         values = outside.read_json(folder / FILE, limit=outside.LISTED)
-        if values["schema"] == SCHEMA and all(isinstance(values[name], dict) for name in ("data", "weights")):
+        if values["schema"] == RUN_SCHEMA and all(isinstance(values[name], dict) for name in ("data", "weights")):
             return dict(values)
-        reason = f"it has format {values['schema']}, this version reads {SCHEMA}"
+        reason = f"it has format {values['schema']}, this version reads {RUN_SCHEMA}"
     except FileNotFoundError:
         if not folder.is_dir():
             raise CheckpointError(f"there is no folder {folder}; name the folder of a run", code="E1515") from None
@@ -98,7 +99,7 @@ def shards_at_start(catalogue: Catalogue) -> dict[str, str]:
     """`shards`, those of a large data set from its index where another start has left them there."""
     if len(catalogue) < kept.MANY:
         return shards(catalogue)
-    before = kept.place(catalogue.folder, "shards", (SCHEMA, catalogue.fingerprint))
+    before = kept.place(catalogue.folder, "shards", (RUN_SCHEMA, catalogue.fingerprint))
     content = io.BytesIO()
     if kept.copy_out(before, content):
         return dict(json.loads(content.getvalue()))

@@ -7,18 +7,16 @@ with a stamp, the newest run of a name, goes on with that run, in its own folder
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from mezzotint.errors import CheckpointError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, locate, read
-from mezzotint.recipe.reading.wording import shown
-from mezzotint.recipe.recipe import LIVE, Recipe, live_values, replaced, with_live
+from mezzotint.recipe.recipe import LIVE, Recipe, live_values, with_live
+from mezzotint.run_folder import refuse_older_run
 from mezzotint.tasks.reading import stamps
 
 _CONVERTED = Path("ckpt_cache")
@@ -26,10 +24,12 @@ _CONVERTED = Path("ckpt_cache")
 
 
 def read_source(source: str, overrides: Sequence[str]) -> Reading:
-    """Reads a recipe, of a file, by its name, or of a run folder. Raises as `read`."""
+    """Reads a recipe, of a file, by its name, or of a run folder. Raises as `read`, and
+    CheckpointError E1521 for a run of an older version."""
     run = Path(source).expanduser()
     if not is_run(run):
         return read(source, overrides)
+    refuse_older_run(run)
     return _forked(read(run / "recipe.yaml", overrides), run)
 
 
@@ -101,8 +101,8 @@ def with_run(reading: Reading) -> Reading:
 def _of_run(reading: Reading, run: Path, resume: str) -> Reading:
     """Goes on with a run: its folder, and the model that it began with. What it knows itself need not be said: after
     how many steps a foreign line takes it up."""
+    refuse_older_run(run)
     recipe = read(run / "recipe.yaml").recipe
-    reading = _as_begun(reading, recipe)
     began = recipe.model
     again = _with_model(reading, began.path, began.config, f"{run} is gone on with; its model is {began.path}")
     values = {"run.folder": run, "run.resume": resume, "run.start": recipe.run.start, "model.over": began.over}
@@ -130,31 +130,6 @@ def _with_schedules(reading: Reading, began: Recipe) -> Reading:
     if optim.part_schedule or not is_default or optim.schedule != began.optim.schedule:
         return reading
     return replace(reading, recipe=with_values(reading.recipe, {"optim.part_schedule": mine}))
-
-
-def _as_begun(reading: Reading, recipe: Recipe) -> Reading:
-    """What an earlier Mezzotint made of the same line stays as it is in a run that began with it. recipe: the run's."""
-    began, now = (one.model_dump(mode="json", by_alias=True) for one in (recipe, reading.recipe))
-    kept, notes = reading.recipe, list(reading.notes)
-    for path, former in reading.formerly.items():
-        before, after = _at(began, path), _at(now, path)
-        if before != after and _same(before, former):
-            kept = replaced(kept, path.split("."), before)
-            notes.append(f"{path} stays {shown(before)}, which the run began with; a new run takes {shown(after)}")
-    return replace(reading, recipe=kept, notes=tuple(notes))
-
-
-def _at(tree: Mapping[str, Any], path: str) -> Any:
-    here: Any = tree
-    for word in path.split("."):
-        here = here.get(word) if isinstance(here, dict) else None
-    return here
-
-
-def _same(before: Any, former: Any) -> bool:
-    if isinstance(before, float) and isinstance(former, (int, float)):
-        return math.isclose(before, former, rel_tol=1e-9)
-    return bool(before == former)
 
 
 def _average(reading: Reading) -> Reading:

@@ -112,9 +112,8 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     typed = {path: words for path, words in read.origin.items() if words == COMMAND_LINE}
     notes = tuple(str(note) for note in translated.notes)
     recipe = _with_fixed(read.recipe, tuple(typed))
-    formerly = {path: value for path, value in translated.formerly.items() if path not in typed}
     origin = {**translated.origin, **typed}
-    return replace(read, recipe=recipe, origin=origin, notes=notes, verb=translated.verb, formerly=formerly)
+    return replace(read, recipe=recipe, origin=origin, notes=notes, verb=translated.verb)
 
 
 def _with_fixed(recipe: Recipe, typed: tuple[str, ...]) -> Recipe:

@@ -43,6 +43,14 @@ def settle_seeds(
     return with_values(recipe, seeds)
 
 
+def keep_gradient_sums(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
+    """The recipe with the type of its gradients' sums as the run settled it, where the recipe leaves it open.
+    recorded: the checkpoint's recipe, as JSON."""
+    if recipe.run.gradient_sums != "auto":
+        return recipe
+    return with_values(recipe, {"run.gradient_sums": recorded["run"]["gradient_sums"]})
+
+
 @dataclass(frozen=True, slots=True)
 class SettledOptimizers:
     """recipe: with one optimizer wherever it left that open. sentences: what has been settled. kinds: what it is, by

@@ -40,9 +40,7 @@ _BENCH = (
     Switch("--fast", "a second row, with caches and on GPUs compiled"),
     Switch("--as-written", "of a foreign line, only the row as it is written"),
     Switch("--against=stock", "a row with the loop of diffusers' own script, over the same pictures"),
-    Switch(
-        "--rounds=N", "rows take turns, so that a machine that slows favours none: N each; without it every 10 steps"
-    ),
+    Switch("--rounds=N", "compares rows in N blocks of steps; without it in blocks of 10 steps"),
     Switch("--data", "what listing, planning, decoding and caches cost, in the place of training"),
     Switch("--gpu", "in a recipe's place: all that is to be looked at on a GPU, into one file; within half an hour"),
     Switch("--dry-run", "with --gpu, everything at a sixteenth of the width, on a CPU too"),

@@ -85,10 +85,7 @@ def parse(arguments: Sequence[str]) -> SampleArgs:
         index=_whole(line, "--index", line.get("--index") or "0"),
         weights=_weights(line),
         out=_folder(line),
-        notes=(
-            *(note for file in files for note in file.notes),
-            *(["--weights=shadow is now called --weights=ema"] if line.get("--weights") == "shadow" else []),
-        ),
+        notes=tuple(note for file in files for note in file.notes),
         numbered="--numbered" in line,
         adapters=tuple(_adapter(line, text) for text in line.all("--adapter")),
         replaces=REPLACE.name in line,
@@ -169,7 +166,5 @@ def _weights(line: Words) -> Weights | None:
     match text := line.get("--weights"):
         case None | "raw" | "ema":
             return text
-        case "shadow" | "average":
-            return "ema"
         case _:
             raise line.wrong(f"--weights is raw, or ema for the average, got {text!r}")

@@ -15,7 +15,7 @@ import numpy as np
 import mezzotint
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import requirements
-from mezzotint.recipe.counting import counted
+from mezzotint.recipe.counting import counted, size
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
@@ -298,10 +298,10 @@ def _precision_note(recipe: Recipe, launch: Launch) -> list[str]:
 
 
 def _saving_line(recipe: Recipe, runtime: Runtime, model: TrainableModel) -> str:
-    size = model.update.checkpoint_bytes(lambda name, held: sharding.whole_shape(name, held, runtime.shares))
+    num_bytes = model.update.checkpoint_bytes(lambda name, held: sharding.whole_shape(name, held, runtime.shares))
     every = "".join(f"every {one}, " for one in recipe.run.save.every)
     kept = f"{recipe.run.save.keep or 'all'} kept{' and the best' if recipe.run.save.best else ''}"
-    return f"checkpoints {every}at the end and on signals, {size / 1e6:,.1f} MB each, {kept}"
+    return f"checkpoints {every}at the end and on signals, {size(num_bytes)} each, {kept}"
 
 
 def start_line(

@@ -15,8 +15,8 @@ from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeErr
 from mezzotint.recipe.reading.paths import sections
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import as_begun, data_changed, differences, judge
-from mezzotint.run_folder import RunFolder
+from mezzotint.recipe.resume_rules import data_changed, differences, judge
+from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks.reading import settling
 from mezzotint.training.checkpoints import state
@@ -68,7 +68,7 @@ def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, 
     line that goes on, for messages. damaged: checkpoints that have proved to be, with the reason.
 
     Raises CheckpointError: E1501 the one named is damaged, E1505 `never` where checkpoints are, E1506 all are damaged,
-    E1507 nothing where one was asked for.
+    E1507 nothing where one was asked for, E1521 an older version wrote it.
     """
     match resume:
         case "never":
@@ -127,6 +127,7 @@ def _at(path: Path, folder: RunFolder, damaged: Mapping[Path, str]) -> Start:
         there = state.listed(folder.checkpoints) or state.listed(path.parent)
         listing = f"here are {_names(there)}" if there else f"none is in {folder.checkpoints} either"
         raise CheckpointError(f"{path}: is no checkpoint and no run folder; {listing}", code="E1507")
+    refuse_older_checkpoint(path)
     reason = damaged.get(path) or state.damage(path, hashes=False) or _unfit(path)
     if reason is not None:
         raise state.DamagedCheckpoint(path, reason)
@@ -236,13 +237,13 @@ def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
 def settled(
     recipe: Recipe, start: Start, runtime: Runtime, origin: Mapping[str, str], say: Callable[[str], None]
 ) -> settling.SettledOptimizers:
-    """The recipe with nothing left open, the same on all processes: seeds of -1, one of two optimizers, and rules that
-    have changed since the run began. start: what it goes on from. origin: where settings were written. say: gets a
+    """The recipe with nothing left open, the same on all processes: seeds of -1, the type of gradient sums that the run
+    settled, and one of two optimizers. start: what it goes on from. origin: where settings were written. say: gets a
     sentence for each."""
     recorded = start.recipe if start.checkpoint else None
     recipe = settling.settle_seeds(recipe, recorded, say, share=runtime.share, is_run=True)
     if recorded is not None:
-        recipe = as_begun(recipe, recorded)
+        recipe = settling.keep_gradient_sums(recipe, recorded)
     chosen = settling.settle_optimizers(recipe, runtime.device.type, recorded=recorded, origin=origin)
     for sentence in chosen.sentences:
         say(sentence)

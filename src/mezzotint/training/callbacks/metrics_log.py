@@ -67,7 +67,7 @@ class MetricsLog(Callback):
         self._tenths, self._quartiles = BinMeans(BINS, num_timesteps), BinMeans(QUARTILES, num_timesteps)
         self._every_steps = every
         self._since = dict(_NOTHING_SINCE)
-        self._running_mean: RunningMean | None = RunningMean()
+        self._running_mean = RunningMean()
 
     def on_step(self, report: StepReport | None, progress: Progress) -> Action:
         """Writes the line of a step. Raises StorageError E1705, once."""
@@ -75,13 +75,12 @@ class MetricsLog(Callback):
             return Action.NOTHING
         step = {"steps": 1, "samples": report.samples, "seconds": report.seconds}
         self._since = {name: so_far + step[name] for name, so_far in self._since.items()}
-        if self._running_mean is not None:
-            self._running_mean.take(report.loss)
+        self._running_mean.take(report.loss)
         for means in (self._tenths, self._quartiles):
             means.take(report.timesteps, report.losses)
         if is_written(report.step, self._every_steps, progress):
-            mean = None if self._running_mean is None else self._running_mean.value
-            line = _line(report, mean) | {f"{name}_since": value for name, value in self._since.items()}
+            line = _line(report, self._running_mean.value)
+            line |= {f"{name}_since": value for name, value in self._since.items()}
             line |= {f"loss/by_timestep/{place}": loss for place, loss in self._tenths.drain().items()}
             line |= {f"loss_at/quartile_{place}": loss for place, loss in self._quartiles.drain().items()}
             self._since = dict(_NOTHING_SINCE)
@@ -96,18 +95,15 @@ class MetricsLog(Callback):
         """What came since the last line, and the smoothed loss; a checkpoint never knows more lines than the disk
         has."""
         self._lines.sync()
-        mean_state = {} if self._running_mean is None else {"smoothed": self._running_mean.state()}
         means = {"by_timestep": self._tenths.state(), "quartiles": self._quartiles.state()}
-        return self._since | mean_state | means
+        return self._since | {"smoothed": self._running_mean.state()} | means
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an older run's knows no smoothed loss, or nothing."""
+        """Takes back what `state` gave; an empty one begins anew."""
         self._since = {name: state.get(name, nothing) for name, nothing in _NOTHING_SINCE.items()}
         self._tenths.load(state.get("by_timestep", {}))
         self._quartiles.load(state.get("quartiles", {}))
-        self._running_mean = RunningMean() if "smoothed" in state else None
-        if self._running_mean is not None:
-            self._running_mean.load(state["smoothed"])
+        self._running_mean.load(state.get("smoothed", {}))
 
     def close(self) -> None:
         self._lines.close()
@@ -170,7 +166,7 @@ class SpikeLog(Callback):
         return {name: list(before) for name, before in self._before.items()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Takes back what `state` gave; an older run's knows nothing."""
+        """Takes back what `state` gave; an empty one begins anew."""
         self._before = {name: list(state.get(name, ())) for name in self._before}
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What each of several processes writes of a checkpoint: the rows of tensors that they share, or its part of tensors
 that all hold; and how it fits together.
 
-In a manifest of schema 2 a tensor has its whole `shape` and `rows`, the files it lies in:
+In the manifest a tensor has its whole `shape` and `rows`, the files it lies in:
 `[{"file": "weights-00001-of-00002.safetensors", "start": 0, "stop": 160}, …]`, of the first dimension, in order and
 without gaps. A tensor that is not shared has one entry.
 """

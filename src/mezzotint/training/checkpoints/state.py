@@ -9,9 +9,9 @@ complete one loads.
         manifest.json           written last: schema, step, recipe digest, size and SHA-256 of each file, shape and
         type of each tensor
 
-Where several processes write it, each has files of its own (weights-00001-of-00004.safetensors) with the rows that it
-holds, or, where all hold everything, with its part of the tensors; the manifest says which rows of a tensor lie where
-(schema 2). It is one transaction all the same: the first process
+The manifest says which rows of a tensor lie where. Where several processes write it, each has files of its own
+(weights-00001-of-00004.safetensors) with the rows that it holds, or, where all hold everything, with its part of the
+tensors. It is one transaction all the same: the first process
 names the place aside, hears what each has written, and adds state and manifest; when one of them fails, nothing gets a
 name and all hear why. Any number of processes reads either.
 
@@ -37,12 +37,12 @@ from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
 from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError, WeightsError
+from mezzotint.run_folder import CHECKPOINT_SCHEMA, refuse_older_checkpoint
 from mezzotint.runtimes.base import Runtime
 from mezzotint.training.checkpoints import sharding
 from mezzotint.training.checkpoints.sharding import OTHER_TENSORS
 from mezzotint.weights.files import tensor_files
 
-SCHEMA, SCHEMA_OF_ROWS = 1, 2
 PIECE = 1 << 20
 """Bytes of a tensor that are checked, hashed and written at once, while they are near the processor."""
 _SUMMED = 32_000
@@ -127,7 +127,7 @@ class Transaction:
         self._share: Callable[[str], str] = runtime.share if runtime else str
         self._gather: Callable[[str], tuple[str, ...]] = runtime.gather if runtime else lambda text: (text,)
         self._aside = Path(self._share(str(durable.aside_of(self.path))))
-        self._manifest = {"schema": SCHEMA_OF_ROWS if runtime else SCHEMA, "step": step, "recipe": recipe_digest}
+        self._manifest = {"schema": CHECKPOINT_SCHEMA, "step": step, "recipe": recipe_digest}
         self._state = durable.json_text(values)
         self._shares = {name: sharding.share_of(name, runtime.shares) if runtime else None for name in tensors}
         written = sharding.written_by(runtime, tensors) if runtime else tensors.keys()
@@ -190,9 +190,7 @@ class Transaction:
                 size = tensor_files.write_pieces(self._aside / file, header, content, digest=digest)
                 files[file] = {"bytes": size, "sha256": digest.hexdigest()}
                 for name in header:
-                    entry = sharding.table_entry(self._tensors[name], file, self._shares[name])
-                    alone = {"shape": entry["shape"], "dtype": entry["dtype"], "file": file}
-                    table[name] = entry if self._runtime else alone
+                    table[name] = sharding.table_entry(self._tensors[name], file, self._shares[name])
                 fault_injection.reach("checkpoint.file")
         self._refuse(not_finite)
         return {"files": files, "tensors": table}
@@ -290,11 +288,8 @@ def damage(path: Path, *, hashes: bool = True) -> str | None:
         return "manifest.json cannot be read"
     if not isinstance(manifest, dict) or not isinstance(manifest.get("files"), dict):
         return "manifest.json has no list of files"
-    if manifest.get("schema") not in (SCHEMA, SCHEMA_OF_ROWS):
-        return (
-            f"it has format {manifest.get('schema')}, this version reads {SCHEMA} and {SCHEMA_OF_ROWS}; it was "
-            "written by another version"
-        )
+    if manifest.get("schema") != CHECKPOINT_SCHEMA:
+        return f"another version wrote it (format {manifest.get('schema')}, this version reads {CHECKPOINT_SCHEMA})"
     if step_of(path) >= 0 and manifest.get("step") != step_of(path):
         return f"manifest.json says step {manifest.get('step')}, the folder {path.name}"
     if "state.json" not in manifest["files"]:
@@ -338,11 +333,7 @@ def _table_damage(path: Path, manifest: Mapping[str, Any]) -> str | None:
         for file in manifest["files"]
         if file.endswith(".safetensors")
     }
-    listed_tensors = manifest.get("tensors")
-    if manifest["schema"] == SCHEMA_OF_ROWS:
-        return sharding.damage(listed_tensors, shapes)
-    there = {name: {**kept, "file": file} for file, tensors in shapes.items() for name, kept in tensors.items()}
-    return None if listed_tensors == there else OTHER_TENSORS
+    return sharding.damage(manifest.get("tensors"), shapes)
 
 
 def step_of(path: Path) -> int:
@@ -362,9 +353,11 @@ def newest(
     unfit: Callable[[Path], str | None] = lambda path: None,
 ) -> Newest:  # fmt: skip
     """The newest checkpoint that verifies (see `damage`). Order is by step, never by file time. damaged: checkpoints
-    that are known to be, with the reason. unfit: why one whose files are whole cannot be gone on with, if so."""
+    that are known to be, with the reason. unfit: why one whose files are whole cannot be gone on with, if so. Raises
+    CheckpointError E1521 for a checkpoint of an older version."""
     passed: list[tuple[Path, str]] = []
     for path in listed(folder):
+        refuse_older_checkpoint(path)
         reason = damaged.get(path) or damage(path, hashes=hashes) or unfit(path)
         if reason is None:
             return Newest(path, tuple(passed))
@@ -374,7 +367,8 @@ def newest(
 
 def read(path: Path, *, tensors: bool = True) -> Restored:
     """Reads a checkpoint and verifies what it reads. tensors: whether those are read as well, each as a whole. Raises
-    DamagedCheckpoint E1501 naming the file that is wrong."""
+    DamagedCheckpoint E1501 naming the file that is wrong, CheckpointError E1521 for one of an older version."""
+    refuse_older_checkpoint(path)
     reason = damage(path, hashes=False)
     if reason is not None:
         raise DamagedCheckpoint(path, reason)
@@ -400,7 +394,7 @@ def tensors_of(
         if file.endswith(".safetensors"):
             for name, held in _read_file(path, file, manifest["files"][file] if hashes else None).items():
                 entry = manifest["tensors"][name]
-                start = next((p["start"] for p in entry.get("rows", ()) if p["file"] == file), 0)
+                start = next(piece["start"] for piece in entry["rows"] if piece["file"] == file)
                 sharding.take(tensors, name, held, tuple(entry["shape"]), start, sharding.share_of(name, shares))
     return tensors
 

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from mezzotint import durable, outside
 from mezzotint.errors import StorageError, WeightsError
+from mezzotint.recipe import counting
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.files._headers import PICKLES as PICKLES
 from mezzotint.weights.files._headers import SIZES as SIZES
@@ -398,10 +399,8 @@ def require_finite(path: Path, tensors: Mapping[str, Tensor], *, unchecked: Coll
 
 
 def listed(names: Collection[str], limit: int = 5) -> str:
-    """`3 tensors (a, b, c)`: how many, and the first few."""
-    first = ", ".join(list(names)[:limit])
-    more = ", …" if len(names) > limit else ""
-    return f"{len(names)} tensor{'s' if len(names) != 1 else ''} ({first}{more})"
+    """`7 tensors (a, b, c and 4 more)`: how many, and the first few."""
+    return f"{counting.counted(len(names), 'tensor')} ({counting.listed(list(names), limit)})"
 
 
 def _tensors(path: Path, names: Collection[str]) -> Iterator[tuple[str, Tensor]]:
