@@ -28,11 +28,11 @@ from mezzotint.errors import CheckpointError, RecipeError, StorageError
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
-RUN_SCHEMA = 2
-"""The version of a run folder's manifest.json."""
+RUN_SCHEMA, OLDER_RUN_SCHEMAS = 2, (1,)
+"""Versions of a run folder's manifest.json: the one that is read and written, and those that are not read any more."""
 
-CHECKPOINT_SCHEMA = 3
-"""The version of a checkpoint's manifest.json."""
+CHECKPOINT_SCHEMA, OLDER_CHECKPOINT_SCHEMAS = 4, (1, 2)
+"""The same of a checkpoint's manifest.json. One flipped bit makes none of the older versions of the present one."""
 
 LAST_READER = "a0851a488188"
 """The last commit that reads run folders and checkpoints of older versions."""
@@ -41,7 +41,7 @@ LAST_READER = "a0851a488188"
 def refuse_older_run(run: Path) -> None:
     """Raises CheckpointError E1521 for a run folder that an older version wrote, or whose newest checkpoint it wrote.
     What cannot be read is left to the reader of the file."""
-    _refuse_older(run, "run folder", RUN_SCHEMA)
+    _refuse_older(run, "run folder", RUN_SCHEMA, OLDER_RUN_SCHEMAS)
     checkpoints = sorted((run / "checkpoints").glob("step-*"), key=lambda path: (len(path.name), path.name))
     if checkpoints:
         refuse_older_checkpoint(checkpoints[-1])
@@ -49,15 +49,15 @@ def refuse_older_run(run: Path) -> None:
 
 def refuse_older_checkpoint(checkpoint: Path) -> None:
     """Raises CheckpointError E1521 for a checkpoint that an older version wrote."""
-    _refuse_older(checkpoint, "checkpoint", CHECKPOINT_SCHEMA)
+    _refuse_older(checkpoint, "checkpoint", CHECKPOINT_SCHEMA, OLDER_CHECKPOINT_SCHEMAS)
 
 
-def _refuse_older(path: Path, what: str, current: int) -> None:
+def _refuse_older(path: Path, what: str, current: int, older: tuple[int, ...]) -> None:
     try:
         schema = outside.read_json(path / "manifest.json", limit=outside.LISTED)["schema"]
     except (OSError, ValueError, KeyError, TypeError):
         return
-    if isinstance(schema, int) and schema < current:
+    if schema in older:
         raise CheckpointError(
             f"{path}: an older version wrote this {what} (format {schema}, this version reads {current}); continue it "
             f"with commit {LAST_READER}, the last that reads it, or start a new run",

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,9 +38,10 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved
+from mezzotint.recipe.resolved import SUMS, GradientSums, Resolved, blocks_on_device, gradient_sums, sums_are_open
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
+from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks, refuse_uncompiled
@@ -302,11 +304,23 @@ def needed_parts(recipe: Recipe) -> tuple[str, ...]:
     return (*denoisers, *texts, *(() if recipe.data.cache.latents else ("vae",)))
 
 
-def resolve(recipe: Recipe, steps: int) -> Resolved:
-    """What a run of so many steps has worked out at its start."""
+def resolve(
+    recipe: Recipe,
+    steps: int,
+    *,
+    sums: GradientSums | None = None,
+    blocks: int | Literal["auto"] | None = "auto",
+    choices: Mapping[str, Any] = MappingProxyType({}),
+) -> Resolved:
+    """What a run of so many steps works out at its start. sums, blocks: what memory decided where the recipe leaves it
+    open, otherwise as in `recipe.resolved`. choices: made before, such as of an optimizer."""
     ema = recipe.optim.ema
     decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
-    return Resolved(recipe.run.seed, steps, decay, rate_factor(recipe))
+    sums = sums or gradient_sums(recipe)
+    chosen: dict[str, Any] = {"seed": recipe.run.seed} | ({} if ema.strength is None else {"ema_decay": decay})
+    chosen |= dict(choices) | ({SUMS: sums} if sums_are_open(recipe) or recipe.run.gradient_sums != "auto" else {})
+    blocks = blocks_on_device(recipe) if blocks == "auto" else blocks
+    return Resolved(recipe, steps, decay, rate_factor(recipe), sums, blocks, chosen)
 
 
 def refuse_empty_shares(recipe: Recipe, processes: int) -> None:
@@ -352,26 +366,26 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
     return frames or (recipe.data.clips.frames if recipe.data.has_clips else own)
 
 
-def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Resolved) -> TrainableModel:
+def open_model(resolved: Resolved, files: ModelFiles, runtime: Runtime) -> TrainableModel:
     """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
+    recipe = resolved.recipe
     holding.refuse_in_backward(recipe, runtime.world_size)
     needed = needed_parts(recipe)
-    family = family_class(recipe).load(files, needed, holding.forms_read(recipe, needed, runtime.device))
+    forms = holding.forms_read(recipe, needed, runtime.device, resolved.blocks_on_device)
+    family = family_class(recipe).load(files, needed, forms)
     refuse_unfit(recipe, family.grid)
     trained, adapter = what_is_trained(recipe, files, family)
-    precision = Precision.of(recipe.run)
-    for name, module in family.parts().items():
-        if name not in recipe.model.train or adapter is not None:
-            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
+    precision = Precision.of(recipe.run, resolved.gradient_sums)
+    cast_frozen(recipe, family, trained, precision)
     prediction = recipe.model.prediction or family.prediction
     objective = objective_of(recipe.objective, family.schedule, prediction)
-    optim = recipe.optim if adapter is None else weight_decay.of_adapter(recipe.optim)
-    optim = weight_decay.resolved(optim, family.parts(), list(trained))
+    optim = optimizer_settings(recipe, family, trained)
     blocks, recomputed, compiled = _arranged(recipe, family, precision, runtime)
     if precision.has_no_masters:
         holding.refuse_sharded(runtime)
-        _cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
-    offload, moves = holding.offload_of(recipe, runtime), holding.trains_offloaded(recipe)
+        cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
+    offload = holding.offload_of(recipe, runtime, resolved.blocks_on_device)
+    moves = holding.trains_offloaded(recipe, resolved.blocks_on_device)
     if offload is not None:
         offload.take(family.parts(), blocks, trained, precision.weights if moves else None)
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
@@ -382,7 +396,7 @@ def open_model(recipe: Recipe, files: ModelFiles, runtime: Runtime, resolved: Re
     hooks |= {"when_arrived": offload.when_arrived} if offload is not None and moves else {}
     update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums, **hooks)
     if is_apart:  # after the masters are taken: they keep every bit of the file
-        _cast_trained(recipe, family, trained, precision.weights)
+        cast_trained(recipe, family, trained, precision.weights)
     if offload is not None:
         offload.settle()
     if sums is not None and sums != precision.weights:
@@ -437,7 +451,20 @@ def what_is_trained(
     return adapter.put_on(family.parts(), recipe.run.seed, values=values) | words, adapter
 
 
-def _cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
+def cast_frozen(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], precision: Precision) -> None:
+    """Frozen parts in the types they stay in, and the model below an adapter."""
+    for name, module in family.parts().items():
+        if name not in recipe.model.train or recipe.model.has_adapter:
+            cast(module, precision.of_frozen(name), but=[*trained.values(), *precision.islands(module)])
+
+
+def optimizer_settings(recipe: Recipe, family: ModelFamily, trained: Collection[str]) -> OptimSettings:
+    """`optim` with the parameters that weight decay leaves out. trained: names of parameters."""
+    optim = weight_decay.of_adapter(recipe.optim) if recipe.model.has_adapter else recipe.optim
+    return weight_decay.resolved(optim, family.parts(), list(trained))
+
+
+def cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.Parameter], dtype: torch.dtype) -> None:
     """Trained parts in a type; of an adapter's, what is trained of them."""
     if recipe.model.has_adapter:
         cast_parameters(trained, dtype)
@@ -448,12 +475,11 @@ def _cast_trained(recipe: Recipe, family: ModelFamily, trained: Mapping[str, nn.
 
 @contextmanager
 def open_trainer(
-    recipe: Recipe,
+    resolved: Resolved,
     runtime: Runtime,
     dataset: Dataset,
     caches: Caches,
     model: TrainableModel,
-    resolved: Resolved,
     *,
     progress: Progress | None = None,
     host: RunHost[Trainer] | None = None,
@@ -463,7 +489,7 @@ def open_trainer(
 ) -> Iterator[Trainer]:
     """The trainer of a run, a dry run or a benchmark, with its loader, which ends with the `with`. progress: where it
     begins, if not at its first step. world_size: processes that share the batches, if not the runtime's."""
-    progress = progress or Progress(last_step=resolved.steps)
+    recipe, progress = resolved.recipe, progress or Progress(last_step=resolved.steps)
     loader = Loader(
         dataset.catalogue,
         dataset.rows,

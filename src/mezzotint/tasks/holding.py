@@ -27,13 +27,16 @@ _LAYERS_AT_ONCE = 1 << 30
 """Bytes of an encoder's layers that are there at once."""
 
 
-def forms_read(recipe: Recipe, needed: Collection[str], device: torch.device) -> dict[str, WeightForm]:
+def forms_read(
+    recipe: Recipe, needed: Collection[str], device: torch.device, blocks: int | None = None
+) -> dict[str, WeightForm]:
     """How stored weights of the parts that training computes with are read: each in the type in which it stays, to
-    where it stays. What is worked out of before a run, shared by processes, or kept on the host, begins on the CPU."""
+    where it stays. What is worked out of before a run, shared by processes, or kept on the host, begins on the CPU.
+    blocks: on the device at once, as in `Resolved`."""
     precision, model = Precision.of(recipe.run), recipe.model
     forms = dict.fromkeys(needed, precision.form_of_trained) | forms_of_frozen(recipe, needed)
-    shared: Collection[str] = ("denoiser",) if recipe.run.offload.blocks is not None else ()
-    if trains_offloaded(recipe) or (recipe.run.runtime == "fsdp" and not model.has_adapter):
+    shared: Collection[str] = ("denoiser",) if blocks is not None else ()
+    if trains_offloaded(recipe, blocks) or (recipe.run.runtime == "fsdp" and not model.has_adapter):
         shared = model.train
     if "denoiser" in shared and recipe.run.runtime == "fsdp" and model.weights == "files":
         forms["denoiser"] = replace(forms["denoiser"], is_later=True)
@@ -42,19 +45,18 @@ def forms_read(recipe: Recipe, needed: Collection[str], device: torch.device) ->
     return {part: form if part in shared else replace(form, device=device) for part, form in forms.items()}
 
 
-def offload_of(recipe: Recipe, runtime: Runtime) -> Offload | None:
-    """What keeps the denoiser's blocks on the host, where the recipe says so. `auto` that nobody has settled is two of
-    them at once. Raises RecipeError E1752 for several processes and no adapter."""
-    blocks = recipe.run.offload.blocks
+def offload_of(recipe: Recipe, runtime: Runtime, blocks: int | None) -> Offload | None:
+    """What keeps the denoiser's blocks on the host. blocks: on the device at once, None for all of them.
+    Raises RecipeError E1752 for several processes and no adapter."""
     if blocks is None:
         return None
-    refuse_offload(recipe, runtime.world_size)
-    return Offload(runtime.device, 2 if blocks == "auto" else blocks)
+    refuse_offload(recipe, runtime.world_size, blocks)
+    return Offload(runtime.device, blocks)
 
 
-def refuse_offload(recipe: Recipe, processes: int) -> None:
+def refuse_offload(recipe: Recipe, processes: int, blocks: int | None) -> None:
     """Raises RecipeError E1752 for blocks on the host that are themselves trained, and several processes."""
-    if processes > 1 and trains_offloaded(recipe):
+    if processes > 1 and trains_offloaded(recipe, blocks):
         raise RecipeError(
             "run.offload.blocks without an adapter keeps gradients and the update in the host's memory of one process, "
             f"and {processes} processes were started; start one process, train an adapter, or leave run.offload.blocks "
@@ -63,10 +65,10 @@ def refuse_offload(recipe: Recipe, processes: int) -> None:
         )
 
 
-def trains_offloaded(recipe: Recipe) -> bool:
-    """Whether the blocks that are kept on the host are themselves trained."""
-    is_kept = recipe.run.offload.blocks is not None
-    return is_kept and not recipe.model.has_adapter and "denoiser" in recipe.model.train
+def trains_offloaded(recipe: Recipe, blocks: int | None) -> bool:
+    """Whether the blocks that are kept on the host are themselves trained. blocks: on the device at once, None where
+    none is kept on the host."""
+    return blocks is not None and not recipe.model.has_adapter and "denoiser" in recipe.model.train
 
 
 def forms_of_frozen(recipe: Recipe, parts: Collection[str]) -> dict[str, WeightForm]:

@@ -76,7 +76,7 @@ def test_missing_short_and_foreign_files_are_named(tmp_path: Path) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     for change, words in (
         ({"step": 9}, "step 9"),
-        ({"schema": 4}, "another version"),
+        ({"schema": 5}, "another version"),
         ({"files": manifest["files"] | {"../outside": {"bytes": 1, "sha256": ""}}}, "outside"),
     ):
         (path / "manifest.json").write_text(json.dumps(manifest | change))

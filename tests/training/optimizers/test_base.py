@@ -216,12 +216,12 @@ class NoReadBack(TorchDispatchMode):
 BUILT_IN = ("adamw", "adam-weight-decay", "adafactor", "adacoor", "lion")
 
 
-@pytest.mark.parametrize(("scope", "passes"), [("all", 1), ("part", 3), ("tensor", 1)])
+@pytest.mark.parametrize("scope", ["all", "part", "tensor"])
 @pytest.mark.parametrize("kind", BUILT_IN)
-def test_no_built_in_optimizer_reads_anything_back(kind: str, scope: str, passes: int) -> None:
+def test_no_built_in_optimizer_reads_anything_back(kind: str, scope: str) -> None:
     """From the first step on, with clipping, an average, masters apart, and a step that is not finite. Copies to the
     host are seen on meta tensors, which have nothing to be copied."""
-    ema = {"rule": "ramp", "passes": passes}
+    ema = {"rule": "ramp"}
     section = KINDS[kind] | ({} if kind == "adacoor" else {"weight_decay": 0.1})
     for dtype, device in ((torch.float32, "cpu"), (torch.bfloat16, "cpu"), (torch.bfloat16, "meta")):
         trained = {n: nn.Parameter(p.detach().to(device)) for n, p in parameters(FOUR, dtype).items()}

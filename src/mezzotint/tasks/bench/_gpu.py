@@ -153,8 +153,8 @@ def _opened(recipe: Recipe) -> Iterator[Trainer]:
             rows = [(dataset.catalogue, dataset.rows, recipe.data)]
             cache.fill_rows(recipe, files, runtime, rows, caches, lambda text: None)
         resolved = assemble.resolve(recipe, recipe.run.steps or 2)
-        model = assemble.open_model(recipe, files, runtime, resolved)
-        with assemble.open_trainer(recipe, runtime, dataset, caches, model, resolved) as trainer:
+        model = assemble.open_model(resolved, files, runtime)
+        with assemble.open_trainer(resolved, runtime, dataset, caches, model) as trainer:
             yield trainer
 
 

@@ -135,12 +135,12 @@ def _measured(
     memory: PeakMemory, ends: Sequence[int], began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
     resolved = assemble.resolve(recipe, count)
-    model = assemble.open_model(recipe, files, runtime, resolved)
+    model = assemble.open_model(resolved, files, runtime)
     watched = _validation(recipe, runtime, dataset, caches, model)
     before = _fixed_loss(watched, runtime)
     children = _children_seconds()
     reports = _Reports()
-    with assemble.open_trainer(recipe, runtime, dataset, caches, model, resolved, callbacks=[reports]) as trainer:
+    with assemble.open_trainer(resolved, runtime, dataset, caches, model, callbacks=[reports]) as trainer:
         feed = trainer.batches = Feed(trainer.batches, dataset.timeline, buckets.table(recipe.data))
         memory.reset()
         setup = time.perf_counter() - began

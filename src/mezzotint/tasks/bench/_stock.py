@@ -64,7 +64,7 @@ def measure(recipe: Recipe, runtime: Runtime, length: RowLength) -> Measured:
     loop = _Loop(family, recipe, runtime.device)
     model = None
     resolved = assemble.resolve(recipe, count)
-    with assemble.open_trainer(recipe, runtime, dataset, Caches(), model, resolved) as loading:  # type: ignore[arg-type]
+    with assemble.open_trainer(resolved, runtime, dataset, Caches(), model) as loading:  # type: ignore[arg-type]
         feed = Feed(loading.batches, dataset.timeline, buckets.table(recipe.data))
         memory.reset()
         setup = time.perf_counter() - began

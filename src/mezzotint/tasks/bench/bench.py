@@ -78,14 +78,12 @@ def run(arguments: Sequence[str]) -> int:
     if options.gpu:
         return _looked_at(reading, recipe, options)
     with closing(open_runtime(recipe.run, launch)) as runtime:
-        notes = [*reading.notes]
-        recipe = settling.settle_seeds(recipe, None, notes.append, share=runtime.share)
-        recipe = _with_stand_in(recipe, options.stand_in, runtime)
-        settled = settling.settle_optimizers(recipe, runtime.device.type, origin=reading.origin)
-        reading = replace(reading, notes=(*notes, *settled.sentences))
+        settled = settling.settle(recipe, runtime.device.type, origin=reading.origin, share=runtime.share)
+        reading = replace(reading, notes=(*reading.notes, *settled.sentences))
+        recipe = _with_stand_in(settled.recipe, options.stand_in, runtime)
         if options.data:
-            return _of_data(reading, settled.recipe, options, runtime, launch)
-        document, measured = bench(reading, settled.recipe, options, runtime, launch)
+            return _of_data(reading, recipe, options, runtime, launch)
+        document, measured = bench(reading, recipe, options, runtime, launch)
         if runtime.is_first:
             for text in _written(document, measured, options):
                 print(text)
@@ -103,7 +101,9 @@ def _looked_at(reading: Reading, recipe: Recipe, options: Options) -> int:
         )
     file = (options.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
 
-    recipe = settling.settle_seeds(recipe, None, lambda text: print(text, flush=True))
+    recipe, sentences = settling.settle_seeds(recipe)
+    for sentence in sentences:
+        print(sentence, flush=True)
 
     def measured(of: Recipe, steps: int) -> list[dict[str, Any]]:
         how = replace(options, steps=steps, fast=True, against=_stock.NAME, as_json=True)

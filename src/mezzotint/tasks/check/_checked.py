@@ -11,8 +11,10 @@ import torch
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset
+from mezzotint.tasks.check import estimates
 from mezzotint.tasks.check._dry_run import DryRun
 from mezzotint.tasks.check._model_files import Component
 from mezzotint.tasks.check.estimates import BucketRow, CacheNeed, Disk, Length
@@ -50,6 +52,10 @@ class Checked:
     def fits(self) -> bool | None:
         """Whether a step's peak is no more than what is free; None where one of them is not known."""
         return None if self.memory is None or self.at_hand is None else self.memory.peak <= self.at_hand
+
+    def largest_batches(self) -> dict[Size, int]:
+        """The samples of the largest batch of each bucket that has one, over all processes."""
+        return estimates.largest_batches(self.buckets)
 
     def model_files(self) -> ModelFiles:
         """The model's files, opened once. Raises as `assemble.open_files`."""

@@ -62,8 +62,8 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
             seen = [(dataset.catalogue, _rows_of(dataset, min(STEPS, steps)), alone.data)]
             cache.fill_rows(alone, files, runtime, seen, caches, say=lambda line: None)
             resolved = assemble.resolve(alone, min(STEPS, steps))
-            model = assemble.open_model(alone, files, runtime, resolved)
-            opened = assemble.open_trainer(alone, runtime, dataset, caches, model, resolved, world_size=processes)
+            model = assemble.open_model(resolved, files, runtime)
+            opened = assemble.open_trainer(resolved, runtime, dataset, caches, model, world_size=processes)
             with opened as trainer:
                 return _timed(trainer)
 

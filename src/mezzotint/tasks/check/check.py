@@ -22,7 +22,8 @@ from mezzotint.recipe import advice
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import size
 from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.resume_rules import data_changed, differences, judge
+from mezzotint.recipe.resolved import GradientSums, sums_are_open
+from mezzotint.recipe.resume_rules import data_changed, judge
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
@@ -85,17 +86,20 @@ def check(
     data.verify says. words: what stands behind other verbs to do the same."""
     words = words or [reading.name]
     checked = Checked(reading, located(reading), processes, notes=list(reading.notes))
-    recorded = _take_settled(checked)
-    checked.recipe = settling.settle_seeds(checked.recipe, recorded, checked.notes.append)
-    _look_at_settings(checked)
-    settled = settling.settle_optimizers(checked.recipe, checked.device.type, recorded=recorded, origin=reading.origin)
+    with checked.gathering():
+        checked.device = device_for(checked.recipe.run, Launch())
+    recorded = _recorded_run(checked)
+    of_run = recorded.recipe if recorded else None
+    settled = settling.settle(checked.recipe, checked.device.type, of_run, origin=reading.origin)
     checked.recipe = settled.recipe
     checked.notes += settled.sentences
-    outline = _look_at_model(checked)
+    _look_at_settings(checked)
+    kept = recorded.gradient_sums(checked.recipe) if recorded else None
+    outline = _look_at_model(checked, kept)
     with checked.gathering():
         text_files.require(checked.recipe, words)
     _look_at_data(checked, outline, deep=deep)
-    outline = _with_sums(checked, outline)
+    outline = outline if kept else _choose_sums(checked, outline)
     _advise(checked, outline)
     if outline is not None:
         _look_at_memory(checked, outline)
@@ -114,22 +118,17 @@ def check(
     return checked
 
 
-def _take_settled(checked: Checked) -> dict[str, Any] | None:
-    """The recipe of the checkpoint that a run would go on from here, None for a new run. The checked recipe takes what
-    that run settled. Problems of the checkpoint come later."""
+def _recorded_run(checked: Checked) -> resume.Recorded | None:
+    """Of the checkpoint that a run would resume from here, None for a new run. Problems of the checkpoint come
+    later."""
     with suppress(MezzotintError, OSError, ValueError, TypeError, AttributeError, LookupError):
         folder = RunFolder(folder_of(checked.reading, checked.recipe))
-        recorded = resume.recorded(checked.recipe.run.resume, folder)
-        if recorded is not None:
-            checked.recipe = settling.keep_gradient_sums(checked.recipe, recorded)
-        return recorded
+        return resume.recorded(checked.recipe.run.resume, folder)
     return None
 
 
 def _look_at_settings(checked: Checked) -> None:
     recipe = checked.recipe
-    with checked.gathering():
-        checked.device = device_for(recipe.run, Launch())
     with checked.gathering():
         assemble.refuse_empty_shares(recipe, checked.processes)
     with checked.gathering():
@@ -143,11 +142,12 @@ def _look_at_settings(checked: Checked) -> None:
     checked.at_hand = _memory_at_hand(checked.device, recipe.run.device_memory)
 
 
-def _look_at_model(checked: Checked) -> Outline | None:
-    """The model by its configurations; None where it cannot be described or does not fit the recipe."""
+def _look_at_model(checked: Checked, sums: GradientSums | None) -> Outline | None:
+    """The model by its configurations; None where it cannot be described or does not fit the recipe. sums: see
+    `Outline`."""
     outline, fits, recipe = None, False, checked.recipe
     with checked.gathering():
-        outline = Outline(recipe, checked.device.type)
+        outline = Outline(recipe, checked.device.type, sums)
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         checked.notes += outline.adapter.notes if outline.adapter is not None else ()
@@ -203,16 +203,17 @@ def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> N
             checked.notes += long_captions.notes(outline.family, catalogue, of_captions)
 
 
-def _with_sums(checked: Checked, outline: Outline | None) -> Outline | None:
+def _choose_sums(checked: Checked, outline: Outline | None) -> Outline | None:
     """The model with the type of its gradients' sums, which memory decides where the recipe leaves it open."""
-    if outline is None or checked.dataset is None or not room.leaves_sums_open(checked.recipe):
+    if outline is None or checked.dataset is None or not sums_are_open(checked.recipe):
         return outline
+    sums: GradientSums = "same"
     with checked.gathering():
-        checked.recipe, sentence = room.with_settled_sums(
-            checked.recipe, checked.dataset, outline.device, processes=checked.processes, free=checked.at_hand
+        sums, sentence = room.choose_gradient_sums(
+            checked.recipe, checked.largest_batches(), outline.device, processes=checked.processes, free=checked.at_hand
         )
         checked.notes.append(sentence)
-    return Outline(checked.recipe, outline.device)
+    return Outline(checked.recipe, outline.device, sums)
 
 
 def _advise(checked: Checked, outline: Outline | None) -> None:
@@ -234,20 +235,16 @@ def _advise(checked: Checked, outline: Outline | None) -> None:
 
 
 def _look_at_memory(checked: Checked, outline: Outline) -> None:
-    batches = {row.bucket: row.largest for row in checked.buckets if row.batches}
-    kind, processes, free = outline.device, checked.processes, checked.at_hand
+    batches, processes, free = checked.largest_batches(), checked.processes, checked.at_hand
     with checked.gathering():
         if checked.recipe.run.offload.blocks == "auto":
-            checked.recipe, said = fitting.settled(
-                checked.recipe, batches, kind, processes=processes, free=checked.at_hand
-            )
-            checked.notes.append(said)
-            outline = Outline(checked.recipe, outline.device)
+            outline.blocks, sentence = fitting.choose_blocks(outline, batches, processes=processes, free=free)
+            checked.notes.append(sentence)
         with checked.gathering():
-            holding.refuse_offload(checked.recipe, checked.processes)
-        checked.memory = memory_of(outline, batches, processes=checked.processes)
+            holding.refuse_offload(checked.recipe, processes, outline.blocks)
+        checked.memory = memory_of(outline, batches, processes=processes)
         if checked.fits is False and free is not None:
-            checked.ways = fitting.ways(checked.recipe, batches, free, device=kind, processes=processes)
+            checked.ways = fitting.ways(checked.recipe, batches, free, device=outline.device, processes=processes)
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(
@@ -294,7 +291,7 @@ def _compare(checked: Checked, checkpoint: Path, line: resume.Line) -> None:
     refuse_older_checkpoint(checkpoint)
     recorded = _recorded(checkpoint)
     try:
-        differing = differences(recorded["recipe"], checked.recipe)
+        differing = resume.changed_settings(recorded, checked.recipe)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{checkpoint}: state.json cannot be read ({error})", code="E1501") from error
     allowed = resume.allowances(checked.reading, checked.recipe)

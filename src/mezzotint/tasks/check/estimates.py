@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import combinations
@@ -128,6 +128,11 @@ def bucket_rows(dataset: Dataset, recipe: Recipe) -> tuple[BucketRow, ...]:
             BucketRow(table[i], pictures[i], visits[i], batches[i], int(largest[i]), rest, short, repeated, left_out)
         )
     return tuple(rows)
+
+
+def largest_batches(rows: Iterable[BucketRow]) -> dict[Size, int]:
+    """The samples of the largest batch of each bucket that has one, over all processes."""
+    return {row.bucket: row.largest for row in rows if row.batches}
 
 
 def length(timeline: Timeline, steps: int) -> Length:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe, replaced
+from mezzotint.recipe.resolved import blocks_on_device
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Memory, Outline, memory_of, with_offload
 
@@ -84,7 +84,11 @@ class _Counting:
             other = _with(self.recipe, settings)
         except (MezzotintError, ValueError):
             return None
-        return None if known is None else known[1] if OFFLOAD not in settings else with_offload(*known, other)
+        if known is None or OFFLOAD not in settings:
+            return None if known is None else known[1]
+        outline, memory = known
+        outline.blocks = blocks_on_device(other)
+        return with_offload(outline, memory)
 
     def _counted(self, settings: Mapping[str, Any]) -> tuple[Outline, Memory] | None:
         of_passes = tuple(path for path in settings if path in _OF_PASSES)
@@ -132,21 +136,20 @@ def _tries(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
     yield from (small | update | auto for update in _UPDATES if offloads)
 
 
-def settled(
-    recipe: Recipe, batches: Mapping[Size, int], device: str, *, processes: int, free: int | None
-) -> tuple[Recipe, str]:
-    """A recipe whose `run.offload.blocks` is auto with a number, and a sentence that says so. free: bytes of memory on
-    the device, None where nobody tells."""
+def choose_blocks(
+    outline: Outline, batches: Mapping[Size, int], *, processes: int, free: int | None
+) -> tuple[int | None, str]:
+    """How many blocks of the denoiser are on the device at once, where `run.offload.blocks` is auto; None for all of
+    them. With a sentence that says so. free: bytes of memory on the device, None where that is not known."""
     if free is None:
-        return with_values(recipe, {OFFLOAD: 2}), f"{OFFLOAD} is auto: 2, for how much memory is free is not known"
-    none = with_values(recipe, {OFFLOAD: None})
-    outline = Outline(none, device)
+        return 2, f"{OFFLOAD} is auto: 2, for how much memory is free is not known"
+    outline.blocks = None
     memory = memory_of(outline, batches, processes=processes)
     if SPARE * memory.peak <= free:
-        return none, f"{OFFLOAD} is auto: all blocks have room on the device"
-    count = at_once(with_offload(outline, memory, recipe), free)
-    words = f"{OFFLOAD} is auto: {count} of {len(memory.blocks)} blocks are on the device at once"
-    return with_values(recipe, {OFFLOAD: count}), words
+        return None, f"{OFFLOAD} is auto: all blocks have room on the device"
+    outline.blocks = 2
+    count = at_once(with_offload(outline, memory), free)
+    return count, f"{OFFLOAD} is auto: {count} of {len(memory.blocks)} blocks are on the device at once"
 
 
 def at_once(memory: Memory, room: int) -> int:

@@ -23,21 +23,24 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import GradientSums, blocks_on_device, gradient_sums
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import (
+    cast_frozen,
+    cast_trained,
     family_class,
     needed_parts,
     only_texts_of_files,
+    optimizer_settings,
     what_is_trained,
 )
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
 from mezzotint.training.checkpoints.background_save import is_behind
-from mezzotint.training.optimizers import weight_decay
 from mezzotint.training.precision import attention, mixed
-from mezzotint.training.precision.policy import DTYPES, Precision, cast, cast_parameters
+from mezzotint.training.precision.policy import DTYPES, Precision
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights import low_bit
@@ -173,7 +176,7 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
         or recipe.optim.accumulation > 1
         or any(count < of_device[size] for size, count in samples.items()),
     )
-    memory = with_offload(outline, memory, recipe)
+    memory = with_offload(outline, memory)
     # parts are read in the type they are kept in, or as masters and cast; states that come with the first step are not
     # there yet
     kept = forms_of_frozen(recipe, [part.name for part in parts])
@@ -185,18 +188,17 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     return replace(memory, loading=max(read, before))
 
 
-def with_offload(outline: Outline, memory: Memory, recipe: Recipe) -> Memory:
-    """The same with `run.offload` of a recipe: what lies on the device, and what on the host. memory: without."""
+def with_offload(outline: Outline, memory: Memory) -> Memory:
+    """The same with `outline.blocks` on the device: what lies there, and what on the host. memory: without."""
     stays = outline.adapter is not None  # what is trained of an adapter
     blocks = tuple(
         sum(_bytes(t) for m in block for t in (*m.parameters(), *m.buffers()) if not (stays and t.requires_grad))
         for block in outline.family.blocks()
     )
-    at_once = recipe.run.offload.blocks
-    if at_once is None:
+    if outline.blocks is None:
         return replace(memory, blocks=blocks)
-    here = min(sum(blocks), (2 if at_once == "auto" else at_once) * max(blocks))
-    is_apart = trains_offloaded(recipe)
+    recipe, here = outline.recipe, min(sum(blocks), outline.blocks * max(blocks))
+    is_apart = trains_offloaded(recipe, outline.blocks)
     own_states = memory.gradients + memory.optimizer + memory.ema if is_apart else 0
     moved = sum(part.bytes for part in memory.parts if part.name in recipe.model.train) if is_apart else 0
     on_host = (memory.masters + moved if is_apart else sum(blocks)) + own_states
@@ -237,13 +239,14 @@ class Outline:
     objective; and, on the meta device, the trained parameters with their update, to be counted. A folder of
     configurations is enough; weights are not opened. The attention of xformers is counted as torch's own.
 
-    recipe: located. device: "cpu" or "cuda", whose rules of autocast and attention hold. Raises WeightsError for a
-    model that cannot be described, RecipeError E1021 to E1024 for what cannot be trained so, E1060 and E1062 for an
-    attention kernel that is not to be had."""
+    recipe: located. device: "cpu" or "cuda", whose rules of autocast and attention hold. sums: of gradients, as in
+    `Resolved`; by default as the recipe says. blocks: of the denoiser on the device at once, None for all of them; at
+    first as the recipe says. Raises WeightsError for a model that cannot be described, RecipeError E1021 to E1024 for
+    what cannot be trained so, E1060 and E1062 for an attention kernel that is not to be had."""
 
-    def __init__(self, recipe: Recipe, device: str = "cpu") -> None:
-        self.recipe, self.device = recipe, device
-        self.precision = Precision.of(recipe.run)
+    def __init__(self, recipe: Recipe, device: str = "cpu", sums: GradientSums | None = None) -> None:
+        self.recipe, self.device, self.blocks = recipe, device, blocks_on_device(recipe)
+        self.precision = Precision.of(recipe.run, sums or gradient_sums(recipe))
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.files, self.family = described(family_class(recipe), recipe.model)
         if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
@@ -251,20 +254,13 @@ class Outline:
         for name, form in forms_of_frozen(recipe, self.family.parts()).items():
             low_bit.converted(self.family.parts()[name], form)
         self.trained, self.adapter = what_is_trained(recipe, self.files, self.family, values=False)
-        own = [] if self.adapter is None else list(self.trained.values())
-        for name, module in self.family.parts().items():
-            is_own = name in recipe.model.train and self.adapter is None
-            kept = [] if is_own else self.precision.islands(module)
-            cast(module, self.precision.weights if is_own else self.precision.of_frozen(name), but=[*own, *kept])
-        if self.adapter is not None:
-            cast_parameters(self.trained, self.precision.weights)
+        cast_frozen(recipe, self.family, self.trained, self.precision)
+        cast_trained(recipe, self.family, self.trained, self.precision.weights)
         # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
-        optim = with_values(recipe.optim, {"ema.device": "same"})
-        optim = optim if self.adapter is None else weight_decay.of_adapter(optim)
-        optim = weight_decay.resolved(optim, self.family.parts(), list(self.trained))
-        sums = None if recipe.run.runtime == "fsdp" else self.precision.gradients
+        optim = with_values(optimizer_settings(recipe, self.family, self.trained), {"ema.device": "same"})
+        summed_in = None if recipe.run.runtime == "fsdp" else self.precision.gradients
         masters_apart = self.precision.separate_masters
-        self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=sums)
+        self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=summed_in)
         self.prediction = recipe.model.prediction or self.family.prediction
         # of real numbers: a schedule that is rescaled is looked at as well
         objective = objective_of(recipe.objective, self.family.schedule, self.prediction)

@@ -238,7 +238,7 @@ _SURE = "of this: weights, masters, gradients, states are counted, tensor by ten
 def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
     run, apart = checked.recipe.run, "in the host's memory, not in the sum"
     there = "all loaded parts"
-    if run.offload.blocks is not None:
+    if memory.on_host:
         there += f"; of {len(memory.blocks)} blocks those that are there at once"
     yield "weights", memory.weights, there
     if memory.masters:

@@ -5,6 +5,7 @@ the memory there is."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -13,20 +14,18 @@ from mezzotint import durable
 from mezzotint.data.buckets import buckets
 from mezzotint.errors import OutOfMemory, RecipeError, StorageError
 from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import SUMS, GradientSums, Resolved
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.shapes import latent_size
+from mezzotint.shapes import Size, latent_size
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.estimates import bucket_rows
 from mezzotint.tasks.check.memory import Outline, memory_of
 from mezzotint.tasks.holding import at_hand, trains_offloaded
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import DTYPES
 from mezzotint.weights.model_files import ModelFiles
 
-SUMS = "run.gradient_sums"
 _SPARE = 1.05
 """What has to be free for a byte that is counted."""
 _MOST_OF_A_NUMBER = 40
@@ -34,20 +33,21 @@ _MOST_OF_A_NUMBER = 40
 exports."""
 
 
-def require(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+def require(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
     """Raises StorageError E1710 where two checkpoints and the models at the end have no room on the disk of the run
     folder, OutOfMemory E1751 where weights, moments and average alone are more than the memory there is. Where both are
     far from it nothing is counted."""
+    recipe = resolved.recipe
     moved = [part for part in files.spec.trainable if part in recipe.model.train and part in files.parts]
     numbers = sum(math.prod(shape) for part in moved for shape in files.shapes(part).values())
     others = 0 if recipe.run.export.parts == "trained" else 16 * numbers  # more than the other parts ever are
     disk, device = durable.free_bytes(folder.path), runtime.device
-    if trains_offloaded(recipe):  # masters, moments and average are the host's
+    if trains_offloaded(recipe, resolved.blocks_on_device):  # masters, moments and average are the host's
         device = torch.device("cpu")
     memory = at_hand(device, recipe.run.device_memory)
     if disk > _MOST_OF_A_NUMBER * numbers + others and (memory is None or memory > _MOST_OF_A_NUMBER * numbers):
         return
-    outline = Outline(recipe, runtime.device.type)
+    outline = Outline(recipe, runtime.device.type, resolved.gradient_sums)
     checkpoint = outline.update.checkpoint_bytes()
     export = _export_bytes(recipe, outline)
     there = len(state.listed(folder.checkpoints))
@@ -100,28 +100,13 @@ def refuse_too_small(recipe: Recipe, dataset: Dataset, denoiser: nn.Module, pixe
             )
 
 
-def leaves_sums_open(recipe: Recipe) -> bool:
-    """Whether there is something to settle: float32 weights have float32 sums, and so does `run.runtime=fsdp`."""
-    run = recipe.run
-    is_small = run.precision != "fp32" and run.weight_dtype != "fp32"
-    return run.gradient_sums == "auto" and is_small and run.runtime != "fsdp"
-
-
-def with_settled_sums(
-    recipe: Recipe, dataset: Dataset, device: str, *, processes: int, free: int | None
-) -> tuple[Recipe, str]:
-    """A recipe that leaves it open with that settled, and a sentence that says so. device: as of `Outline`. free: bytes
-    of memory on it, None where nobody tells."""
-    in_float32 = with_values(recipe, {SUMS: "fp32"})
-    batches = {row.bucket: row.largest for row in bucket_rows(dataset, recipe) if row.batches}
-    peak = memory_of(Outline(in_float32, device), batches, processes=processes).peak
+def choose_gradient_sums(
+    recipe: Recipe, batches: Mapping[Size, int], device: str, *, processes: int, free: int | None
+) -> tuple[GradientSums, str]:
+    """The type of gradient sums of a recipe that leaves it open, and a sentence that says so. batches: as of
+    `memory_of`. device: as of `Outline`. free: bytes of memory on it, None where that is not known."""
+    peak = memory_of(Outline(recipe, device, "fp32"), batches, processes=processes).peak
     if free is not None and _SPARE * peak <= free:
-        return in_float32, f"{SUMS} is auto: gradients are summed in float32, for which there is room; the run keeps it"
+        return "fp32", f"{SUMS} is auto: gradients are summed in float32, for which there is room; the run keeps it"
     why = "float32 has no room" if free is not None else "how much memory is free is not known"
-    kept = f"{SUMS} is auto: gradients are summed in {recipe.run.precision}, {why}; the run keeps it"
-    return with_values(recipe, {SUMS: "same"}), kept
-
-
-def chosen_sums(recipe: Recipe) -> dict[str, str]:
-    """For the history; nothing where it makes no difference."""
-    return {} if recipe.run.gradient_sums == "auto" else {SUMS: recipe.run.gradient_sums}
+    return "same", f"{SUMS} is auto: gradients are summed in {recipe.run.precision}, {why}; the run keeps it"

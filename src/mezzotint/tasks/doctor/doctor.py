@@ -88,11 +88,11 @@ def _format_of(folder: Path) -> list[str]:
 
 def _settled(reading: Reading) -> tuple[Recipe, list[str]]:
     """The recipe with the seeds that its run has, or new ones, and what there is to say of them."""
-    recipe, sentences = located(reading), list[str]()
+    recipe = located(reading)
     if -1 not in (recipe.run.seed, recipe.sample.seed):
-        return recipe, sentences
+        return recipe, []
     recorded = resume.recorded(recipe.run.resume, RunFolder(folder_of(reading, recipe)))
-    return settling.settle_seeds(recipe, recorded, sentences.append), sentences
+    return settling.settle_seeds(recipe, recorded.recipe if recorded else None)
 
 
 def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int] = ()) -> tuple[Report, ExaminedData]:

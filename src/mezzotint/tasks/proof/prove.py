@@ -51,7 +51,9 @@ def run(arguments: Sequence[str]) -> int:
             code="E1518",
         )
     began = time.monotonic()
-    one_seed = settling.settle_seeds(reading.recipe, None, lambda sentence: print(visible(sentence), flush=True))
+    one_seed, sentences = settling.settle_seeds(reading.recipe)
+    for sentence in sentences:
+        print(visible(sentence), flush=True)
     reading = replace(reading, recipe=one_seed)  # both runs have it
     place = folder_of(reading, reading.recipe)
     with ExitStack() as stack:

@@ -1,5 +1,5 @@
-"""What a recipe leaves open and a run settles when it is made ready, looked at or measured: seeds of -1, and optimizers
-that depend on the device. A run that goes on keeps its own."""
+"""What a recipe leaves open and a run settles at its start: seeds of -1, and optimizers that depend on the device. A
+run that resumes keeps its own."""
 
 from __future__ import annotations
 
@@ -13,68 +13,75 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 
 
-def settle_seeds(
-    recipe: Recipe,
-    recorded: Mapping[str, Any] | None,
-    say: Callable[[str], None],
-    *,
-    share: Callable[[str], str] = str,
-    is_run: bool = False,
-) -> Recipe:
-    """The recipe with each seed of -1 as that of the checkpoint that the run goes on from, or as a new one. Where both
-    are new, they are one: one line of another trainer's sets both, and means one seed.
-
-    recorded: the checkpoint's recipe, as JSON. share: what the first process says, on all. is_run: a run has this seed
-    from here on; otherwise it is of this look alone. say: gets a sentence for each."""
-    seeds: dict[str, int] = {}
-    whose = "this run's" if is_run or recorded else "a new run draws its own; here, the"
-    how = "kept" if recorded else "drawn just now"
-    if recipe.run.seed == -1:
-        seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
-        seeds["run.seed"] = int(share(str(seed)))
-        say(f"run.seed is -1: {whose} seed is {seeds['run.seed']}, {how}")
-    if recipe.sample.seed == -1:
-        seed = seeds.get("run.seed", secrets.randbelow(2**31))
-        if recorded:
-            seed = recorded.get("sample", {}).get("seed", 0)
-            seed = recorded["run"]["seed"] if seed == -1 else seed
-        seeds["sample.seed"] = int(share(str(seed)))
-        say(f"sample.seed is -1: {whose} previews have seed {seeds['sample.seed']}, {how}")
-    return with_values(recipe, seeds)
-
-
-def keep_gradient_sums(recipe: Recipe, recorded: Mapping[str, Any]) -> Recipe:
-    """The recipe with the type of its gradients' sums as the run settled it, where the recipe leaves it open.
-    recorded: the checkpoint's recipe, as JSON."""
-    if recipe.run.gradient_sums != "auto":
-        return recipe
-    return with_values(recipe, {"run.gradient_sums": recorded["run"]["gradient_sums"]})
-
-
 @dataclass(frozen=True, slots=True)
-class SettledOptimizers:
-    """recipe: with one optimizer wherever it left that open. sentences: what has been settled. kinds: what it is, by
-    setting."""
+class SettledRecipe:
+    """recipe: with nothing left open that does not depend on the data set or on memory. sentences: about each choice,
+    for the user. kinds: optimizers that were chosen, by setting."""
 
     recipe: Recipe
     sentences: tuple[str, ...]
     kinds: Mapping[str, str]
 
 
-def settle_optimizers(
+def settle(
     recipe: Recipe,
     device: str,
-    *,
     recorded: Mapping[str, Any] | None = None,
+    *,
     origin: Mapping[str, str] = MappingProxyType({}),
-) -> SettledOptimizers:
-    """Chooses where a recipe leaves an optimizer open. device: the kind that the run computes on, as in
-    `torch.device.type`. recorded: the recipe of the checkpoint that the run goes on from, as JSON. origin: where the
-    recipe's settings were written."""
+    share: Callable[[str], str] = str,
+    is_run: bool = False,
+) -> SettledRecipe:
+    """Chooses what a recipe leaves open: seeds and optimizers.
+
+    device: the kind that the run computes on, as in `torch.device.type`. recorded: the recipe of the checkpoint that
+    the run resumes from, as JSON. origin: where the recipe's settings were written. share: gives all processes what
+    the first one says. is_run: whether a run begins; otherwise seeds are of this look alone."""
+    seeds, about_seeds = _seeds(recipe, recorded, share, is_run=is_run)
+    optimizers, about_optimizers, kinds = _optimizers(recipe, device, recorded, origin)
+    return SettledRecipe(with_values(recipe, seeds | optimizers), (*about_seeds, *about_optimizers), kinds)
+
+
+def settle_seeds(
+    recipe: Recipe, recorded: Mapping[str, Any] | None = None, share: Callable[[str], str] = str
+) -> tuple[Recipe, list[str]]:
+    """`settle` of the seeds alone, for commands that look at a run; with a sentence for each."""
+    seeds, sentences = _seeds(recipe, recorded, share, is_run=False)
+    return with_values(recipe, seeds), sentences
+
+
+def _seeds(
+    recipe: Recipe, recorded: Mapping[str, Any] | None, share: Callable[[str], str], *, is_run: bool
+) -> tuple[dict[str, int], list[str]]:
+    """Each seed of -1 as that of the checkpoint, or a new one, by setting. Where both are new they are the same: the
+    command lines of other trainers have one seed for both."""
+    sentences: list[str] = []
+    seeds: dict[str, int] = {}
+    whose = "this run's" if is_run or recorded else "a new run draws its own; here, the"
+    how = "kept" if recorded else "drawn just now"
+    if recipe.run.seed == -1:
+        seed = recorded["run"]["seed"] if recorded else secrets.randbelow(2**30)
+        seeds["run.seed"] = int(share(str(seed)))
+        sentences.append(f"run.seed is -1: {whose} seed is {seeds['run.seed']}, {how}")
+    if recipe.sample.seed == -1:
+        seed = seeds.get("run.seed", secrets.randbelow(2**31))
+        if recorded:
+            seed = recorded.get("sample", {}).get("seed", 0)
+            seed = recorded["run"]["seed"] if seed == -1 else seed
+        seeds["sample.seed"] = int(share(str(seed)))
+        sentences.append(f"sample.seed is -1: {whose} previews have seed {seeds['sample.seed']}, {how}")
+    return seeds, sentences
+
+
+def _optimizers(
+    recipe: Recipe, device: str, recorded: Mapping[str, Any] | None, origin: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str], dict[str, str]]:
+    """Settings with one optimizer wherever the recipe leaves that open, a sentence and the kind of each."""
     before = recorded["optim"] if recorded else {}
     by_part = {"": recipe.optim.optimizer, **recipe.optim.part_optimizer}
     chosen = {part: one.settled(device, _kind(before, part)) for part, one in by_part.items()}
-    sentences, kinds = [], {}
+    sentences: list[str] = []
+    kinds: dict[str, str] = {}
     for part, one in by_part.items():
         if one.is_open:
             path = f"optim.part_optimizer.{part}.kind" if part else "optim.optimizer.kind"
@@ -85,9 +92,8 @@ def settle_optimizers(
                 f"{setting} is {one.kind}: {kept if recorded else one.settled_words(chosen[part], device)}"
             )
     if not kinds:
-        return SettledOptimizers(recipe, (), kinds)
-    values = {"optim.optimizer": chosen.pop(""), "optim.part_optimizer": chosen}
-    return SettledOptimizers(with_values(recipe, values), tuple(sentences), kinds)
+        return {}, sentences, kinds
+    return {"optim.optimizer": chosen.pop(""), "optim.part_optimizer": chosen}, sentences, kinds
 
 
 def _kind(optim: Mapping[str, Any], part: str) -> str:

@@ -40,11 +40,11 @@ from mezzotint.training.peers import PeerSignals
 
 @dataclass(frozen=True, slots=True)
 class TrainHost(RunHost[Trainer]):
-    """The owner of a run in a folder. digest: of the recipe. recorded: what the recipe left open, for the history and
+    """The owner of a run in a folder. digest: of the recipe. recorded: what was chosen at the start, for history and
     checkpoints. changes: settings that are replaced while the run goes. saves: the checkpoints written. say: prints in
     the first process. files: those that ask for something. replaces: exports may take the place of others' files."""
 
-    recipe: Recipe
+    resolved: Resolved
     digest: str
     runtime: Runtime
     folder: RunFolder
@@ -52,13 +52,17 @@ class TrainHost(RunHost[Trainer]):
     dataset: assemble.Dataset
     model: TrainableModel
     identity: Identity
-    resolved: Resolved
     recorded: Mapping[str, Any]
     changes: LiveSettings
     saves: Saves
     say: Callable[[str], None]
     files: requests.Requests
     replaces: bool = False
+
+    @property
+    def recipe(self) -> Recipe:
+        """As the run settled it."""
+        return self.resolved.recipe
 
     def requests(self) -> PeerSignals:
         for name in self.files.take() if self.runtime.is_first else ():

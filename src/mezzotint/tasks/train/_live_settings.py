@@ -134,7 +134,7 @@ class LiveSettings:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
         mine = self.recipe.model_dump(mode="json", by_alias=True)
         recipe = located(hub.with_folders(continuing.with_run(reading), insist=False))
-        recipe = settling.settle_optimizers(recipe, self.runtime.device.type, recorded=mine).recipe
+        recipe = settling.settle(recipe, self.runtime.device.type, mine).recipe
         changed = [one.path for one in differences(mine, recipe)]
         inside = [p for p in changed if any(p == one or one.startswith(f"{p}.") for one in paths)]
         kept = (*LIVE, *self.recipe.run.live.fixed)

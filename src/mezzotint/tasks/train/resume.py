@@ -15,10 +15,9 @@ from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeErr
 from mezzotint.recipe.reading.paths import sections
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resume_rules import data_changed, differences, judge
+from mezzotint.recipe.resolved import SUMS, GradientSums
+from mezzotint.recipe.resume_rules import Difference, data_changed, differences, judge
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
-from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks.reading import settling
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
 
@@ -33,11 +32,31 @@ class Start:
     sentences: tuple[str, ...] = ()
 
     @property
-    def recipe(self) -> dict[str, Any]:
-        """The recipe that the checkpoint was trained with, as JSON."""
-        assert self.checkpoint is not None
-        recipe: dict[str, Any] = _values(self.checkpoint)["recipe"]
-        return recipe
+    def recorded(self) -> Recorded | None:
+        """What the checkpoint says of its run; None for a new run."""
+        if self.checkpoint is None:
+            return None
+        values = _values(self.checkpoint)
+        return Recorded(values["recipe"], values.get("resolved", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Of a checkpoint, as JSON. recipe: that it was trained with. choices: as in `Resolved`."""
+
+    recipe: dict[str, Any]
+    choices: dict[str, Any]
+
+    def gradient_sums(self, recipe: Recipe) -> GradientSums | None:
+        """The type of gradient sums that a recipe keeps from its run; None where it says one itself, or there is
+        none."""
+        kept: GradientSums | None = self.choices.get(SUMS)
+        return kept if recipe.run.gradient_sums == "auto" else None
+
+
+def recorded_in(checkpoint: Path | None) -> Recorded | None:
+    """What a checkpoint says of its run; None for a new run."""
+    return Start(checkpoint).recorded
 
 
 def _values(checkpoint: Path) -> Any:
@@ -53,12 +72,14 @@ def _unfit(checkpoint: Path) -> str | None:
 
 
 @contextmanager
-def reading(checkpoint: Path) -> Iterator[None]:
+def reading(checkpoint: Path | None) -> Iterator[None]:
     """Within, what a checkpoint's state.json says is used for the first time. Raises DamagedCheckpoint where a value
-    turns out to be none that any version has written."""
+    turns out to be none that any version has written. checkpoint: None for a new run."""
     try:
         yield
     except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if checkpoint is None:
+            raise
         what = f"state.json is whole and wrong ({type(error).__name__}: {error})"
         raise state.DamagedCheckpoint(checkpoint, what) from error
 
@@ -88,14 +109,14 @@ def choose(resume: str, folder: RunFolder, command: str, damaged: Mapping[Path, 
             return _at(Path(resume).expanduser(), folder, damaged)
 
 
-def recorded(resume: str, folder: RunFolder) -> dict[str, Any] | None:
-    """The recipe of the checkpoint that `train` would go on from, for verbs that look at a run; None for a new run, and
-    where none can be read, which is said where it is needed."""
+def recorded(resume: str, folder: RunFolder) -> Recorded | None:
+    """Of the checkpoint that `train` would resume from, for commands that look at a run; None for a new run, and where
+    none can be read, which is said where it is needed."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
         if resume != "never":
             newest = Start(state.listed(folder.checkpoints)[0]) if resume in ("auto", "latest") else None
-            recipe = (newest or choose(resume, folder, "")).recipe
-            return recipe if isinstance(recipe["run"]["seed"], int) else None
+            found = (newest or choose(resume, folder, "")).recorded
+            return found if found is not None and isinstance(found.recipe["run"]["seed"], int) else None
     return None
 
 
@@ -167,6 +188,13 @@ def allowances(reading: Reading, recipe: Recipe) -> list[str]:
     return [*recipe.run.allow_change, *((*sections(), "data") if reading.fork is not None else ())]
 
 
+def changed_settings(values: Mapping[str, Any], recipe: Recipe) -> list[Difference]:
+    """Settings that differ from those of a checkpoint's state.json. What the run chose itself, and is written or left
+    open now, has not changed."""
+    choices, differing = values.get("resolved", {}), differences(values["recipe"], recipe)
+    return [one for one in differing if one.path not in choices or one.new not in (choices[one.path], "auto")]
+
+
 def compare(
     restored: state.Restored, reading: Reading, recipe: Recipe, identity: Identity, line: Line | None = None
 ) -> list[str]:
@@ -176,7 +204,7 @@ def compare(
 
     Raises RecipeError with every refused change at once (E1510 and E1511 settings, E1513 data, E1514 model).
     """
-    changed = differences(restored.values["recipe"], recipe)
+    changed = changed_settings(restored.values, recipe)
     allowed = allowances(reading, recipe)
     recorded, problems = judge(changed, allowed)
     sentences = [f"{d.path}: {d.old} → {d.new}" for d in recorded]
@@ -232,19 +260,3 @@ def with_line(problems: Sequence[Problem], line: Line | None) -> list[Problem]:
         return list(problems)
     remedy = f"put it back, or accept a run that is not bit-exact: {line(allowed)}"
     return [one._replace(remedy=remedy) if one.where in ("run.steps", "run.epochs") else one for one in problems]
-
-
-def settled(
-    recipe: Recipe, start: Start, runtime: Runtime, origin: Mapping[str, str], say: Callable[[str], None]
-) -> settling.SettledOptimizers:
-    """The recipe with nothing left open, the same on all processes: seeds of -1, the type of gradient sums that the run
-    settled, and one of two optimizers. start: what it goes on from. origin: where settings were written. say: gets a
-    sentence for each."""
-    recorded = start.recipe if start.checkpoint else None
-    recipe = settling.settle_seeds(recipe, recorded, say, share=runtime.share, is_run=True)
-    if recorded is not None:
-        recipe = settling.keep_gradient_sums(recipe, recorded)
-    chosen = settling.settle_optimizers(recipe, runtime.device.type, recorded=recorded, origin=origin)
-    for sentence in chosen.sentences:
-        say(sentence)
-    return chosen

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -18,9 +19,9 @@ from torch import Tensor
 from mezzotint import errors
 from mezzotint.errors import Diverged, MezzotintError, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.recipe.advice import less_memory
-from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import Resolved, sums_are_open
 from mezzotint.recipe.resume_rules import unknown_allowances
 from mezzotint.reports.overfit_report import overfit_report
 from mezzotint.reports.run_report import run_report
@@ -29,13 +30,16 @@ from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, class_pictures, text_files
 from mezzotint.tasks.check import fitting, room
-from mezzotint.tasks.check.estimates import bucket_rows
+from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
+from mezzotint.tasks.check.memory import Outline
 from mezzotint.tasks.holding import at_hand
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import lost_words
 from mezzotint.tasks.proof import manifest
+from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.reading.settling import SettledRecipe
 from mezzotint.tasks.train import (
     _foreign_start,
     _host,
@@ -77,18 +81,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def train(reading: Reading, words: Sequence[str] = (), *, exports: bool = True) -> int:
-    """Trains a recipe from wherever its run folder stands. words: those behind the verb, for lines that are printed.
+    """Trains a recipe from wherever its run folder stands. words: those behind the command, for lines that are printed.
     exports: whether the finished model is written."""
     recipe = located(reading)
-    problems = unknown_allowances(recipe.run.allow_change)
-    if problems:
-        raise RecipeError(reading.name, problems=problems)
-    require_possible(recipe)
     launch = Launch.read()
-    if recipe.run.wandb.mode != "off" and not launch.rank:
-        wandb_log.package(recipe.run.wandb)  # before anything that takes long
-    if recipe.run.export.folder is not None:
-        publishing.refuse_others(recipe.run.export.folder)
+    _refuse_impossible(reading, recipe, launch)
     with ExitStack() as stack:
         interrupts = stack.enter_context(Interrupts())
         runtime = open_runtime(recipe.run, launch)
@@ -96,29 +93,65 @@ def train(reading: Reading, words: Sequence[str] = (), *, exports: bool = True) 
         place = Path(runtime.share(str(folder_of(reading, recipe))))
         folder = RunFolder(place, run_files.linked_folders(reading, recipe))
         folder.refuse_links()
-        stack.enter_context(named_failures(runtime, folder, announce.command(folder, launch, reading.packages), recipe))
+        start = RunStart(reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
+        stack.enter_context(named_failures(runtime, folder, start.command, recipe))
         run_files.refuse_foreign_recipe(folder)
         _take(folder, runtime, stack)
-        inputs = (reading, recipe, launch, runtime, folder, interrupts, tuple(words) or (reading.name,))
-        while _goes_back(inputs, finishes=exports):
+        while run_attempt(start, exports=exports):
             gc.collect()  # the model of the attempt lets its memory go
     return 0
 
 
-def _goes_back(inputs: Any, *, finishes: bool) -> bool:
-    """Trains to the end, or until the run goes back to an earlier checkpoint: then there is another attempt."""
-    job = _from_sound(lambda damaged, believing: prepare(*inputs, damaged=damaged, believing=believing))
-    with closing(job):
+def run_attempt(start: RunStart, *, exports: bool) -> bool:
+    """Trains to the end, or until the run rolls back to an earlier checkpoint. Returns whether it did: another attempt
+    follows."""
+    with closing(_prepare_from_valid_checkpoint(start)) as job:
         try:
-            job.train()
-            if finishes:
+            start.interrupts.running = True
+            job.host.export_if_owed(job.trainer)
+            job.trainer.run()
+            for callback in job.trainer.callbacks:
+                callback.close()
+            if job.trainer.stopped:
+                job.stop()
+            if exports:
                 job.finish()
         except Diverged as error:
-            trainer = job.trainer
-            if not _roll_back.begun(error, job.recipe.run, trainer.progress, job.folder, job.runtime, job.say):
+            run, progress = job.resolved.recipe.run, job.trainer.progress
+            if not _roll_back.begun(error, run, progress, start.folder, start.runtime, job.say):
                 raise
             return True
     return False
+
+
+def _refuse_impossible(reading: Reading, recipe: Recipe, launch: Launch) -> None:
+    """What is known from the recipe alone, before anything that takes long."""
+    problems = unknown_allowances(recipe.run.allow_change)
+    if problems:
+        raise RecipeError(reading.name, problems=problems)
+    require_possible(recipe)
+    if recipe.run.wandb.mode != "off" and not launch.rank:
+        wandb_log.package(recipe.run.wandb)
+    if recipe.run.export.folder is not None:
+        publishing.refuse_others(recipe.run.export.folder)
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What every attempt at a run starts from. recipe: located. words: those behind the command."""
+
+    reading: Reading
+    recipe: Recipe
+    launch: Launch
+    runtime: Runtime
+    folder: RunFolder
+    interrupts: Interrupts
+    words: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The line that resumes the run."""
+        return announce.command(self.folder, self.launch, self.reading.packages)
 
 
 def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
@@ -169,42 +202,33 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
 class Job:
     """One attempt at a run, ready for its next step. `close` lets go of workers and files."""
 
-    recipe: Recipe
-    runtime: Runtime
-    folder: RunFolder
-    interrupts: Interrupts
+    start: RunStart
+    resolved: Resolved
     dataset: assemble.Dataset
     caches: assemble.Caches
     model: TrainableModel
     host: TrainHost
     trainer: Trainer
-    steps: int
     say: Callable[[str], None]
     close: Callable[[], None]
 
-    def train(self) -> None:
-        """The loop. Raises Stopped when a signal ended it."""
-        self.interrupts.running = True
-        self.host.export_if_owed(self.trainer)
-        self.trainer.run()
-        for callback in self.trainer.callbacks:
-            callback.close()
-        if self.trainer.stopped:
-            if self.recipe.run.export.when_stopped:
-                for path in self.host.write_exports(self.trainer) if self.runtime.is_first else ():
-                    self.say(f"the model as it stands: {path}")
-            number = self.runtime.agree(self.interrupts.stop_signal) & 0x1F
-            self._note_stop(number)
-            self.runtime.barrier()  # whoever leaves early is why the launcher ends the others
-            raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
+    def stop(self) -> None:
+        """After a signal: what `run.export.when_stopped` asks for, the report. Raises Stopped."""
+        if self.resolved.recipe.run.export.when_stopped:
+            for path in self.host.write_exports(self.trainer) if self.start.runtime.is_first else ():
+                self.say(f"the model as it stands: {path}")
+        number = self.start.runtime.agree(self.start.interrupts.stop_signal) & 0x1F
+        self._note_stop(number)
+        self.start.runtime.barrier()  # whoever leaves early is why the launcher ends the others
+        raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
 
     def _note_stop(self, signal_number: int) -> None:
         """The report as it stands, and the history's line. Only these may fail: the checkpoint is written."""
-        if not self.runtime.is_first:
+        if not self.start.runtime.is_first:
             return
         try:
-            self.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
-            report = run_report(self.folder)
+            self.start.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
+            report = run_report(self.start.folder)
             self.say(f"the report as it stands: {', '.join(str(path) for path in report)}")
         except (StorageError, errors.CheckpointError) as error:
             self.say(f"warning: the report could not be written: {error.message}")
@@ -212,132 +236,201 @@ class Job:
     def finish(self) -> None:
         """The export and the report; made again when an earlier attempt was killed here."""
         exports = self.host.write_exports(self.trainer)
-        if self.runtime.is_first:
-            if self.recipe.run.export.folder is not None:
-                exports.append(publishing.publish(exports[-1], self.recipe.run.export.folder))
+        if self.start.runtime.is_first:
+            if self.resolved.recipe.run.export.folder is not None:
+                exports.append(publishing.publish(exports[-1], self.resolved.recipe.run.export.folder))
             report: tuple[Path, ...] = ()
             try:
-                report = run_report(self.folder) + self._overfit_report()
+                report = run_report(self.start.folder) + self._overfit_report()
             except errors.CheckpointError as error:  # something else has taken the place of a file that it reads
                 self.say(f"warning: the report could not be written: {error.message}")
-            self.folder.record("finished", step=self.trainer.progress.step)
-            for line in announce.at_the_end(self.folder, self.recipe, exports, report):
+            self.start.folder.record("finished", step=self.trainer.progress.step)
+            for line in announce.at_the_end(self.start.folder, self.resolved.recipe, exports, report):
                 self.say(line)
-        self.runtime.barrier()
+        self.start.runtime.barrier()
 
     def _overfit_report(self) -> tuple[Path, ...]:
         """Where pictures are held out. What cannot be looked at is left out and said."""
-        if not held_out.is_measured(self.recipe, self.dataset):
+        if not held_out.is_measured(self.resolved.recipe, self.dataset):
             return ()
-        there = tuple(self.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
-        ends = {event["step"] for event in self.folder.events() if event["event"] == "finished"}
+        there = tuple(self.start.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
+        ends = {event["step"] for event in self.start.folder.events() if event["event"] == "finished"}
         if self.trainer.progress.step in ends and all(path.exists() for path in there):
             return there  # a run that had ended is started again
         near: dict[str, Any] = {}
         try:
-            encode = _host.encoder(self.recipe, self.model, self.runtime.device)
-            near = _nearest.nearest(self.recipe, self.folder, self.dataset, self.caches, encode)
+            encode = _host.encoder(self.resolved.recipe, self.model, self.start.runtime.device)
+            near = _nearest.nearest(self.resolved.recipe, self.start.folder, self.dataset, self.caches, encode)
         except (MezzotintError, OSError, MemoryError, torch.OutOfMemoryError) as error:
             self.say(f"warning: the training pictures nearest to previews are left out of the report: {error}")
-        return overfit_report(self.folder, near)
+        return overfit_report(self.start.folder, near)
 
 
-def _from_sound(prepared: Callable[[Mapping[Path, str], bool], Job]) -> Job:
-    """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read, and without what
-    proves damaged as pictures are decoded for a cache. Raises DamagedCheckpoint where that one was named."""
+def _prepare_from_valid_checkpoint(start: RunStart) -> Job:
+    """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read. Raises
+    DamagedCheckpoint where the recipe names that one."""
     damaged: dict[Path, str] = {}
-    believing = True
     while True:
         try:
-            return prepared(damaged, believing)
-        except cache.BrokenPictures:
-            believing = False
+            return prepare(start, damaged)
         except state.DamagedCheckpoint as error:
             if error.path in damaged:
                 raise
             damaged[error.path] = error.reason
-        gc.collect()  # the model that was made ready lets its memory go
+        gc.collect()  # the model that was prepared lets its memory go
 
 
-def prepare(
-    reading: Reading, recipe: Recipe, launch: Launch, runtime: Runtime, folder: RunFolder, interrupts: Interrupts,
-    words: tuple[str, ...] = (), *, damaged: Mapping[Path, str] = MappingProxyType({}), believing: bool = False,
-) -> Job:  # fmt: skip
+def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({})) -> Job:
     """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
     known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
+    runtime, folder = start.runtime, start.folder
     with ExitStack() as stack:
         live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
         stack.callback(live.close)
-        command = announce.command(folder, launch, reading.packages)
-        start = _start(recipe, runtime, folder, command, live.say, damaged)
-        with resume.reading(start.checkpoint) if start.checkpoint else nullcontext():
-            settled = resume.settled(recipe, start, runtime, reading.origin, live.say)
+        checkpoint = _choose_checkpoint(start, damaged, live.say)
+        with resume.reading(checkpoint):
+            recorded = resume.recorded_in(checkpoint)
+            settled = _settle(start, recorded, live.say)
         recipe = settled.recipe
-        dataset, believed = _dataset(recipe, runtime, live, believing and start.checkpoint is None)
-        steps = assemble.length_in_steps(recipe, dataset.timeline)
-        assemble.refuse_empty_shares(recipe, runtime.world_size)
-        recipe = _with_blocks(_with_sums(recipe, dataset, runtime, live.say), dataset, runtime, live.say)
+        dataset = _open_dataset(recipe, runtime, live)
+        resolved = _resolve(settled, dataset, recorded, runtime, live.say)
         files = assemble.open_files(recipe)
         files.require_trainable()  # before anything is encoded
         identity = _identity(recipe, dataset, files, runtime)
-        restored = state.read(start.checkpoint, tensors=False) if start.checkpoint else None
-        allowing = partial(announce.allowing, recipe, words=words, launch=launch)
-        with resume.reading(restored.path) if restored else nullcontext():
-            changes = resume.compare(restored, reading, recipe, identity, allowing) if restored else []
-        _refuse_early(recipe, files, folder, runtime)
+        restored, changes = _compare(start, resolved, checkpoint, identity)
+        _refuse_early(resolved, files, folder, runtime)
         caches = assemble.open_caches(recipe, files)
-        of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False, believing=believed)
-        resolved = assemble.resolve(recipe, steps)
-        model = assemble.open_model(recipe, files, runtime, resolved)
-        _refuse_unfit(recipe, dataset, model, runtime, steps)
-        ema = {} if recipe.optim.ema.strength is None else {"ema_decay": resolved.ema_decay}
-        require = partial(_live_settings.require_possible, model=model, caches=caches)
-        host = TrainHost(
-            recipe, reading.digest, runtime, folder, interrupts, dataset, model, identity,
-            resolved, recorded={"seed": resolved.seed, **ema, **settled.kinds, **room.chosen_sums(recipe), **of_cache},
-            changes=LiveSettings(recipe, runtime, folder, require, live.say),
-            saves=Saves(folder.checkpoints, runtime, recipe.run, lambda text: live.say(f"warning: {text}")),
-            say=live.say, files=requests.Requests(folder.requests, lambda text: live.say(f"warning: {text}")),
-            replaces=reading.replaces,
-        )  # fmt: skip
-        host.saves.reserve(model.update)
-        progress = _foreign_start.progress(recipe, dataset.timeline, steps)
+        of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
+        model = assemble.open_model(resolved, files, runtime)
+        _refuse_unfit(resolved, dataset, model, runtime)
+        host = _open_host(start, resolved, identity, dataset, caches, model, of_cache, live)
         back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
+        progress = _foreign_start.progress(recipe, dataset.timeline, resolved.steps)
         if restored:
             progress.step = back.at if back else restored.step
-        opened = assemble.open_trainer(
-            recipe, runtime, dataset, caches, model, resolved, progress=progress, host=host,
-            callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
-            update_check=UpdateCheck(model.update.masters),
+        trainer = stack.enter_context(
+            assemble.open_trainer(
+                resolved, runtime, dataset, caches, model, progress=progress, host=host,
+                callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
+                update_check=UpdateCheck(model.update.masters),
+            )
         )  # fmt: skip
-        trainer = stack.enter_context(opened)
         _begin(host) if restored is None else _restore(restored, changes, trainer, host, back)
         if runtime.is_first:
-            lines = _introduced(host, reading, launch, restored, changes, command, words)
-            for line in (*(f"note       {note}" for note in reading.notes), *lines):
+            lines = _introduced(start, host, restored, changes)
+            for line in (*(f"note       {note}" for note in start.reading.notes), *lines):
                 live.say(line)
         close = stack.pop_all().close
-    return Job(recipe, runtime, folder, interrupts, dataset, caches, model, host, trainer, steps, live.say, close)
+    return Job(start, resolved, dataset, caches, model, host, trainer, live.say, close)
 
 
-def _refuse_unfit(
-    recipe: Recipe, dataset: assemble.Dataset, model: TrainableModel, runtime: Runtime, steps: int
-) -> None:
-    family = model.family
+def _choose_checkpoint(start: RunStart, damaged: Mapping[Path, str], say: Callable[[str], None]) -> Path | None:
+    """The checkpoint that the run resumes from, None for a new run. The first process decides, the others hear: a
+    checkpoint may go bad between two looks."""
+    path: Path | None = None
+    if start.runtime.is_first:
+        known = {**_roll_back.behind(start.folder), **damaged}
+        chosen = resume.choose(start.recipe.run.resume, start.folder, start.command, known)
+        path = chosen.checkpoint
+        for sentence in chosen.sentences:
+            say(f"warning: {sentence}")
+    shared = start.runtime.share(str(path or ""))
+    return Path(shared) if shared else None
+
+
+def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[str], None]) -> SettledRecipe:
+    """The recipe with its seeds and optimizers, the same on all processes."""
+    runtime, of_run = start.runtime, recorded.recipe if recorded else None
+    settled = settling.settle(
+        start.recipe, runtime.device.type, of_run, origin=start.reading.origin, share=runtime.share, is_run=True
+    )
+    for sentence in settled.sentences:
+        say(sentence)
+    return settled
+
+
+def _open_dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
+    """The data set, once the class pictures that it lacks are generated."""
+    class_pictures.draw(recipe, runtime, live.say, live.report)
+    return cache.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"), believing=False)[0]
+
+
+def _resolve(
+    settled: SettledRecipe, dataset: assemble.Dataset, recorded: resume.Recorded | None, runtime: Runtime,
+    say: Callable[[str], None],
+) -> Resolved:  # fmt: skip
+    """What depends on the data set and on memory as well: the length, the type of gradient sums, the blocks on the
+    device. The first process decides, the others hear."""
+    recipe, kind, processes = settled.recipe, runtime.device.type, runtime.world_size
+    steps = assemble.length_in_steps(recipe, dataset.timeline)
+    assemble.refuse_empty_shares(recipe, processes)
+    sums = recorded.gradient_sums(recipe) if recorded else None
+    blocks = recipe.run.offload.blocks
+    decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
+    if runtime.is_first and (decides_sums or decides_blocks):
+        free = at_hand(runtime.device, recipe.run.device_memory)
+        batches = largest_batches(bucket_rows(dataset, recipe))
+        if decides_sums:
+            sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)
+            say(sentence)
+        if decides_blocks:
+            outline = Outline(recipe, kind, sums)
+            blocks, sentence = fitting.choose_blocks(outline, batches, processes=processes, free=free)
+            say(sentence)
+    sums, blocks = json.loads(runtime.share(json.dumps([sums, blocks])))
+    return assemble.resolve(recipe, steps, sums=sums, blocks=blocks, choices=settled.kinds)
+
+
+def _compare(
+    start: RunStart, resolved: Resolved, checkpoint: Path | None, identity: resume.Identity
+) -> tuple[state.Restored | None, list[str]]:
+    """What the checkpoint holds but its tensors, and what has changed since, for the history. Raises RecipeError for
+    what may not change."""
+    if checkpoint is None:
+        return None, []
+    restored = state.read(checkpoint, tensors=False)
+    allowing = partial(announce.allowing, resolved.recipe, words=start.words, launch=start.launch)
+    with resume.reading(restored.path):
+        return restored, resume.compare(restored, start.reading, resolved.recipe, identity, allowing)
+
+
+def _open_host(
+    start: RunStart, resolved: Resolved, identity: resume.Identity, dataset: assemble.Dataset, caches: assemble.Caches,
+    model: TrainableModel, of_cache: Mapping[str, bool], live: LiveLine,
+) -> TrainHost:  # fmt: skip
+    recipe, runtime, folder = resolved.recipe, start.runtime, start.folder
+
+    def warn(text: str) -> None:
+        live.say(f"warning: {text}")
+
+    require = partial(_live_settings.require_possible, model=model, caches=caches)
+    host = TrainHost(
+        resolved, start.reading.digest, runtime, folder, start.interrupts, dataset, model, identity,
+        recorded={**resolved.choices, **of_cache},
+        changes=LiveSettings(recipe, runtime, folder, require, live.say),
+        saves=Saves(folder.checkpoints, runtime, recipe.run, warn),
+        say=live.say, files=requests.Requests(folder.requests, warn), replaces=start.reading.replaces,
+    )  # fmt: skip
+    host.saves.reserve(model.update)
+    return host
+
+
+def _refuse_unfit(resolved: Resolved, dataset: assemble.Dataset, model: TrainableModel, runtime: Runtime) -> None:
+    recipe, family = resolved.recipe, model.family
     room.refuse_too_small(recipe, dataset, family.denoisers[0], family.grid.pixels, runtime.device.type)
-    _foreign_start.check(recipe, model, steps)
+    _foreign_start.check(recipe, model, resolved.steps)
     if recipe.run.preview.every is not None:
         previews.require_drawable(recipe, model.objective, family)
 
 
-def _refuse_early(recipe: Recipe, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
+def _refuse_early(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
     """What `check` would refuse, before the model is loaded: the first process looks, all hear. Raises StorageError
     E1710, OutOfMemory E1751."""
     kinds = {kind.__name__: kind for kind in (StorageError, OutOfMemory)}
     heard = ""
     if runtime.is_first:
         try:
-            room.require(recipe, files, folder, runtime)
+            room.require(resolved, files, folder, runtime)
         except (StorageError, OutOfMemory) as error:
             heard = f"{type(error).__name__} {error.code} {error.message}"
     heard = runtime.share(heard)
@@ -355,53 +448,6 @@ def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runt
         torch=torch.__version__,
         threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
     )
-
-
-def _dataset(recipe: Recipe, runtime: Runtime, live: LiveLine, believing: bool) -> tuple[assemble.Dataset, bool]:
-    """The data, once the class pictures that it lacks are drawn; see `cache.open_dataset`."""
-    class_pictures.draw(recipe, runtime, live.say, live.report)
-    return cache.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"), believing=believing)
-
-
-def _with_sums(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
-    """The recipe with the type of its gradients' sums settled: the first process decides."""
-    if not room.leaves_sums_open(recipe):
-        return recipe
-    sentence = ""
-    if runtime.is_first:
-        free = at_hand(runtime.device, recipe.run.device_memory)
-        recipe, sentence = room.with_settled_sums(
-            recipe, dataset, runtime.device.type, processes=runtime.world_size, free=free
-        )
-    say(sentence)
-    return with_values(recipe, {room.SUMS: runtime.share(recipe.run.gradient_sums)})
-
-
-def _with_blocks(recipe: Recipe, dataset: assemble.Dataset, runtime: Runtime, say: Callable[[str], None]) -> Recipe:
-    """The recipe with the number of blocks that are on the device at once: the first process decides."""
-    if recipe.run.offload.blocks != "auto":
-        return recipe
-    if runtime.is_first:
-        batches = {row.bucket: row.largest for row in bucket_rows(dataset, recipe) if row.batches}
-        free, kind = at_hand(runtime.device, recipe.run.device_memory), runtime.device.type
-        recipe, sentence = fitting.settled(recipe, batches, kind, processes=runtime.world_size, free=free)
-        say(sentence)
-    count = runtime.share(str(recipe.run.offload.blocks))
-    return with_values(recipe, {fitting.OFFLOAD: None if count == "None" else int(count)})
-
-
-def _start(
-    recipe: Recipe, runtime: Runtime, folder: RunFolder, command: str, say: Callable[[str], None],
-    damaged: Mapping[Path, str],
-) -> resume.Start:  # fmt: skip
-    """The first process decides, the others hear: a checkpoint may go bad between two looks."""
-    start = resume.Start(None)
-    if runtime.is_first:
-        start = resume.choose(recipe.run.resume, folder, command, {**_roll_back.behind(folder), **damaged})
-        for sentence in start.sentences:
-            say(f"warning: {sentence}")
-    path = runtime.share(str(start.checkpoint or ""))
-    return replace(start, checkpoint=Path(path) if path else None)
 
 
 def _begin(host: TrainHost) -> None:
@@ -457,12 +503,10 @@ def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
     return tensors
 
 
-def _introduced(
-    host: TrainHost, reading: Reading, launch: Launch, restored: state.Restored | None, changes: list[str],
-    command: str, words: tuple[str, ...],
-) -> list[str]:  # fmt: skip
+def _introduced(start: RunStart, host: TrainHost, restored: state.Restored | None, changes: list[str]) -> list[str]:
     """Writes what the run folder says of this start, and returns what its reader is told."""
     recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
+    reading, launch = start.reading, start.launch
     texts = repr((recipe.model.family, sorted(host.identity.parts.items()), recipe.model.tokens))
     lost = None
     if not assemble.only_texts_of_files(recipe):
@@ -481,5 +525,6 @@ def _introduced(
         processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.recorded,
     )  # fmt: skip
     before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
-    longer = announce.further(reading, recipe, words, launch)
-    return [*before, announce.start_line(restored, steps, changes, command, behind=behind, longer=longer, again=again)]
+    longer = announce.further(reading, recipe, start.words, launch)
+    line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
+    return [*before, line]

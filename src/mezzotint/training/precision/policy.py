@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mezzotint.recipe.resolved import GradientSums
 from mezzotint.recipe.sections.run import LowBit, RunSettings, ScalerSettings
 from mezzotint.weights.low_bit import WeightForm, is_island, islands
 
@@ -45,8 +46,8 @@ class Precision:
     """Whether denoisers keep in float32 what their library keeps so."""
 
     @staticmethod
-    def of(settings: RunSettings) -> Precision:
-        """The policy that a recipe asks for."""
+    def of(settings: RunSettings, gradient_sums: GradientSums = "same") -> Precision:
+        """The policy that a recipe asks for. gradient_sums: as in `Resolved`."""
         compute = DTYPES[settings.precision]
         weights = compute if settings.weight_dtype != "fp32" else torch.float32
         # VAEs overflow in fp16 where nobody has said that this one does not
@@ -56,7 +57,7 @@ class Precision:
             weights,
             DTYPES.get(settings.frozen_dtype, compute),
             DTYPES.get(settings.vae_dtype or vae, compute),
-            torch.float32 if settings.gradient_sums == "fp32" else weights,
+            torch.float32 if gradient_sums == "fp32" else weights,
             has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
             low_bit=settings.low_bit,
             has_islands=settings.float32_islands,
