@@ -51,7 +51,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     status = 128 + 13
     with _visible_streams():
         try:
-            status = _guarded(arguments)
+            try:
+                status = _dispatch(arguments)
+            except BrokenPipeError:
+                raise
+            except (Exception, KeyboardInterrupt) as error:
+                status = _report(error)
             _flush()
         except BrokenPipeError:
             _silence_output()
@@ -59,41 +64,38 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _guarded(arguments: list[str]) -> int:
-    try:
-        return _dispatch(arguments)
-    except Stopped as stopped:
-        _complain(str(stopped))
-        return 128 + stopped.signal_number
-    except MezzotintError as error:
-        _complain("\n".join([str(error), *filter(None, getattr(error, "__notes__", ()))]))
-        return error.exit_status
-    except KeyboardInterrupt:
-        _complain("interrupted")
-        return INTERRUPTED
-    except BrokenPipeError:
-        raise
-    except MemoryError:
-        _complain(f"error[E1750]: this process ran out of memory; {_LESS_MEMORY}")
-        return OutOfMemory.exit_status
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in _STORAGE:
+def _report(error: BaseException) -> int:
+    """Prints an error and returns the exit status that it has."""
+    match error:
+        case Stopped():
+            _complain(str(error))
+            return 128 + error.signal_number
+        case MezzotintError():
+            _complain("\n".join([str(error), *filter(None, getattr(error, "__notes__", ()))]))
+            return error.exit_status
+        case KeyboardInterrupt():
+            _complain("interrupted")
+            return INTERRUPTED
+        case MemoryError():
+            _complain(f"error[E1750]: this process ran out of memory; {_LESS_MEMORY}")
+            return OutOfMemory.exit_status
+        case OSError() if error.errno in _STORAGE:
             _complain(f"error[E1701]: {error.filename or 'a file'} cannot be written: {error.strerror}")
             return StorageError.exit_status
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        case OSError() if error.errno == errno.ENAMETOOLONG:
             _complain(f"error[E1012]: {str(error.filename)[:80]}… is longer than a path can be; give another path")
             return RecipeError.exit_status
-        if isinstance(error, RuntimeError) and str(error) == _NO_HOME:
+        case RuntimeError() if str(error) == _NO_HOME:
             _complain("error[E1012]: a path begins with ~ and names no home folder of this machine; give another path")
             return RecipeError.exit_status
-        if isinstance(error, RuntimeError) and "can't allocate memory" in str(error):  # torch's own words, on a CPU
+        case RuntimeError() if "can't allocate memory" in str(error):  # torch's own words, on a CPU
             _complain(f"error[E1750]: this process ran out of memory ({_asked_for(error)}); {_LESS_MEMORY}")
             return OutOfMemory.exit_status
-        import traceback
+    import traceback
 
-        _complain(traceback.format_exc().rstrip())
-        _complain("this is a bug in Mezzotint; please report it with the lines above")
-        return 1
+    _complain("".join(traceback.format_exception(error)).rstrip())
+    _complain("this is a bug in Mezzotint; please report it with the lines above")
+    return 1
 
 
 def _asked_for(error: Exception) -> str:

@@ -28,7 +28,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train.train import Job, folder_of
+from mezzotint.tasks.train.train import Job, RunStart, folder_of
 from mezzotint.tasks.train.train import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
@@ -67,7 +67,7 @@ class Prepared:
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.trainer = job.trainer
+        self.recipe, self.folder, self.trainer = job.resolved.recipe, job.start.folder, job.trainer
         self.family = job.model.family
         self.objective = job.model.objective
         self._batches: Iterator[StepBatches] | None = None
@@ -115,7 +115,7 @@ def prepare(shared_world: Any) -> Iterator[Callable[..., Prepared]]:
             recipe = located(reading)
             runtime = open_runtime(recipe.run, Launch())
             folder = RunFolder(folder_of(reading, recipe)).open()
-            job = made_ready(reading, recipe, Launch(), runtime, folder, Interrupts())
+            job = made_ready(RunStart(reading, recipe, Launch(), runtime, folder, Interrupts()))
             stack.callback(job.close)
             return Prepared(job)
 

@@ -267,16 +267,19 @@ def test_files_of_both_layouts_say_what_they_are(prepare: Prepare) -> None:
         assert (words["ss_network_dim"], words["ss_base_model_version"]) == ("4", "sd_v1")
         assert words["sshs_model_hash"] == words["modelspec.hash_sha256"].removeprefix("0x") != "0" * 64
         assert trainer.model.files.fingerprint("denoiser") in words["mezzotint.base"]
-        assert not any(str(ready.job.folder.path) in value for value in words.values())
-    for layout, name in (("diffusers", files.DIFFUSERS_NAME), ("kohya", f"{ready.job.recipe.run.name}.safetensors")):
+        assert not any(str(ready.folder.path) in value for value in words.values())
+    for layout, name in (
+        ("diffusers", files.DIFFUSERS_NAME),
+        ("kohya", f"{ready.recipe.run.name}.safetensors"),
+    ):
         one = prepare(
-            **LORA, run__export__adapter=layout, run__name=ready.job.recipe.run.name, optim__ema__rule="none",
+            **LORA, run__export__adapter=layout, run__name=ready.recipe.run.name, optim__ema__rule="none",
             data__captions__trigger="zwx",
         )  # fmt: skip
         (folder,) = one.job.host.write_exports(one.trainer)
         assert [path.name for path in folder.iterdir()] == [name]
         assert files.read(folder / name, names).metadata["modelspec.trigger_phrase"] == "zwx"
-        assert exports.facts(one.job.recipe, one.trainer)["steps"] == 0
+        assert exports.facts(one.job.resolved.recipe, one.trainer)["steps"] == 0
 
 
 @pytest.mark.parametrize(

@@ -102,13 +102,13 @@ def test_cache_shuffles_keeps_variants_of_drawn_captions(prepare: Make, noisy: M
     assert max(map(len, seen.values())) > 1
     assert all(one.startswith(("sks a thing", "sks one thing")) for captions in seen.values() for one in captions)
     job = ready.job
-    [held] = held_out.batches(job.recipe, job.dataset, job.caches)["loss"]
+    [held] = held_out.batches(job.resolved.recipe, job.dataset, job.caches)["loss"]
     [row] = job.dataset.held.tolist()
     number = job.dataset.catalogue.key(row)[:3]
     assert held.captions == (f"sks a thing {number}, red, big, round",)
     first = int(job.dataset.rows.min())
     number = job.dataset.catalogue.key(first)[:3]
-    assert previews.captions(job.recipe, job.dataset)[0] == f"sks a thing {number}, red, big, round"
+    assert previews.captions(job.resolved.recipe, job.dataset)[0] == f"sks a thing {number}, red, big, round"
 
 
 @pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])

@@ -48,10 +48,10 @@ def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: A
             run__export__when_stopped=asks, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
             optim__ema__rule="constant",
         )  # fmt: skip
-        ready.job.interrupts.stop_signal = signal.SIGINT
+        ready.job.start.interrupts.stop_signal = signal.SIGINT
         with pytest.raises(Stopped):
             ready.job.train()
-        result = sorted(path.name for path in ready.job.folder.exports.iterdir())
+        result = sorted(path.name for path in ready.folder.exports.iterdir())
         assert result == (["interrupted-run-1", "interrupted-run-1_ema"] if asks else [])
         assert ("the model as it stands: " in capsys.readouterr().out) is asks
 

@@ -41,7 +41,7 @@ def test_holdout_path_names_folders_that_are_measured_and_never_trained(
     several = {"faces": str(faces), "places": str(places)}
     ready = prepare(data__holdout__path=several, data__holdout__share=0.2, run__log_samples=True, **QUICK)
     ready.trainer.run()
-    losses = measured(ready.job.folder.path)
+    losses = measured(ready.folder.path)
     assert sorted(losses) == [0, 2]
     tags = {"val/loss", "val/faces", "val/places", "val/all"}
     assert {key for key in losses[2] if "_at/" not in key} == tags
@@ -49,11 +49,11 @@ def test_holdout_path_names_folders_that_are_measured_and_never_trained(
     assert losses[2].keys() - tags == {f"{tag}_at/{at}" for tag in tags - {"val/all"} for at in places}
     assert losses[2]["val/all"] == pytest.approx(sum(losses[2][tag] for tag in tags - {"val/all"}) / 3)
     assert len({losses[2][tag] for tag in tags}) == 4
-    rows = (ready.job.folder.logs / "samples.rank0.jsonl").read_text()
+    rows = (ready.folder.logs / "samples.rank0.jsonl").read_text()
     assert "00.png" in rows
     assert "000.png" not in rows, "pictures of the sets are named with three digits"
     own = [str(ready.job.dataset.catalogue.path(row)) for row in ready.job.dataset.held.tolist()]
-    listed = (ready.job.folder.logs / "held_out.txt").read_text().splitlines()
+    listed = (ready.folder.logs / "held_out.txt").read_text().splitlines()
     assert listed == [*own, *(str(path) for folder in sets for path in sorted(folder.glob("*.png")))]
 
 
@@ -111,7 +111,7 @@ def test_max_samples_bounds_each_set(prepare: Make, sets: tuple[Path, Path]) -> 
     many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_share": 0.9}
     ready = prepare(data__holdout__max_samples=2, **many, **QUICK)
     assert [len(one.rows) for one in ready.job.dataset.sets.values()] == [2, 2]
-    assert len(held_out.trained_rows(ready.job.recipe, ready.job.dataset)) == 2
+    assert len(held_out.trained_rows(ready.recipe, ready.job.dataset)) == 2
 
 
 def test_a_set_that_cannot_be_is_named(prepare: Make, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
 def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make) -> None:
     ready = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
     dataset = ready.job.dataset
-    rows = held_out.trained_rows(ready.job.recipe, dataset)
+    rows = held_out.trained_rows(ready.recipe, dataset)
     assert set(rows.tolist()) < set(dataset.rows.tolist())
     assert len(dataset.rows) + len(dataset.held) == 10
     [validation] = [o for o in ready.trainer.callbacks if isinstance(o, Validation)]
@@ -146,8 +146,8 @@ def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make)
     assert {"val/loss", "val/train", "val/train_at/250"} <= losses.keys()
     assert "val/all" not in losses, "what is trained says nothing of unseen pictures"
     again = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
-    assert np.array_equal(held_out.trained_rows(again.job.recipe, again.job.dataset), rows)
+    assert np.array_equal(held_out.trained_rows(again.job.resolved.recipe, again.job.dataset), rows)
     other = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, run__seed=1, **QUICK)
     assert other.job.dataset.held.tolist() != dataset.held.tolist()
-    assert not (ready.job.folder.logs / "held_out.txt").read_text().count("\n") > len(dataset.held)
-    assert len(held_out.trained_rows(prepare(**QUICK).job.recipe, dataset)) == 0
+    assert not (ready.folder.logs / "held_out.txt").read_text().count("\n") > len(dataset.held)
+    assert len(held_out.trained_rows(prepare(**QUICK).job.resolved.recipe, dataset)) == 0

@@ -43,9 +43,7 @@ def test_channels_last_is_how_weights_of_convolutions_lie(prepare: Prepare) -> N
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
     ready.trainer.progress.step = 2
     ready.job.host.save(ready.trainer)
-    again = prepare(
-        **HALF, run__kernels__channels_last=True, optim__ema__rule="ramp", run__folder=ready.job.folder.path
-    )
+    again = prepare(**HALF, run__kernels__channels_last=True, optim__ema__rule="ramp", run__folder=ready.folder.path)
     kept, saved = again.trainer.tensors(), ready.trainer.tensors()
     assert all(torch.equal(tensor, kept[name]) for name, tensor in saved.items())
     assert again.step().report.loss == ready.step().report.loss

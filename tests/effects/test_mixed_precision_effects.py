@@ -95,10 +95,10 @@ def test_vae_dtype_is_of_the_vae_alone(prepare: Prepare) -> None:
         with torch.autocast("cpu", dtype=B16):
             types = types_in(parts["vae"], lambda ready=ready: ready.family.encode_media(torch.zeros(1, 3, 16, 16)))
         assert types["convolution"] == {expected}
-    log = (ready.job.folder.path / "run.log").read_text()
+    log = (ready.folder.path / "run.log").read_text()
     assert "frozen bf16" in log
     mixed = prepare(run__frozen_dtype="same", run__vae_dtype="fp32", **settings)
-    assert "frozen bf16, VAE fp32" in (mixed.job.folder.path / "run.log").read_text()
+    assert "frozen bf16, VAE fp32" in (mixed.job.start.folder.path / "run.log").read_text()
 
 
 # breaks if a static scale grew, or shrank when gradients overflow
@@ -136,7 +136,7 @@ def test_device_memory_caps_what_this_process_takes(prepare: Prepare, monkeypatc
     assert capped == [(pytest.approx(59 / 80), card), (1.0, card)]
     monkeypatch.undo()
     ready = prepare(run__device_memory="59GB")
-    assert "run.device_memory=59GB caps a GPU's memory" in (ready.job.folder.path / "run.log").read_text()
+    assert "run.device_memory=59GB caps a GPU's memory" in (ready.folder.path / "run.log").read_text()
 
 
 def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare) -> None:
@@ -180,4 +180,4 @@ def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> Non
     if kind == "adamw":
         large = lost.before["denoiser/conv_in.weight"].abs() > 0.01
         assert not lost.moved("denoiser/conv_in.weight")[large].any(), "less than a last bit"
-    assert "no masters" in (ready.job.folder.path / "run.log").read_text()
+    assert "no masters" in (ready.folder.path / "run.log").read_text()

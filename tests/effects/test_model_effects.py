@@ -58,7 +58,7 @@ def conv_in(ready: Any) -> torch.Tensor:
 def test_weights_come_from_files_or_from_the_seed(prepare: Prepare, shared_world: Any) -> None:
     random = prepare(model__weights="random", run__seed=1, optim__ema__rule="none")
     random.trainer.host.export(random.trainer)
-    [exported] = random.job.folder.exports.iterdir()
+    [exported] = random.job.start.folder.exports.iterdir()
     files = prepare(model__path=exported, model__weights="files")
     for name, tensor in random.trainer.model.update.masters.items():
         assert torch.equal(tensor, files.trainer.model.update.masters[name])
@@ -72,7 +72,7 @@ def one_file(prepare: Prepare, tmp_path: Path) -> tuple[Path, Path]:
     """A model in one file, with an averaged copy that is 1 above it, and the folder it was made of."""
     random = prepare(model__weights="random", optim__ema__rule="none", run__export__single_file=True)
     random.trainer.host.export(random.trainer)
-    folder, file = sorted(random.job.folder.exports.iterdir())
+    folder, file = sorted(random.job.start.folder.exports.iterdir())
     tensors = load_file(file)
     plain = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
     copies = {LAYOUT.average(name): tensor + 1 for name, tensor in plain.items()}
@@ -104,8 +104,8 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
     assert [ready.family.parts()["denoiser"].config.block_out_channels for ready in (plain, built)] == [
         [16, 32], [8, 8],
     ]  # fmt: skip
-    assert f"configurations from {other};" in (built.job.folder.path / "run.log").read_text()
-    settings = built.job.recipe.model
+    assert f"configurations from {other};" in (built.job.start.folder.path / "run.log").read_text()
+    settings = built.job.resolved.recipe.model
     assert sum(p.numel() for p in described(sd.Family, settings)[1].parts()["denoiser"].parameters()) == sum(
         p.numel() for p in built.family.parts()["denoiser"].parameters()
     )
@@ -131,7 +131,7 @@ def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
 def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path) -> None:
     own = prepare(data__cache__latents=False, optim__ema__rule="none")
     own.trainer.host.export(own.trainer)
-    [exported] = own.job.folder.exports.iterdir()
+    [exported] = own.job.start.folder.exports.iterdir()
     other = shutil.copytree(exported / "vae", tmp_path / "other")
     weights = load_file(other / "diffusion_pytorch_model.safetensors")
     weights["encoder.conv_out.bias"][:4] += 1.0
@@ -140,12 +140,12 @@ def test_vae_takes_the_place_of_the_models_own(prepare: Prepare, tmp_path: Path)
     pixels = torch.zeros(1, 3, 16, 16)
     means = [ready.family.encode_media(pixels).chunk(2, dim=1)[0] for ready in (own, changed)]
     assert not torch.allclose(means[0], means[1], atol=0.1)
-    settings = [ready.job.recipe.model for ready in (own, changed)]
+    settings = [ready.recipe.model for ready in (own, changed)]
     assert sd.Family.files.of(settings[0]).media_identity() != sd.Family.files.of(settings[1]).media_identity()
     assert sd.Family.files.of(settings[0]).text_identity() == sd.Family.files.of(settings[1]).text_identity()
     assert any(str(other) in note for note in changed.family.notes)
     changed.trainer.host.export(changed.trainer)
-    [again] = changed.job.folder.exports.iterdir()
+    [again] = changed.job.start.folder.exports.iterdir()
     written = load_file(again / "vae" / "diffusion_pytorch_model.safetensors")
     assert all(torch.equal(written[name], t.half()) for name, t in weights.items())
 
@@ -174,7 +174,7 @@ def test_prediction_is_the_target(prepare: Prepare) -> None:
         v = a.sqrt() * noised.noise - (1 - a).sqrt() * x_0
         torch.testing.assert_close(ready.objective.target(noised), v if word == "v" else noised.noise)
         ready.trainer.host.export(ready.trainer)
-        [exported] = ready.job.folder.exports.iterdir()
+        [exported] = ready.folder.exports.iterdir()
         config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
         assert config["prediction_type"] == name
 

@@ -130,21 +130,21 @@ def test_embedding_perturbation_leaves_the_text_encoder_its_gradient(prepare: Pr
 @pytest.mark.effect("run.seed")
 def test_seed_minus_one_is_drawn_once_a_run(prepare: Prepare) -> None:
     first, second = prepare(run__seed=-1), prepare(run__seed=-1)
-    seeds = [ready.job.recipe.run.seed for ready in (first, second)]
+    seeds = [ready.recipe.run.seed for ready in (first, second)]
     assert all(0 <= seed < 2**30 for seed in seeds)
     assert seeds[0] != seeds[1], "one chance in a thousand million"
-    assert f"this run's seed is {seeds[0]}, drawn just now" in (first.job.folder.path / "run.log").read_text()
-    assert f"seed: {seeds[0]}\n" in first.job.folder.recipe.read_text()
+    assert f"this run's seed is {seeds[0]}, drawn just now" in (first.job.start.folder.path / "run.log").read_text()
+    assert f"seed: {seeds[0]}\n" in first.job.start.folder.recipe.read_text()
     known = prepare(run__seed=seeds[0])
     before = [known.step() for _ in range(2)]
     assert [first.step().report.losses, first.step().report.losses] == [step.report.losses for step in before]
     first.trainer.progress.step = 2
     first.trainer.host.save(first.trainer)
-    [kept] = (first.job.folder.path / "checkpoints").iterdir()
+    [kept] = (first.job.start.folder.path / "checkpoints").iterdir()
     values = json.loads((kept / "state.json").read_text())
     assert values["recipe"]["run"]["seed"] == values["resolved"]["seed"] == seeds[0]
-    again = prepare(run__seed=-1, run__folder=first.job.folder.path)
-    assert again.job.recipe.run.seed == seeds[0]
+    again = prepare(run__seed=-1, run__folder=first.job.start.folder.path)
+    assert again.job.resolved.recipe.run.seed == seeds[0]
     assert again.trainer.progress.step == 2
     assert again.step().report.losses == known.step().report.losses
     recorded = values["recipe"]

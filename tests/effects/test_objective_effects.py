@@ -107,7 +107,7 @@ def test_zero_terminal_snr_ends_in_pure_noise(prepare: Prepare) -> None:
     noised = zero.objective.noise_at(x_0, draws_of(1), torch.tensor([999]))
     torch.testing.assert_close(noised.x_t, noised.noise)
     zero.trainer.host.export(zero.trainer)
-    [exported] = [p for p in zero.job.folder.exports.iterdir() if not p.name.endswith("-ema")]
+    [exported] = [p for p in zero.job.start.folder.exports.iterdir() if not p.name.endswith("-ema")]
     config = json.loads((exported / "scheduler" / "scheduler_config.json").read_text())
     assert config["rescale_betas_zero_snr"] is True
 

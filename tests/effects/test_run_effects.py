@@ -112,7 +112,7 @@ def test_steps_is_the_length_of_the_run(prepare: Prepare, steps: int) -> None:
     ready = prepare(run__steps=steps)
     ready.trainer.run()
     assert ready.trainer.progress.step == steps
-    lines = (ready.job.folder.path / "metrics.jsonl").read_text().splitlines()
+    lines = (ready.folder.path / "metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == list(range(1, steps + 1))
 
 
@@ -145,7 +145,7 @@ def test_profile_leaves_a_trace_of_so_many_steps(prepare: Prepare, tmp_path: Pat
     plain.trainer.run()
     ready = prepare(run__steps=4, run__profile__steps=1)
     ready.trainer.run()
-    trace = json.loads((ready.job.folder.logs / "profile" / "rank0.json").read_text())
+    trace = json.loads((ready.folder.logs / "profile" / "rank0.json").read_text())
     assert any("convolution" in str(event.get("name")) for event in trace["traceEvents"])
     for name, weight in plain.trainer.model.update.masters.items():
         assert torch.equal(weight, ready.trainer.model.update.masters[name])
@@ -263,11 +263,11 @@ def test_gradient_sums_are_settled_by_room_and_kept(
     for free, kind in ((0, "same"), (1 << 50, "fp32")):
         monkeypatch.setattr(train, "at_hand", lambda *_, free=free: free)
         job = prepare(**small, run__folder=tmp_path / kind).job
-        assert (job.recipe.run.gradient_sums, job.host.recorded["run.gradient_sums"]) == (kind, kind)
+        assert (job.resolved.gradient_sums, job.host.recorded["run.gradient_sums"]) == (kind, kind)
         assert f"summed in {'float32' if free else 'bf16'}" in capsys.readouterr().out
         job.host.save(job.trainer)
         monkeypatch.setattr(train, "at_hand", lambda *_, free=free: (1 << 50) - free)
-        assert prepare(**small, run__folder=tmp_path / kind).job.recipe.run.gradient_sums == kind
+        assert prepare(**small, run__folder=tmp_path / kind).job.resolved.gradient_sums == kind
 
 
 # breaks if frozen parts were not cast, or trained ones were
@@ -615,7 +615,7 @@ def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_pa
         assert raised.value.problems[0].code == "E1510"
     ready = prepare(run__folder=tmp_path / "new", run__allow_change=["optim.lr"], **settings)
     assert ready.step().report.rates == {"denoiser": 5e-3}
-    changes = [event["changes"] for event in ready.job.folder.events() if event["event"] == "resumed"]
+    changes = [event["changes"] for event in ready.folder.events() if event["event"] == "resumed"]
     assert len(changes) == 1
     assert any("optim.lr: 0.001 → 0.005" in sentence for sentence in changes[0])
 
@@ -628,7 +628,7 @@ def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -
     ready.trainer.model.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
     with pytest.raises(Diverged):
         ready.trainer.run()
-    assert len(ready.job.folder.bad_steps.read_text().splitlines()) == allowed + 1
+    assert len(ready.folder.bad_steps.read_text().splitlines()) == allowed + 1
     assert ready.trainer.progress.bad_in_a_row == allowed + 1
 
 
@@ -644,10 +644,10 @@ def test_tf32_is_allowed_by_the_new_names() -> None:
 # breaks if the run did not go on beyond the recipe's own length
 @pytest.mark.effect("run.longer")
 def test_longer_counts_from_the_recipes_length(prepare: Prepare) -> None:
-    assert prepare(run__steps=3).job.steps == 3
-    assert prepare(run__steps=3, run__longer="2 steps").job.steps == 5
-    epoch = prepare(run__steps="null", run__epochs=1).job.steps
-    assert prepare(run__steps="null", run__epochs=1, run__longer="2 epochs").job.steps == 3 * epoch
-    halves = prepare(run__steps="null", run__epochs=1.5, run__longer="1 epoch").job.steps
+    assert prepare(run__steps=3).job.resolved.steps == 3
+    assert prepare(run__steps=3, run__longer="2 steps").job.resolved.steps == 5
+    epoch = prepare(run__steps="null", run__epochs=1).job.resolved.steps
+    assert prepare(run__steps="null", run__epochs=1, run__longer="2 epochs").job.resolved.steps == 3 * epoch
+    halves = prepare(run__steps="null", run__epochs=1.5, run__longer="1 epoch").job.resolved.steps
     assert halves == math.ceil(2.5 * epoch) > 2 * epoch, "a part of an epoch is rounded up to a whole step, once"
-    assert prepare(run__steps=3, run__longer="1 epoch").job.steps == 3 + epoch
+    assert prepare(run__steps=3, run__longer="1 epoch").job.resolved.steps == 3 + epoch

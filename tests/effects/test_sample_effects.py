@@ -26,7 +26,7 @@ class Drawn:
     """The previews of a run before its first step. seen: the batch size and timestep of each call of the denoiser."""
 
     def __init__(self, ready: Any) -> None:
-        self.folder = ready.job.folder.samples / "step-00000000"
+        self.folder = ready.folder.samples / "step-00000000"
         self.seen: list[tuple[int, float]] = []
         hook = ready.family.parts()["denoiser"].register_forward_pre_hook(self._note)
         [previews] = [o for o in ready.trainer.callbacks if isinstance(o, Previews)]
@@ -232,11 +232,11 @@ class FromFile:
     def on_step(self, step: int) -> list[dict[str, str]]:
         """What the pictures of a step say of themselves."""
         self.previews.on_step(None, Progress(step=step, last_step=99))
-        folder = self.ready.job.folder.samples / f"step-{step:08d}"
+        folder = self.ready.folder.samples / f"step-{step:08d}"
         return [recorded_in(Image.open(path)) for path in sorted(folder.iterdir())]
 
     def pixels(self, step: int, index: int = 0) -> Any:
-        return np.asarray(Image.open(self.ready.job.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))
+        return np.asarray(Image.open(self.ready.folder.samples / f"step-{step:08d}" / f"{index:02d}-raw.png"))
 
 
 def of(facts: list[dict[str, str]], name: str) -> list[str]:

@@ -26,7 +26,7 @@ def draws_of(count: int) -> StepDraws:
 
 def scheduler_of(ready: Any) -> dict[str, Any]:
     ready.trainer.host.export(ready.trainer)
-    [exported] = ready.job.folder.exports.iterdir()
+    [exported] = ready.folder.exports.iterdir()
     return dict(json.loads((exported / "scheduler" / "scheduler_config.json").read_text()))
 
 

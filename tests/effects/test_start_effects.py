@@ -39,7 +39,7 @@ def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> Non
     assert first.report.timesteps == steps[3].report.timesteps
     assert later.trainer.progress.step == later.trainer.progress.first_step == 3
     assert float(later.trainer.model.update.applied) == 1.0
-    [started] = [one for one in later.job.folder.events() if one["event"] == "started"]
+    [started] = [one for one in later.job.start.folder.events() if one["event"] == "started"]
     assert started["step"] == 3
     later.trainer.host.save(later.trainer)
     with pytest.raises(RecipeError, match=r"run.start.step is 8, and the run ends at step 8; raise run.steps"):
@@ -55,7 +55,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
         whole.step()
     whole.trainer.progress.step = 3
     whole.trainer.host.save(whole.trainer)
-    file = whole.job.folder.path / "optimizer.ckpt"
+    file = whole.job.start.folder.path / "optimizer.ckpt"
     there = dict(mindspore.read(file))
     names = {name.removeprefix(PREFIX) for name in there}
     assert all(name.startswith(PREFIX) for name in there)
@@ -66,7 +66,7 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     assert {weight, f"adam_m.{weight}", f"adam_v.{weight}"} <= names
     masters = whole.trainer.model.update.masters
     assert torch.equal(there[PREFIX + weight], masters["denoiser/conv_norm_out.weight"])
-    assert not prepare(**settings).job.folder.path.joinpath("optimizer.ckpt").exists()
+    assert not prepare(**settings).job.start.folder.path.joinpath("optimizer.ckpt").exists()
 
     later = prepare(run__start={"step": 3, "optimizer": str(file)}, **settings)
     mine, theirs = later.trainer.model.update.tensors(), whole.trainer.model.update.tensors()
@@ -74,13 +74,13 @@ def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp
     assert len(moments) == 2 * len(masters)
     assert all(torch.equal(mine[name], theirs[name]) for name in moments)
     assert float(later.trainer.model.update.applied) == 3.0
-    assert "after 3 updates" in (later.job.folder.path / "run.log").read_text()
+    assert "after 3 updates" in (later.job.start.folder.path / "run.log").read_text()
 
     lacking = tmp_path / "lacking.ckpt"
     kept = {name: t for name, t in there.items() if not name.endswith(("adam_m." + weight, "global_step"))}
     mindspore.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
     part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
-    log = (part.job.folder.path / "run.log").read_text()
+    log = (part.job.start.folder.path / "run.log").read_text()
     assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in log
     assert "1 of the file are of nothing that is trained here: adam_v.lora" in log
     assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()

@@ -78,7 +78,7 @@ def test_lr_batch_power_scales_every_rate_with_the_batch(prepare: Prepare) -> No
         ready = prepare(optim__lr=1e-3, optim__lr_batch_power=power, **settings, **PLAIN, **BOTH)
         expected = {"denoiser": pytest.approx(factor * 1e-3), "text_encoder": pytest.approx(factor * 1e-4)}
         assert ready.trainer.train_step.rates(0) == expected
-    log = (ready.job.folder.path / "run.log").read_text()
+    log = (ready.folder.path / "run.log").read_text()
     assert "(2 × 2)^0.55 = 2.144: denoiser 0.002144, text_encoder 0.0002144" in log
     step = ready.step()
     assert step.report.rates == expected
@@ -139,11 +139,11 @@ def test_ema_strength_is_what_is_left_of_the_start(prepare: Prepare) -> None:
     for name, tensor in ready.trainer.model.update.ema.weights.items():
         torch.testing.assert_close(tensor, average[name], rtol=1e-4, atol=1e-6)
     assert decay**4 == pytest.approx(0.1)
-    assert "decay 0.5623413252" in (ready.job.folder.path / "run.log").read_text()
-    [started] = [one for one in ready.job.folder.events() if one["event"] == "started"]
+    assert "decay 0.5623413252" in (ready.folder.path / "run.log").read_text()
+    [started] = [one for one in ready.folder.events() if one["event"] == "started"]
     assert started["ema_decay"] == pytest.approx(decay)
     ready.trainer.host.save(ready.trainer)
-    [kept] = (ready.job.folder.path / "checkpoints").iterdir()
+    [kept] = (ready.folder.path / "checkpoints").iterdir()
     values = json.loads((kept / "state.json").read_text())
     assert values["resolved"]["ema_decay"] == pytest.approx(decay)
     assert values["recipe"]["optim"]["ema"]["strength"] == 0.1, "the recipe stays as it was written"
@@ -157,7 +157,7 @@ def exported(prepare: Prepare) -> Path:
     for _ in range(2):
         ready.step()
     ready.trainer.host.export(ready.trainer)
-    return next(path for path in ready.job.folder.exports.iterdir() if path.is_dir())
+    return next(path for path in ready.folder.exports.iterdir() if path.is_dir())
 
 
 # breaks if the average began at the trained weights, the trained weights at its start, or a resume anew
@@ -169,7 +169,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
         ready = prepare(**settings)
         plain = prepare()
         begun = {name: t.clone() for name, t in ready.trainer.model.update.ema.weights.items()}
-        there = ready.family.of(ema_start.settings_of(ready.job.recipe)).parts()["denoiser"]
+        there = ready.family.of(ema_start.settings_of(ready.recipe)).parts()["denoiser"]
         for name, parameter in there.named_parameters():
             assert torch.equal(begun[f"denoiser/{name}"], parameter)
         masters = plain.trainer.model.update.masters
@@ -180,7 +180,7 @@ def test_ema_start_is_what_the_average_begins_with(prepare: Prepare, exported: P
             torch.testing.assert_close(tensor, 0.5 * begun[name] + 0.5 * step.after[name], rtol=1e-4, atol=1e-6)
     ready.trainer.progress.step = 1
     ready.trainer.host.save(ready.trainer)
-    again = prepare(run__folder=ready.job.folder.path, **settings)
+    again = prepare(run__folder=ready.folder.path, **settings)
     for name, tensor in again.trainer.model.update.ema.weights.items():
         assert torch.equal(tensor, ready.trainer.model.update.ema.weights[name])
     for rule in ("none", "ramp", "saturating"):
@@ -295,5 +295,5 @@ def test_in_backward_is_of_one_process(prepare: Prepare) -> None:
     job = prepare(**PLAIN, optim__in_backward=True).job
     many = SimpleNamespace(world_size=2)
     with pytest.raises(RecipeError, match="2 processes sum them") as caught:
-        assemble.open_model(job.recipe, job.model.files, many, job.host.resolved)
+        assemble.open_model(job.resolved, job.model.files, many)
     assert caught.value.code == "E1830"

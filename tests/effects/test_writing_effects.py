@@ -109,7 +109,7 @@ def test_save_every_is_when_checkpoints_are_written(rich: Path, poor: Path) -> N
 def test_save_keep_is_how_many_stay(prepare: Any, keep: int | str, kept: list[str]) -> None:
     ready = prepare(run__steps=4, run__save__every=1, run__save__keep=keep, **COMMON)
     ready.trainer.run()
-    assert names(ready.job.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
+    assert names(ready.folder.checkpoints) == [f"step-0000000{step}" for step in kept]
 
 
 # breaks if the lowest held-out loss saved nothing, its checkpoint went with the old ones, or a kill changed the choice
@@ -199,7 +199,7 @@ def test_export_single_file_writes_the_model_once_more(prepare: Any) -> None:
     for expected in (False, True):
         ready = prepare(run__export__single_file=expected, run__export__dtype="fp16", optim__ema__rule="none", **COMMON)
         ready.trainer.host.export(ready.trainer)
-        folder, *file = sorted(ready.job.folder.exports.iterdir())
+        folder, *file = sorted(ready.folder.exports.iterdir())
         assert [path.name for path in file] == ([f"{folder.name}.safetensors"] if expected else [])
     unet = load_file(folder / "unet" / "diffusion_pytorch_model.safetensors")
     single = load_file(file[0])
@@ -213,8 +213,8 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
     settings = {"run__export__parts": "trained", "run__export__name": "unet_{micro_step}", "optim__ema__rule": "none"}
     ready = prepare(**settings, run__export__dtype="fp16", **COMMON)
     ready.trainer.host.export(ready.trainer)
-    assert names(ready.job.folder.exports) == ["unet_0.safetensors"]
-    held = load_file(ready.job.folder.exports / "unet_0.safetensors")
+    assert names(ready.folder.exports) == ["unet_0.safetensors"]
+    held = load_file(ready.folder.exports / "unet_0.safetensors")
     unet = ready.family.parts()["denoiser"].state_dict()
     assert len(held) == len(unet)
     assert all(name.startswith("model.diffusion_model.") for name in held)
@@ -229,7 +229,7 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
         settings |= {"run__export__parts": parts, "run__export__name": "{what}_{micro_step}", "run__name": "mine"}
         ready = prepare(**settings, run__export__single_file=True, **COMMON)
         ready.trainer.host.export(ready.trainer)
-        assert names(ready.job.folder.exports) == called, "one word writes what was trained alone, by its own name"
+        assert names(ready.folder.exports) == called, "one word writes what was trained alone, by its own name"
 
 
 # breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
@@ -239,15 +239,15 @@ def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sd
     settings |= {"run__export__mindspore": True, "run__export__name": "SDXL-base-1.0_{micro_step}"}
     whole = prepare(**settings, run__export__single_file=True)
     whole.trainer.host.export(whole.trainer)
-    assert names(whole.job.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
+    assert names(whole.job.start.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
     unet = whole.family.parts()["denoiser"].state_dict()
     for parts, starts in (("all", 4), ("trained", 1)):
         if parts == "trained":
             part = prepare(**settings, run__export__parts="trained")
             part.trainer.host.export(part.trainer)
-            [file] = part.job.folder.exports.iterdir()
+            [file] = part.job.start.folder.exports.iterdir()
         else:
-            file = whole.job.folder.exports / "SDXL-base-1.0_0.ckpt"
+            file = whole.job.start.folder.exports / "SDXL-base-1.0_0.ckpt"
         assert is_mindspore(file)
         held = read_header(file)
         assert len({".".join(name.split(".")[:3]) for name in held if "embedders" in name}) == (2 if starts == 4 else 0)
@@ -273,13 +273,13 @@ def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Pa
     ):
         ready = prepare(**settings, run__export__trained_file=form, run__export__name=name)
         ready.trainer.host.export(ready.trainer)
-        assert names(ready.job.folder.exports) == called
+        assert names(ready.folder.exports) == called
         if form == "mindspore":
-            assert "model.diffusion_model.out.0.gamma" in read_header(ready.job.folder.exports / "unet_0.ckpt")
+            assert "model.diffusion_model.out.0.gamma" in read_header(ready.folder.exports / "unet_0.ckpt")
     alone = {"run__export__parts": "trained", "run__export__trained_file": "safetensors", "run__export__name": "x"}
     ready = prepare(**settings, **alone)
     ready.trainer.host.export(ready.trainer)
-    assert names(ready.job.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
+    assert names(ready.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
     for form in ("safetensors", "mindspore"):
         family = "latte" if form == "safetensors" else "sd"
         words = [f"run.export.trained_file={form}", f"model.family={family}"]
@@ -351,7 +351,7 @@ def test_preview_weights_are_those_that_draw(rich: Path, prepare: Any) -> None:
             **COMMON,
         )
         ready.trainer.run()
-        folder = ready.job.folder.samples / "step-00000002"
+        folder = ready.folder.samples / "step-00000002"
         drawn[which] = {name: np.asarray(Image.open(folder / name)) for name in names(folder)}
     assert {which: list(steps) for which, steps in drawn.items()} == {
         "both": ["00-raw.png", "00-shadow.png"], "raw": ["00-raw.png"], "ema": ["00-shadow.png"],
@@ -369,8 +369,8 @@ def test_several_intervals_are_each_kept(prepare: Any) -> None:
     )
     ends = [ready.job.dataset.timeline.steps_until(epochs) for epochs in (1, 2)]
     ready.trainer.run()
-    expected = sorted({*range(2, ready.job.steps + 1, 2), *ends, ready.job.steps})
-    assert names(ready.job.folder.checkpoints) == [f"step-{step:08d}" for step in expected]
+    expected = sorted({*range(2, ready.job.resolved.steps + 1, 2), *ends, ready.job.resolved.steps})
+    assert names(ready.folder.checkpoints) == [f"step-{step:08d}" for step in expected]
 
 
 # breaks if exports by epochs did not wait, or others did
@@ -399,11 +399,11 @@ def test_exports_are_named_and_placed_as_asked(prepare: Any, tmp_path: Path) -> 
     ready.trainer.run()
     ready.job.finish()
     name = "last-sunset-ep01-gs00003"
-    assert names(ready.job.folder.exports) == [name, f"{name}-ema"]
+    assert names(ready.folder.exports) == [name, f"{name}-ema"]
     assert names(tmp_path / "for-others") == [f"{name}-ema.safetensors", f"{name}.safetensors"]
     with safe_open(tmp_path / "for-others" / f"{name}.safetensors", "pt") as tensors:
         assert {tensors.get_slice(key).get_dtype() for key in list(tensors.keys())[:50]} == {"F16"}
-    with safe_open(ready.job.folder.exports / name / "unet" / "diffusion_pytorch_model.safetensors", "pt") as tensors:
+    with safe_open(ready.folder.exports / name / "unet" / "diffusion_pytorch_model.safetensors", "pt") as tensors:
         assert {tensors.get_slice(key).get_dtype() for key in tensors.keys()} == {"F32"}  # noqa: SIM118
 
 
@@ -419,7 +419,7 @@ def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
     ready = prepare(run__epochs=2, run__steps=None, run__schedule_file=True, **COMMON)
     ready.trainer.run()
     for number in (0, 1):
-        lines = (ready.job.folder.logs / f"ep{number}_batch_schedule.txt").read_text().splitlines()
+        lines = (ready.folder.logs / f"ep{number}_batch_schedule.txt").read_text().splitlines()
         epoch = ready.job.dataset.timeline.epoch(number)
         assert len(lines) == len(epoch.order)
         assert lines[0].startswith("step:00000, wh:[")
@@ -427,7 +427,7 @@ def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
         assert lines[0].endswith(f"path:{catalogue.path(int(row))}")
     without = prepare(run__steps=1, **COMMON)
     without.trainer.run()
-    assert not list(without.job.folder.logs.glob("ep*"))
+    assert not list(without.job.start.folder.logs.glob("ep*"))
 
 
 # breaks if the files lay in logs/ all the same, or in both places
@@ -435,7 +435,7 @@ def test_schedule_file_says_what_makes_each_batch(prepare: Any) -> None:
 def test_schedule_place_is_the_run_folder_itself(prepare: Any) -> None:
     ready = prepare(run__steps=1, run__schedule_file=True, run__schedule_place="run", **COMMON)
     ready.trainer.run()
-    assert [path.parent for path in ready.job.folder.path.rglob("ep*_batch_schedule.txt")] == [ready.job.folder.path]
+    assert [path.parent for path in ready.folder.path.rglob("ep*_batch_schedule.txt")] == [ready.folder.path]
 
 
 # breaks if nothing were sent, under another project, or to another run after going on
@@ -453,12 +453,12 @@ def test_wandb_gets_what_tensorboard_gets(prepare: Any, monkeypatch: pytest.Monk
         callback.close()
     assert seen.begun[0]["project"] == "pictures"
     assert seen.begun[0]["mode"] == "offline"
-    assert seen.begun[0]["dir"] == str(ready.job.folder.logs)
+    assert seen.begun[0]["dir"] == str(ready.folder.logs)
     tags = {tag for line in seen.logged for tag in line}
     assert {"step", "loss/step", "val/loss", "preview/0/raw", "lr/denoiser"} <= tags
     assert [line["step"] for line in seen.logged if "loss/step" in line] == [1, 2]
     assert seen.finished == 1
-    on = prepare(run__steps=3, run__folder=ready.job.folder.path, run__allow_change=["run.steps"], **settings, **COMMON)
+    on = prepare(run__steps=3, run__folder=ready.folder.path, run__allow_change=["run.steps"], **settings, **COMMON)
     on.trainer.run()
     assert seen.begun[1]["id"] == seen.begun[0]["id"]
 

@@ -14,7 +14,7 @@ from mezzotint.recipe.reading.read import located
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train.train import Job, folder_of
+from mezzotint.tasks.train.train import Job, RunStart, folder_of
 from mezzotint.tasks.train.train import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
@@ -57,7 +57,8 @@ def ready(dialect: str, *words: str, ours: tuple[str, ...] = ()) -> Iterator[Job
     reading = parse(["--as", dialect, *OURS, *ours, "--", *line(dialect, *words)], "train")
     recipe = located(reading)
     runtime = open_runtime(recipe.run, Launch())
-    job = made_ready(reading, recipe, Launch(), runtime, RunFolder(folder_of(reading, recipe)).open(), Interrupts())
+    folder = RunFolder(folder_of(reading, recipe)).open()
+    job = made_ready(RunStart(reading, recipe, Launch(), runtime, folder, Interrupts()))
     try:
         yield job
     finally:

@@ -14,6 +14,7 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
@@ -96,7 +97,8 @@ def trainer_over(
     for module in family.parts().values():
         module.to(device)
     trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
-    precision = Precision.of(run_settings)
+    sums = "fp32" if run_settings.gradient_sums == "fp32" else "same"
+    precision = Precision.of(run_settings, sums)
     for module in family.parts().values():
         cast(module, precision.weights if any(p.requires_grad for p in module.parameters()) else precision.frozen)
     runtime.prepare(family.parts(), trained)
@@ -122,7 +124,7 @@ def trainer_over(
         steps,
         others.pop("runtime", runtime),
         host,
-        Resolved(run_settings.seed, len(steps), optim_settings.ema.decay),
+        Resolved(Recipe(run=run_settings), len(steps), optim_settings.ema.decay),
         Progress(last_step=len(steps)),
         [Reports(), *callbacks],
         **{"max_bad_steps": run_settings.max_bad_steps, "update_check": UpdateCheck(update.masters)} | others,

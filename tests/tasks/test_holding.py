@@ -271,6 +271,6 @@ def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, mon
     )
     monkeypatch.setattr(tensor_files, "read", lambda path, *more, **named: (read.append(path), whole(path, *more))[1])
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
-    model = assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 4))
+    model = assemble.open_model(assemble.resolve(recipe, 4), assemble.open_files(recipe), runtime)
     assert list(model.family.parts()) == ["denoiser"]
     assert {path.parent.name for path in read} == {"transformer"}

@@ -129,7 +129,7 @@ def test_a_run_of_any_length_is_counted_at_once() -> None:
 
 def opened(recipe: Recipe) -> assemble.Model:
     runtime = check.Runtime(torch.device("cpu"), check.Launch(), recipe.run)
-    return assemble.open_model(recipe, assemble.open_files(recipe), runtime, assemble.resolve(recipe, 1))
+    return assemble.open_model(assemble.resolve(recipe, 1), assemble.open_files(recipe), runtime)
 
 
 def take_a_step(model: assemble.Model) -> None:

@@ -89,7 +89,7 @@ def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch
     real = located(*words, "run.offload.blocks=1")
     memory = memory_of(Outline(real), {SIZE: 4})
     runtime = Runtime(torch.device("cpu"), Launch(), real.run)
-    assemble.open_model(real, assemble.open_files(real), runtime, assemble.resolve(real, 4))
+    assemble.open_model(assemble.resolve(real, 4), assemble.open_files(real), runtime)
     [offload] = taken
     assert tuple(unit.bytes for unit in offload._units) == memory.blocks
     whole = memory_of(Outline(located(*words)), {SIZE: 4})
@@ -102,8 +102,7 @@ def test_auto_takes_as_many_blocks_as_fit() -> None:
     auto = located(*ADAPTER, "run.offload.blocks=auto")
 
     def settled(free: int | None) -> tuple[Any, str]:
-        other, said = fitting.settled(auto, {SIZE: 4}, "cpu", processes=1, free=free)
-        return other.run.offload.blocks, said
+        return fitting.choose_blocks(Outline(auto), {SIZE: 4}, processes=1, free=free)
 
     whole, two = counted(*ADAPTER), counted(*ADAPTER, "run.offload.blocks=2")
     assert len(two.blocks) > 3

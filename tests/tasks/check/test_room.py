@@ -19,6 +19,7 @@ from mezzotint import durable
 from mezzotint.errors import RecipeError, StorageError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import located, read_text
+from mezzotint.recipe.resolved import sums_are_open
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
@@ -64,7 +65,7 @@ def test_networks_that_are_not_trained_are_not_looked_at(tmp_path: Path) -> None
             return files.shapes(part)
 
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
-    room.require(recipe, Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
+    room.require(assemble.resolve(recipe, 1), Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
     assert asked_for == ["denoiser"]
 
 
@@ -189,10 +190,10 @@ def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
     ],
 )
 def test_sums_are_open_where_weights_are_small_and_nobody_has_chosen(words: list[str], is_open: bool) -> None:
-    assert room.leaves_sums_open(read_text("schema: 1", overrides=words).recipe) is is_open
+    assert sums_are_open(read_text("schema: 1", overrides=words).recipe) is is_open
 
 
 def test_what_was_chosen_is_kept() -> None:
-    assert room.chosen_sums(read_text("schema: 1").recipe) == {}
+    assert assemble.resolve(read_text("schema: 1").recipe, 1).choices == {"seed": 0}
     chosen = read_text("schema: 1", overrides=["run.precision=bf16", "run.gradient_sums=fp32"]).recipe
-    assert room.chosen_sums(chosen) == {"run.gradient_sums": "fp32"}
+    assert assemble.resolve(chosen, 1).choices == {"seed": 0, "run.gradient_sums": "fp32"}

@@ -31,11 +31,11 @@ def kinds(read_recipe: Recipe) -> list[str]:
 
 @pytest.mark.parametrize(("device", "kind"), [("cuda", "adamw-8bit"), ("cpu", "adamw"), ("mps", "adamw")])
 def test_a_new_run_takes_the_one_that_its_device_can_run(device: str, kind: str) -> None:
-    settled = settling.settle_optimizers(recipe(BOTH), device, origin={"optim.optimizer.kind": "x"})
+    settled = settling.settle(recipe(BOTH), device, origin={"optim.optimizer.kind": "x"})
     optim = settled.recipe.optim
     assert kinds(settled.recipe) == list(settled.kinds.values()) == [kind, kind]
     assert (optim.optimizer.eps, optim.optimizer.weight_decay) == (1e-7, 0.01)  # type: ignore[union-attr]
-    assert settling.settle_optimizers(settled.recipe, device).kinds == {}
+    assert settling.settle(settled.recipe, device).kinds == {}
     assert len(settled.sentences) == 2
     assert settled.sentences[0].startswith(f"optim.optimizer.kind (x) is {EITHER}: ")
 
@@ -44,43 +44,38 @@ def test_a_new_run_takes_the_one_that_its_device_can_run(device: str, kind: str)
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_a_run_that_goes_on_keeps_its_own_wherever_it_is(device: str, kind: str) -> None:
     recorded: dict[str, Any] = {"optim": {"optimizer": {"kind": kind}, "part_optimizer": {}}}
-    assert kinds(settling.settle_optimizers(recipe(BOTH), device, recorded=recorded).recipe) == [kind, kind]
+    assert kinds(settling.settle(recipe(BOTH), device, recorded).recipe) == [kind, kind]
     apart = {"optim": {"optimizer": {"kind": "adacoor"}, "part_optimizer": {"text_encoder": {"kind": kind}}}}
     here = "adamw-8bit" if device == "cuda" else "adamw"
-    assert kinds(settling.settle_optimizers(recipe(BOTH), device, recorded=apart).recipe) == [here, kind], (
-        "adacoor is neither of them"
-    )
+    assert kinds(settling.settle(recipe(BOTH), device, apart).recipe) == [here, kind], "adacoor is neither of them"
 
 
 def test_another_recipe_stays_as_it_is() -> None:
     plain = recipe("optim: {optimizer: {kind: adamw-8bit}}")
-    assert settling.settle_optimizers(plain, "cpu").recipe is plain
+    assert settling.settle(plain, "cpu").recipe == plain
 
 
 def test_eight_bit_adamw_that_is_not_installed_names_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("bitsandbytes", "bitsandbytes.optim"):
         monkeypatch.setitem(__import__("sys").modules, name, None)
-    settings = settling.settle_optimizers(recipe(BOTH), "cuda").recipe.optim.optimizer
+    settings = settling.settle(recipe(BOTH), "cuda").recipe.optim.optimizer
     with pytest.raises(RecipeError, match=r"'mezzotint\[eight-bit\]', or write optim\.optimizer\.kind=adamw") as caught:
         registry.find("training/optimizers", settings.kind).step_of(settings, {}, None)
     assert caught.value.code == "E1061"
 
 
 def test_a_new_seed_is_one_for_the_run_and_its_previews() -> None:
-    sentences: list[str] = []
-    settled = settling.settle_seeds(SEEDS, None, sentences.append, share=lambda text: "5", is_run=True)
-    assert (settled.run.seed, settled.sample.seed) == (5, 5)
-    assert sentences == [
+    settled = settling.settle(SEEDS, "cpu", share=lambda text: "5", is_run=True)
+    assert (settled.recipe.run.seed, settled.recipe.sample.seed) == (5, 5)
+    assert settled.sentences == (
         "run.seed is -1: this run's seed is 5, drawn just now",
         "sample.seed is -1: this run's previews have seed 5, drawn just now",
-    ]
-    assert settling.settle_seeds(settled, None, sentences.append) == settled
-    assert len(sentences) == 2
+    )
+    assert settling.settle_seeds(settled.recipe) == (settled.recipe, [])
 
 
 def test_a_look_at_a_run_takes_the_seeds_that_it_has() -> None:
     recorded: dict[str, Any] = {"run": {"seed": 7}, "sample": {"seed": -1}}
-    sentences: list[str] = []
-    settled = settling.settle_seeds(SEEDS, recorded, sentences.append)
+    settled, sentences = settling.settle_seeds(SEEDS, recorded)
     assert (settled.run.seed, settled.sample.seed) == (7, 7), "a run begun when -1 meant run.seed keeps that one"
     assert all(sentence.endswith("7, kept") for sentence in sentences)

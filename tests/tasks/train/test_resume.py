@@ -16,7 +16,8 @@ from PIL import Image
 from mezzotint import durable
 from mezzotint.recipe.reading.read import read
 from mezzotint.sampling.pictures import recorded_in
-from mezzotint.tasks.train import resume, train
+from mezzotint.tasks.reading import settling
+from mezzotint.tasks.train import train
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
@@ -91,9 +92,9 @@ def test_all_processes_take_the_first_ones_seed(world: Any) -> None:
     said: list[str] = []
     seeds: list[str] = []
     for _ in range(2):
-        runtime = SimpleNamespace(share=lambda text: seeds[0] if seeds else text, device=torch.device("cpu"))
-        settled = resume.settled(reading.recipe, resume.Start(None), runtime, {}, said.append).recipe  # type: ignore[arg-type]
-        seeds.append(str(settled.run.seed))
+        settled = settling.settle(reading.recipe, "cpu", share=lambda text: seeds[0] if seeds else text, is_run=True)
+        seeds.append(str(settled.recipe.run.seed))
+        said += settled.sentences
     assert seeds[0] == seeds[1] != "-1"
     assert len(said) == 2
     assert all(seeds[0] in line for line in said)

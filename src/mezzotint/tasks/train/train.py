@@ -107,13 +107,7 @@ def run_attempt(start: RunStart, *, exports: bool) -> bool:
     follows."""
     with closing(_prepare_from_valid_checkpoint(start)) as job:
         try:
-            start.interrupts.running = True
-            job.host.export_if_owed(job.trainer)
-            job.trainer.run()
-            for callback in job.trainer.callbacks:
-                callback.close()
-            if job.trainer.stopped:
-                job.stop()
+            job.train()
             if exports:
                 job.finish()
         except Diverged as error:
@@ -212,8 +206,18 @@ class Job:
     say: Callable[[str], None]
     close: Callable[[], None]
 
-    def stop(self) -> None:
-        """After a signal: what `run.export.when_stopped` asks for, the report. Raises Stopped."""
+    def train(self) -> None:
+        """Runs the loop. Raises Stopped when a signal ended it."""
+        self.start.interrupts.running = True
+        self.host.export_if_owed(self.trainer)
+        self.trainer.run()
+        for callback in self.trainer.callbacks:
+            callback.close()
+        if self.trainer.stopped:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Ends a run after a signal: the export that `run.export.when_stopped` asks for, the report. Raises Stopped."""
         if self.resolved.recipe.run.export.when_stopped:
             for path in self.host.write_exports(self.trainer) if self.start.runtime.is_first else ():
                 self.say(f"the model as it stands: {path}")
