@@ -28,8 +28,9 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.stages import Batch, StepBatches, StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train.train import Job, RunStart, folder_of
-from mezzotint.tasks.train.train import prepare as made_ready
+from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.train.job import Job, RunStart
+from mezzotint.tasks.train.prepare import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
 

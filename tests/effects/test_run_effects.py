@@ -32,7 +32,6 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.offload import Offload
-from mezzotint.tasks.train import train
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.weights.low_bit import LowBitLinear
@@ -261,12 +260,12 @@ def test_gradient_sums_are_settled_by_room_and_kept(
 ) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
     for free, kind in ((0, "same"), (1 << 50, "fp32")):
-        monkeypatch.setattr(train, "at_hand", lambda *_, free=free: free)
+        monkeypatch.setattr(preparing, "at_hand", lambda *_, free=free: free)
         job = prepare(**small, run__folder=tmp_path / kind).job
         assert (job.resolved.gradient_sums, job.host.recorded["run.gradient_sums"]) == (kind, kind)
         assert f"summed in {'float32' if free else 'bf16'}" in capsys.readouterr().out
         job.host.save(job.trainer)
-        monkeypatch.setattr(train, "at_hand", lambda *_, free=free: (1 << 50) - free)
+        monkeypatch.setattr(preparing, "at_hand", lambda *_, free=free: (1 << 50) - free)
         assert prepare(**small, run__folder=tmp_path / kind).job.resolved.gradient_sums == kind
 
 

@@ -23,7 +23,7 @@ from mezzotint import outside
 from mezzotint.cli import main
 from mezzotint.families.sd import Family
 from mezzotint.recipe.reading.read import read
-from mezzotint.tasks import assemble
+from mezzotint.tasks.resolving import resolve
 from mezzotint.training.ema import Ema
 
 PACKAGE = Path(mezzotint.__file__).parent
@@ -285,6 +285,6 @@ def test_a_setting_walks_through_the_files_that_the_page_names(tmp_path: Path) -
     files = holding(0.98765, lambda: read(recipe, ["optim.ema.decay=0.98765"]))
     assert files == {file for file in walk if file.startswith("recipe/") and "/sections/" not in file}
     recipe_of_run = read(recipe, ["optim.ema.decay=0.98765"]).recipe
-    assert "tasks/assemble.py" in holding(0.98765, lambda: assemble.resolve(recipe_of_run, 5))
+    assert "tasks/resolving.py" in holding(0.98765, lambda: resolve(recipe_of_run, 5))
     weights = {"denoiser/x": torch.ones(1)}
     assert holding(0.98765, lambda: Ema(weights, recipe_of_run.optim, decay=0.98765)) == {"training/ema.py"}

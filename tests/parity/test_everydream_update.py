@@ -18,7 +18,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.optim import OptimSettings, ScheduleSettings
 from mezzotint.recipe.sections.run import RunSettings, ScalerSettings
-from mezzotint.tasks.assemble import rate_factor
+from mezzotint.tasks.resolving import rate_factor
 from mezzotint.training import lr
 from mezzotint.training.ema import Ema, decay_for
 from mezzotint.training.optimizers.adacoor import AdaCoorStep

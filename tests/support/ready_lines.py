@@ -14,8 +14,9 @@ from mezzotint.recipe.reading.read import located
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.tasks.reading.arguments import parse
-from mezzotint.tasks.train.train import Job, RunStart, folder_of
-from mezzotint.tasks.train.train import prepare as made_ready
+from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.train.job import Job, RunStart
+from mezzotint.tasks.train.prepare import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
 MODELS = Path(__file__).parents[1] / "parity" / "data" / "flow"

@@ -29,6 +29,7 @@ from mezzotint.runtimes import fsdp
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.holding import forms_read
+from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components, state
 from mezzotint.weights.low_bit import WeightForm
@@ -271,6 +272,6 @@ def test_a_run_whose_text_and_latents_are_cached_reads_no_encoder(name: str, mon
     )
     monkeypatch.setattr(tensor_files, "read", lambda path, *more, **named: (read.append(path), whole(path, *more))[1])
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
-    model = assemble.open_model(assemble.resolve(recipe, 4), assemble.open_files(recipe), runtime)
+    model = assemble.open_model(resolve(recipe, 4), assemble.open_files(recipe), runtime)
     assert list(model.family.parts()) == ["denoiser"]
     assert {path.parent.name for path in read} == {"transformer"}

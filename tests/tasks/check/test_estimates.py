@@ -18,6 +18,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check import check, page
 from mezzotint.tasks.check.estimates import Length, refuse_full_disk, times_due
+from mezzotint.tasks.resolving import resolve
 from mezzotint.tasks.train import announce, exports
 from mezzotint.training.checkpoints import state
 
@@ -129,7 +130,7 @@ def test_a_run_of_any_length_is_counted_at_once() -> None:
 
 def opened(recipe: Recipe) -> assemble.Model:
     runtime = check.Runtime(torch.device("cpu"), check.Launch(), recipe.run)
-    return assemble.open_model(assemble.resolve(recipe, 1), assemble.open_files(recipe), runtime)
+    return assemble.open_model(resolve(recipe, 1), assemble.open_files(recipe), runtime)
 
 
 def take_a_step(model: assemble.Model) -> None:

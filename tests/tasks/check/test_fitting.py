@@ -16,6 +16,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import fitting
 from mezzotint.tasks.check.memory import Memory, Outline, memory_of
+from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.folder.model_folder import shipped
 
 SIZE = Size(64, 64)
@@ -89,7 +90,7 @@ def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch
     real = located(*words, "run.offload.blocks=1")
     memory = memory_of(Outline(real), {SIZE: 4})
     runtime = Runtime(torch.device("cpu"), Launch(), real.run)
-    assemble.open_model(assemble.resolve(real, 4), assemble.open_files(real), runtime)
+    assemble.open_model(resolve(real, 4), assemble.open_files(real), runtime)
     [offload] = taken
     assert tuple(unit.bytes for unit in offload._units) == memory.blocks
     whole = memory_of(Outline(located(*words)), {SIZE: 4})

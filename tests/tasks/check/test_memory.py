@@ -31,6 +31,7 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import Activations, Outline, memory_of
+from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.precision import attention
 from mezzotint.training.precision.attention import attending
@@ -187,7 +188,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         settings = recipe(tiny, **changes)
         memory = memory_of(Outline(settings), {SQUARE: 2})
         runtime = Runtime(torch.device("cpu"), Launch(), settings.run)
-        real = assemble.open_model(assemble.resolve(settings, 1), assemble.open_files(settings), runtime)
+        real = assemble.open_model(resolve(settings, 1), assemble.open_files(settings), runtime)
         tensors = real.update.tensors()
         assert memory.checkpoint == memory.copy == _bytes(tensors.values())
         assert memory.gradients == _bytes(real.trained.values())
@@ -353,14 +354,14 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     torch.nn.Conv2d(4, 4, 3)(torch.zeros(1, 4, 8, 8)).sum().backward()  # what libraries take for themselves
     runtime = Runtime(torch.device("cpu"), Launch(), settings.run)
     small = with_values(settings, {"model.path": shipped("tiny-sd")})  # what opening any model imports
-    assemble.open_model(assemble.resolve(small, 2), assemble.open_files(small), runtime)
+    assemble.open_model(resolve(small, 2), assemble.open_files(small), runtime)
     before = memory_of_this_process("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
-    model = assemble.open_model(assemble.resolve(settings, 2), assemble.open_files(settings), runtime)
+    model = assemble.open_model(resolve(settings, 2), assemble.open_files(settings), runtime)
     real = {"opened": memory_of_this_process("VmHWM") - before}
     batch = batch_of(torch.zeros(samples, 4, side // 8, side // 8), None)
     steps = [step_batches([batch] * settings.optim.accumulation, number) for number in range(2)]
-    trainer = Trainer(model, steps, runtime, RunHost(), assemble.resolve(settings, 2), Progress(last_step=2))
+    trainer = Trainer(model, steps, runtime, RunHost(), resolve(settings, 2), Progress(last_step=2))
     apply = model.update.apply
 
     def watched(**arguments: Any) -> None:

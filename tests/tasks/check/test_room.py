@@ -24,6 +24,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import room
+from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import Trainer
 from mezzotint.training.step import TrainStep
 
@@ -65,7 +66,7 @@ def test_networks_that_are_not_trained_are_not_looked_at(tmp_path: Path) -> None
             return files.shapes(part)
 
     runtime = Runtime(torch.device("cpu"), Launch(), recipe.run)
-    room.require(assemble.resolve(recipe, 1), Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
+    room.require(resolve(recipe, 1), Watched(), RunFolder(tmp_path), runtime)  # type: ignore[arg-type]
     assert asked_for == ["denoiser"]
 
 
@@ -194,6 +195,6 @@ def test_sums_are_open_where_weights_are_small_and_nobody_has_chosen(words: list
 
 
 def test_what_was_chosen_is_kept() -> None:
-    assert assemble.resolve(read_text("schema: 1").recipe, 1).choices == {"seed": 0}
+    assert resolve(read_text("schema: 1").recipe, 1).choices == {"seed": 0}
     chosen = read_text("schema: 1", overrides=["run.precision=bf16", "run.gradient_sums=fp32"]).recipe
-    assert assemble.resolve(chosen, 1).choices == {"seed": 0, "run.gradient_sums": "fp32"}
+    assert resolve(chosen, 1).choices == {"seed": 0, "run.gradient_sums": "fp32"}

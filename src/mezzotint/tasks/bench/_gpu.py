@@ -30,6 +30,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.bench import _pictures
 from mezzotint.tasks.cache import cache
 from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.tasks.resolving import resolve
 from mezzotint.tasks.train import train
 from mezzotint.training.loop import Trainer
 from mezzotint.training.update import Update
@@ -152,7 +153,7 @@ def _opened(recipe: Recipe) -> Iterator[Trainer]:
         if caches.latents is not None or caches.text is not None:
             rows = [(dataset.catalogue, dataset.rows, recipe.data)]
             cache.fill_rows(recipe, files, runtime, rows, caches, lambda text: None)
-        resolved = assemble.resolve(recipe, recipe.run.steps or 2)
+        resolved = resolve(recipe, recipe.run.steps or 2)
         model = assemble.open_model(resolved, files, runtime)
         with assemble.open_trainer(resolved, runtime, dataset, caches, model) as trainer:
             yield trainer

@@ -22,6 +22,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.bench._peak_memory import PeakMemory
 from mezzotint.tasks.cache import cache, class_pictures
+from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.training.callbacks.base import Action, Callback
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.model import TrainableModel
@@ -105,7 +106,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, length: RowLength, say:
     for note in notes:
         say(note)
     dataset = assemble.open_dataset(recipe, runtime)
-    count = length.steps or min(length.most, assemble.length_in_steps(recipe, dataset.timeline))
+    count = length.steps or min(length.most, length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     caches, cache_seconds = _filled(recipe, files, dataset, runtime, say)
     remedy = "lower run.micro_batch (the mathematics stays the same)"
@@ -134,7 +135,7 @@ def _measured(
     name: str, recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
     memory: PeakMemory, ends: Sequence[int], began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip
-    resolved = assemble.resolve(recipe, count)
+    resolved = resolve(recipe, count)
     model = assemble.open_model(resolved, files, runtime)
     watched = _validation(recipe, runtime, dataset, caches, model)
     before = _fixed_loss(watched, runtime)

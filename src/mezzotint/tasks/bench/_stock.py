@@ -26,6 +26,7 @@ from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.bench._peak_memory import PeakMemory
 from mezzotint.tasks.bench._run import Feed, Measured, RowLength, Step, counts
+from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.training import lr
 from mezzotint.training.precision.policy import DTYPES, cast
 
@@ -57,13 +58,13 @@ def measure(recipe: Recipe, runtime: Runtime, length: RowLength) -> Measured:
     began = time.perf_counter()
     memory = PeakMemory(runtime.device)
     dataset = assemble.open_dataset(recipe, runtime)
-    count = length.steps or min(length.most, assemble.length_in_steps(recipe, dataset.timeline))
+    count = length.steps or min(length.most, length_in_steps(recipe, dataset.timeline))
     files = assemble.open_files(recipe)
     needed = assemble.needed_parts(recipe)
     family = assemble.family_class(recipe).load(files, needed, holding.forms_of_frozen(recipe, needed))
     loop = _Loop(family, recipe, runtime.device)
     model = None
-    resolved = assemble.resolve(recipe, count)
+    resolved = resolve(recipe, count)
     with assemble.open_trainer(resolved, runtime, dataset, Caches(), model) as loading:  # type: ignore[arg-type]
         feed = Feed(loading.batches, dataset.timeline, buckets.table(recipe.data))
         memory.reset()

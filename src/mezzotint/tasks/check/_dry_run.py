@@ -21,6 +21,7 @@ from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import cache
+from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import Trainer
 
 STEPS = 2
@@ -61,7 +62,7 @@ def dry_run(recipe: Recipe, dataset: Dataset, steps: int, *, processes: int = 1)
             caches = assemble.open_caches(alone, files)
             seen = [(dataset.catalogue, _rows_of(dataset, min(STEPS, steps)), alone.data)]
             cache.fill_rows(alone, files, runtime, seen, caches, say=lambda line: None)
-            resolved = assemble.resolve(alone, min(STEPS, steps))
+            resolved = resolve(alone, min(STEPS, steps))
             model = assemble.open_model(resolved, files, runtime)
             opened = assemble.open_trainer(resolved, runtime, dataset, caches, model, world_size=processes)
             with opened as trainer:

@@ -42,6 +42,7 @@ from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.continuing import folder_of
+from mezzotint.tasks.resolving import length_in_steps
 from mezzotint.tasks.train import announce, ema_start, exports, held_out, resume, run_files
 from mezzotint.training.callbacks import wandb_log
 from mezzotint.training.checkpoints import state
@@ -184,7 +185,7 @@ def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> N
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)
         dataset = carrying.open_dataset(recipe, runtime, carrying.print_progress)
-        steps = assemble.length_in_steps(recipe, dataset.timeline)
+        steps = length_in_steps(recipe, dataset.timeline)
         checked.length = estimates.length(dataset.timeline, steps)
         checked.notes += announce.worked_out(recipe, steps)
         checked.dataset = dataset

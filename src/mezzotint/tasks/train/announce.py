@@ -22,10 +22,11 @@ from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks.assemble import Dataset, rate_factor, resolve
+from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
 from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.prompts.long_captions import note as note_of_lost
+from mezzotint.tasks.resolving import rate_factor, resolve
 from mezzotint.training import lr
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.checkpoints import sharding

@@ -1,72 +1,35 @@
-"""The verb `train`: recipe → data → model → loop → export. Starting the same command again goes on where it stopped."""
+"""The command `train`: recipe → data → model → loop → export. Starting the same command again resumes the run."""
 
 from __future__ import annotations
 
 import gc
-import json
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
-import torch
-from torch import Tensor
-
-from mezzotint import errors
-from mezzotint.errors import Diverged, MezzotintError, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
+from mezzotint.errors import Diverged, OutOfMemory, PeerLost, RecipeError, Stopped, StorageError
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved, sums_are_open
 from mezzotint.recipe.resume_rules import unknown_allowances
-from mezzotint.reports.overfit_report import overfit_report
-from mezzotint.reports.run_report import run_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import ABOUT_PEERS, Launch, Runtime, open_runtime
 from mezzotint.tasks import assemble
-from mezzotint.tasks.cache import cache, class_pictures, text_files
-from mezzotint.tasks.check import fitting, room
-from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
-from mezzotint.tasks.check.memory import Outline
-from mezzotint.tasks.holding import at_hand
-from mezzotint.tasks.prompts import previews
-from mezzotint.tasks.prompts.long_captions import lost_words
-from mezzotint.tasks.proof import manifest
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.cache import cache, text_files
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.tasks.reading.continuing import folder_of
-from mezzotint.tasks.reading.settling import SettledRecipe
 from mezzotint.tasks.train import (
-    _foreign_start,
-    _host,
-    _live_settings,
-    _nearest,
     _roll_back,
-    announce,
-    ema_start,
-    held_out,
-    resume,
     run_files,
 )
-from mezzotint.tasks.train._host import TrainHost
-from mezzotint.tasks.train._live_settings import LiveSettings
-from mezzotint.tasks.train._roll_back import RollBack
 from mezzotint.tasks.train.exports import require_possible
+from mezzotint.tasks.train.job import Job, RunStart
+from mezzotint.tasks.train.prepare import prepare
 from mezzotint.training import requests
-from mezzotint.training.callbacks import metrics_log, wandb_log
-from mezzotint.training.callbacks.progress_line import LiveLine
-from mezzotint.training.checkpoints import sharding, state
-from mezzotint.training.checkpoints.background_save import Saves
+from mezzotint.training.callbacks import wandb_log
+from mezzotint.training.checkpoints import state
 from mezzotint.training.interrupts import Interrupts
-from mezzotint.training.loop import Trainer
-from mezzotint.training.model import TrainableModel
-from mezzotint.training.trainable import UpdateCheck
 from mezzotint.weights.folder import publishing
-from mezzotint.weights.model_files import ModelFiles
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -130,24 +93,6 @@ def _refuse_impossible(reading: Reading, recipe: Recipe, launch: Launch) -> None
         publishing.refuse_others(recipe.run.export.folder)
 
 
-@dataclass(frozen=True, slots=True)
-class RunStart:
-    """What every attempt at a run starts from. recipe: located. words: those behind the command."""
-
-    reading: Reading
-    recipe: Recipe
-    launch: Launch
-    runtime: Runtime
-    folder: RunFolder
-    interrupts: Interrupts
-    words: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> str:
-        """The line that resumes the run."""
-        return announce.command(self.folder, self.launch, self.reading.packages)
-
-
 def _take(folder: RunFolder, runtime: Runtime, stack: ExitStack) -> None:
     """The first process makes the folder, locks it and sweeps it; the others wait, so that all see the same."""
     if runtime.is_first:
@@ -192,84 +137,6 @@ def named_failures(runtime: Runtime, folder: RunFolder, command: str, recipe: Re
         raise type(error)(f"{error.message}; {going_on()}", code=error.code) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One attempt at a run, ready for its next step. `close` lets go of workers and files."""
-
-    start: RunStart
-    resolved: Resolved
-    dataset: assemble.Dataset
-    caches: assemble.Caches
-    model: TrainableModel
-    host: TrainHost
-    trainer: Trainer
-    say: Callable[[str], None]
-    close: Callable[[], None]
-
-    def train(self) -> None:
-        """Runs the loop. Raises Stopped when a signal ended it."""
-        self.start.interrupts.running = True
-        self.host.export_if_owed(self.trainer)
-        self.trainer.run()
-        for callback in self.trainer.callbacks:
-            callback.close()
-        if self.trainer.stopped:
-            self._stop()
-
-    def _stop(self) -> None:
-        """Ends a run after a signal: the export that `run.export.when_stopped` asks for, the report. Raises Stopped."""
-        if self.resolved.recipe.run.export.when_stopped:
-            for path in self.host.write_exports(self.trainer) if self.start.runtime.is_first else ():
-                self.say(f"the model as it stands: {path}")
-        number = self.start.runtime.agree(self.start.interrupts.stop_signal) & 0x1F
-        self._note_stop(number)
-        self.start.runtime.barrier()  # whoever leaves early is why the launcher ends the others
-        raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
-
-    def _note_stop(self, signal_number: int) -> None:
-        """The report as it stands, and the history's line. Only these may fail: the checkpoint is written."""
-        if not self.start.runtime.is_first:
-            return
-        try:
-            self.start.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
-            report = run_report(self.start.folder)
-            self.say(f"the report as it stands: {', '.join(str(path) for path in report)}")
-        except (StorageError, errors.CheckpointError) as error:
-            self.say(f"warning: the report could not be written: {error.message}")
-
-    def finish(self) -> None:
-        """The export and the report; made again when an earlier attempt was killed here."""
-        exports = self.host.write_exports(self.trainer)
-        if self.start.runtime.is_first:
-            if self.resolved.recipe.run.export.folder is not None:
-                exports.append(publishing.publish(exports[-1], self.resolved.recipe.run.export.folder))
-            report: tuple[Path, ...] = ()
-            try:
-                report = run_report(self.start.folder) + self._overfit_report()
-            except errors.CheckpointError as error:  # something else has taken the place of a file that it reads
-                self.say(f"warning: the report could not be written: {error.message}")
-            self.start.folder.record("finished", step=self.trainer.progress.step)
-            for line in announce.at_the_end(self.start.folder, self.resolved.recipe, exports, report):
-                self.say(line)
-        self.start.runtime.barrier()
-
-    def _overfit_report(self) -> tuple[Path, ...]:
-        """Where pictures are held out. What cannot be looked at is left out and said."""
-        if not held_out.is_measured(self.resolved.recipe, self.dataset):
-            return ()
-        there = tuple(self.start.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
-        ends = {event["step"] for event in self.start.folder.events() if event["event"] == "finished"}
-        if self.trainer.progress.step in ends and all(path.exists() for path in there):
-            return there  # a run that had ended is started again
-        near: dict[str, Any] = {}
-        try:
-            encode = _host.encoder(self.resolved.recipe, self.model, self.start.runtime.device)
-            near = _nearest.nearest(self.resolved.recipe, self.start.folder, self.dataset, self.caches, encode)
-        except (MezzotintError, OSError, MemoryError, torch.OutOfMemoryError) as error:
-            self.say(f"warning: the training pictures nearest to previews are left out of the report: {error}")
-        return overfit_report(self.start.folder, near)
-
-
 def _prepare_from_valid_checkpoint(start: RunStart) -> Job:
     """`prepare`, and again from an older checkpoint where one proves damaged as its tensors are read. Raises
     DamagedCheckpoint where the recipe names that one."""
@@ -282,253 +149,3 @@ def _prepare_from_valid_checkpoint(start: RunStart) -> Job:
                 raise
             damaged[error.path] = error.reason
         gc.collect()  # the model that was prepared lets its memory go
-
-
-def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({})) -> Job:
-    """Everything before the first step; nothing of it changes what a checkpoint holds. damaged: checkpoints that are
-    known to be, with the reason. Raises DamagedCheckpoint, on every process, for another that is."""
-    runtime, folder = start.runtime, start.folder
-    with ExitStack() as stack:
-        live = LiveLine(*((sys.stdout, folder.log) if runtime.is_first else (announce.Silence(), None)))
-        stack.callback(live.close)
-        checkpoint = _choose_checkpoint(start, damaged, live.say)
-        with resume.reading(checkpoint):
-            recorded = resume.recorded_in(checkpoint)
-            settled = _settle(start, recorded, live.say)
-        recipe = settled.recipe
-        dataset = _open_dataset(recipe, runtime, live)
-        resolved = _resolve(settled, dataset, recorded, runtime, live.say)
-        files = assemble.open_files(recipe)
-        files.require_trainable()  # before anything is encoded
-        identity = _identity(recipe, dataset, files, runtime)
-        restored, changes = _compare(start, resolved, checkpoint, identity)
-        _refuse_early(resolved, files, folder, runtime)
-        caches = assemble.open_caches(recipe, files)
-        of_cache = cache.fill_for(recipe, files, runtime, dataset, caches, live.say, checks=False)
-        model = assemble.open_model(resolved, files, runtime)
-        _refuse_unfit(resolved, dataset, model, runtime)
-        host = _open_host(start, resolved, identity, dataset, caches, model, of_cache, live)
-        back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
-        progress = _foreign_start.progress(recipe, dataset.timeline, resolved.steps)
-        if restored:
-            progress.step = back.at if back else restored.step
-        trainer = stack.enter_context(
-            assemble.open_trainer(
-                resolved, runtime, dataset, caches, model, progress=progress, host=host,
-                callbacks=_host.callbacks(host, caches, live, start_step=progress.step),
-                update_check=UpdateCheck(model.update.masters),
-            )
-        )  # fmt: skip
-        _begin(host) if restored is None else _restore(restored, changes, trainer, host, back)
-        if runtime.is_first:
-            lines = _introduced(start, host, restored, changes)
-            for line in (*(f"note       {note}" for note in start.reading.notes), *lines):
-                live.say(line)
-        close = stack.pop_all().close
-    return Job(start, resolved, dataset, caches, model, host, trainer, live.say, close)
-
-
-def _choose_checkpoint(start: RunStart, damaged: Mapping[Path, str], say: Callable[[str], None]) -> Path | None:
-    """The checkpoint that the run resumes from, None for a new run. The first process decides, the others hear: a
-    checkpoint may go bad between two looks."""
-    path: Path | None = None
-    if start.runtime.is_first:
-        known = {**_roll_back.behind(start.folder), **damaged}
-        chosen = resume.choose(start.recipe.run.resume, start.folder, start.command, known)
-        path = chosen.checkpoint
-        for sentence in chosen.sentences:
-            say(f"warning: {sentence}")
-    shared = start.runtime.share(str(path or ""))
-    return Path(shared) if shared else None
-
-
-def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[str], None]) -> SettledRecipe:
-    """The recipe with its seeds and optimizers, the same on all processes."""
-    runtime, of_run = start.runtime, recorded.recipe if recorded else None
-    settled = settling.settle(
-        start.recipe, runtime.device.type, of_run, origin=start.reading.origin, share=runtime.share, is_run=True
-    )
-    for sentence in settled.sentences:
-        say(sentence)
-    return settled
-
-
-def _open_dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
-    """The data set, once the class pictures that it lacks are generated."""
-    class_pictures.draw(recipe, runtime, live.say, live.report)
-    return cache.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"), believing=False)[0]
-
-
-def _resolve(
-    settled: SettledRecipe, dataset: assemble.Dataset, recorded: resume.Recorded | None, runtime: Runtime,
-    say: Callable[[str], None],
-) -> Resolved:  # fmt: skip
-    """What depends on the data set and on memory as well: the length, the type of gradient sums, the blocks on the
-    device. The first process decides, the others hear."""
-    recipe, kind, processes = settled.recipe, runtime.device.type, runtime.world_size
-    steps = assemble.length_in_steps(recipe, dataset.timeline)
-    assemble.refuse_empty_shares(recipe, processes)
-    sums = recorded.gradient_sums(recipe) if recorded else None
-    blocks = recipe.run.offload.blocks
-    decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
-    if runtime.is_first and (decides_sums or decides_blocks):
-        free = at_hand(runtime.device, recipe.run.device_memory)
-        batches = largest_batches(bucket_rows(dataset, recipe))
-        if decides_sums:
-            sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)
-            say(sentence)
-        if decides_blocks:
-            outline = Outline(recipe, kind, sums)
-            blocks, sentence = fitting.choose_blocks(outline, batches, processes=processes, free=free)
-            say(sentence)
-    sums, blocks = json.loads(runtime.share(json.dumps([sums, blocks])))
-    return assemble.resolve(recipe, steps, sums=sums, blocks=blocks, choices=settled.kinds)
-
-
-def _compare(
-    start: RunStart, resolved: Resolved, checkpoint: Path | None, identity: resume.Identity
-) -> tuple[state.Restored | None, list[str]]:
-    """What the checkpoint holds but its tensors, and what has changed since, for the history. Raises RecipeError for
-    what may not change."""
-    if checkpoint is None:
-        return None, []
-    restored = state.read(checkpoint, tensors=False)
-    allowing = partial(announce.allowing, resolved.recipe, words=start.words, launch=start.launch)
-    with resume.reading(restored.path):
-        return restored, resume.compare(restored, start.reading, resolved.recipe, identity, allowing)
-
-
-def _open_host(
-    start: RunStart, resolved: Resolved, identity: resume.Identity, dataset: assemble.Dataset, caches: assemble.Caches,
-    model: TrainableModel, of_cache: Mapping[str, bool], live: LiveLine,
-) -> TrainHost:  # fmt: skip
-    recipe, runtime, folder = resolved.recipe, start.runtime, start.folder
-
-    def warn(text: str) -> None:
-        live.say(f"warning: {text}")
-
-    require = partial(_live_settings.require_possible, model=model, caches=caches)
-    host = TrainHost(
-        resolved, start.reading.digest, runtime, folder, start.interrupts, dataset, model, identity,
-        recorded={**resolved.choices, **of_cache},
-        changes=LiveSettings(recipe, runtime, folder, require, live.say),
-        saves=Saves(folder.checkpoints, runtime, recipe.run, warn),
-        say=live.say, files=requests.Requests(folder.requests, warn), replaces=start.reading.replaces,
-    )  # fmt: skip
-    host.saves.reserve(model.update)
-    return host
-
-
-def _refuse_unfit(resolved: Resolved, dataset: assemble.Dataset, model: TrainableModel, runtime: Runtime) -> None:
-    recipe, family = resolved.recipe, model.family
-    room.refuse_too_small(recipe, dataset, family.denoisers[0], family.grid.pixels, runtime.device.type)
-    _foreign_start.check(recipe, model, resolved.steps)
-    if recipe.run.preview.every is not None:
-        previews.require_drawable(recipe, model.objective, family)
-
-
-def _refuse_early(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: Runtime) -> None:
-    """What `check` would refuse, before the model is loaded: the first process looks, all hear. Raises StorageError
-    E1710, OutOfMemory E1751."""
-    kinds = {kind.__name__: kind for kind in (StorageError, OutOfMemory)}
-    heard = ""
-    if runtime.is_first:
-        try:
-            room.require(resolved, files, folder, runtime)
-        except (StorageError, OutOfMemory) as error:
-            heard = f"{type(error).__name__} {error.code} {error.message}"
-    heard = runtime.share(heard)
-    if heard:
-        kind, code, message = heard.split(" ", 2)
-        raise kinds[kind](message, code=code)
-
-
-def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runtime: Runtime) -> resume.Identity:
-    return resume.Identity(
-        data=dataset.catalogue.fingerprint,
-        parts=assemble.identities(recipe, files, assemble.from_the_folder(files)),
-        world_size=runtime.world_size,
-        device=runtime.device.type,
-        torch=torch.__version__,
-        threads=torch.get_num_threads() if runtime.device.type == "cpu" else 0,
-    )
-
-
-def _begin(host: TrainHost) -> None:
-    recipe, shares, update = host.recipe, host.runtime.shares, host.model.update
-    shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
-    weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
-    if weights is not None:
-        assert update.ema is not None
-        update.ema.start_from(sharding.cut(weights, shares))
-    for sentence in _foreign_start.begin(recipe, host.model):
-        host.say(sentence)
-
-
-def _restore(
-    restored: state.Restored, changes: list[str], trainer: Trainer, host: TrainHost, back: RollBack | None
-) -> None:
-    folder, shares = host.folder, host.runtime.shares
-    state.fits(restored, trainer.tensors(), shares)
-    tensors = _read(restored, host.runtime)
-    with resume.reading(restored.path):
-        trainer.load(tensors, restored.values)
-    host.saves.verified.add(restored.path)
-    host.restore_live(trainer)
-    if back is not None:
-        back.apply(trainer.progress, host.dataset.timeline)
-        trainer.owes_export = trainer.owes_export and back.at == back.to
-    is_own = restored.path.resolve().parent == folder.checkpoints.resolve()
-    if host.runtime.is_first:
-        moved = resume.set_aside_later(folder, restored.step if is_own else restored.step - 1)
-        metrics_log.truncate(folder, back.at if back else restored.step)
-        folder.record("resumed", step=restored.step, changes=changes, set_aside=moved)
-        host.choose_best(trainer)  # a process may have died before it did, and some go by another name now
-    if not is_own:
-        # from here on this folder alone says where the run stands
-        trainer.owes_export = False  # the other run owes it
-    if not is_own or (back is not None and back.at > back.to):
-        host.save(trainer)
-
-
-def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
-    """This process's tensors of a checkpoint, of which the first process verifies the whole. Raises DamagedCheckpoint
-    on all of them."""
-    tensors, reason = {}, ""
-    try:
-        tensors = state.tensors_of(restored.path, runtime.shares, hashes=runtime.is_first)
-    except state.DamagedCheckpoint as error:
-        reason = error.reason
-    except MezzotintError as error:
-        reason = error.message
-    reasons = runtime.gather(reason)
-    if any(reasons):
-        raise state.DamagedCheckpoint(restored.path, next(filter(None, reasons)))
-    return tensors
-
-
-def _introduced(start: RunStart, host: TrainHost, restored: state.Restored | None, changes: list[str]) -> list[str]:
-    """Writes what the run folder says of this start, and returns what its reader is told."""
-    recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
-    reading, launch = start.reading, start.launch
-    texts = repr((recipe.model.family, sorted(host.identity.parts.items()), recipe.model.tokens))
-    lost = None
-    if not assemble.only_texts_of_files(recipe):
-        lost = lost_words(model.family, dataset.catalogue, recipe.data.captions, texts)
-    if restored is None:
-        metrics_log.truncate(folder, 0)
-    run_files.write(recipe, folder, dataset, lost, runtime, launch)
-    run_files.write_origins(reading, folder)
-    if restored is None or changes or not (folder.path / manifest.FILE).exists():
-        manifest.write(folder, recipe, dataset.catalogue, model.files, run_files.environment(runtime, launch))
-    if recipe.run.export.link is not None:
-        run_files.link(folder, recipe.run.export.link, host.say)
-    behind, steps, again = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
-    folder.record(
-        "started", step=restored.step if restored else behind, steps=steps, recipe=host.digest,
-        processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.recorded,
-    )  # fmt: skip
-    before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
-    longer = announce.further(reading, recipe, start.words, launch)
-    line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
-    return [*before, line]

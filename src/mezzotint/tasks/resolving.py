@@ -1,0 +1,79 @@
+"""What a run works out at its start from its recipe and its data set: how long it is, and everything in `Resolved`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from mezzotint.data.schedule.plan import Timeline
+from mezzotint.errors import DatasetError, RecipeError
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import SUMS, GradientSums, Resolved, blocks_on_device, gradient_sums, sums_are_open
+from mezzotint.recipe.resume_rules import DEFAULT_STEPS
+from mezzotint.training.ema import decay_for
+
+
+def resolve(
+    recipe: Recipe,
+    steps: int,
+    *,
+    sums: GradientSums | None = None,
+    blocks: int | Literal["auto"] | None = "auto",
+    choices: Mapping[str, Any] = MappingProxyType({}),
+) -> Resolved:
+    """What a run of so many steps works out at its start. sums, blocks: what memory decided where the recipe leaves it
+    open, otherwise as in `recipe.resolved`. choices: made before, such as of an optimizer."""
+    ema = recipe.optim.ema
+    decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
+    sums = sums or gradient_sums(recipe)
+    chosen: dict[str, Any] = {"seed": recipe.run.seed} | ({} if ema.strength is None else {"ema_decay": decay})
+    chosen |= dict(choices) | ({SUMS: sums} if sums_are_open(recipe) or recipe.run.gradient_sums != "auto" else {})
+    blocks = blocks_on_device(recipe) if blocks == "auto" else blocks
+    return Resolved(recipe, steps, decay, rate_factor(recipe), sums, blocks, chosen)
+
+
+def rate_factor(recipe: Recipe) -> float:
+    """What every rate is multiplied by: (batch size × accumulation) to the power of `optim.lr_batch_power`."""
+    return float((recipe.data.batch_size * recipe.optim.accumulation) ** recipe.optim.lr_batch_power)
+
+
+def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
+    """The run's length: as written, or worked out from its epochs, and `run.longer` besides. Raises DatasetError E1207
+    when an epoch, of a data set seen whole numbers of times, has no batch."""
+    longer, epochs = recipe.run.longer, recipe.run.epochs
+    if longer is None:
+        return _planned_length(recipe, timeline)
+    if longer.unit == "steps":
+        return _planned_length(recipe, timeline) + int(longer.count)
+    if epochs is not None:
+        return timeline.steps_until(epochs + longer.count)
+    return _planned_length(recipe, timeline) + timeline.steps_until(longer.count)
+
+
+def _planned_length(recipe: Recipe, timeline: Timeline) -> int:
+    if recipe.data.remainder == "drop" and timeline.epoch(0).num_batches == 0 and recipe.data.repeats == (1.0,):
+        raise DatasetError(
+            f"data.remainder is drop and no bucket has data.batch_size={recipe.data.batch_size} pictures, so that "
+            "no batch is left; write data.remainder=short, or a smaller data.batch_size",
+            code="E1207",
+        )
+    if recipe.run.steps is not None:
+        return _within(recipe, timeline) if recipe.run.whole_epochs else recipe.run.steps
+    if recipe.run.epochs is not None:
+        return max(1, timeline.steps_until(recipe.run.epochs))
+    return DEFAULT_STEPS
+
+
+def _within(recipe: Recipe, timeline: Timeline) -> int:
+    """The steps of the whole epochs that `run.steps` has room for. Raises RecipeError E1881 when it is not one."""
+    most = recipe.run.steps or 0
+    steps = most - timeline.locate(most)[1]
+    if not steps:
+        least = timeline.steps_until(1)
+        raise RecipeError(
+            f"run.steps is {most}, and an epoch has {least} steps, so that run.whole_epochs leaves nothing; write "
+            f"run.steps={least} or more, or run.whole_epochs=false",
+            code="E1881",
+        )
+    return steps

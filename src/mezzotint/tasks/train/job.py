@@ -1,0 +1,128 @@
+"""One attempt at a run: what it starts from, its loop, and what it leaves at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mezzotint import errors
+from mezzotint.errors import MezzotintError, Stopped, StorageError
+from mezzotint.recipe.reading.read import Reading
+from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.resolved import Resolved
+from mezzotint.reports.overfit_report import overfit_report
+from mezzotint.reports.run_report import run_report
+from mezzotint.run_folder import RunFolder
+from mezzotint.runtimes.base import Launch, Runtime
+from mezzotint.tasks import assemble
+from mezzotint.tasks.train import (
+    _host,
+    _nearest,
+    announce,
+    held_out,
+)
+from mezzotint.tasks.train._host import TrainHost
+from mezzotint.training.interrupts import Interrupts
+from mezzotint.training.loop import Trainer
+from mezzotint.training.model import TrainableModel
+from mezzotint.weights.folder import publishing
+
+
+@dataclass(frozen=True, slots=True)
+class RunStart:
+    """What every attempt at a run starts from. recipe: located. words: those behind the command."""
+
+    reading: Reading
+    recipe: Recipe
+    launch: Launch
+    runtime: Runtime
+    folder: RunFolder
+    interrupts: Interrupts
+    words: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The line that resumes the run."""
+        return announce.command(self.folder, self.launch, self.reading.packages)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One attempt at a run, ready for its next step. `close` lets go of workers and files."""
+
+    start: RunStart
+    resolved: Resolved
+    dataset: assemble.Dataset
+    caches: assemble.Caches
+    model: TrainableModel
+    host: TrainHost
+    trainer: Trainer
+    say: Callable[[str], None]
+    close: Callable[[], None]
+
+    def train(self) -> None:
+        """Runs the loop. Raises Stopped when a signal ended it."""
+        self.start.interrupts.running = True
+        self.host.export_if_owed(self.trainer)
+        self.trainer.run()
+        for callback in self.trainer.callbacks:
+            callback.close()
+        if self.trainer.stopped:
+            self._stop()
+
+    def _stop(self) -> None:
+        """Ends a run after a signal: the export that `run.export.when_stopped` asks for, the report. Raises Stopped."""
+        if self.resolved.recipe.run.export.when_stopped:
+            for path in self.host.write_exports(self.trainer) if self.start.runtime.is_first else ():
+                self.say(f"the model as it stands: {path}")
+        number = self.start.runtime.agree(self.start.interrupts.stop_signal) & 0x1F
+        self._note_stop(number)
+        self.start.runtime.barrier()  # whoever leaves early is why the launcher ends the others
+        raise Stopped(f"stopped at step {self.trainer.progress.step}, saved", signal_number=number)
+
+    def _note_stop(self, signal_number: int) -> None:
+        """The report as it stands, and the history's line. Only these may fail: the checkpoint is written."""
+        if not self.start.runtime.is_first:
+            return
+        try:
+            self.start.folder.record("stopped", step=self.trainer.progress.step, signal=signal_number)
+            report = run_report(self.start.folder)
+            self.say(f"the report as it stands: {', '.join(str(path) for path in report)}")
+        except (StorageError, errors.CheckpointError) as error:
+            self.say(f"warning: the report could not be written: {error.message}")
+
+    def finish(self) -> None:
+        """The export and the report; made again when an earlier attempt was killed here."""
+        exports = self.host.write_exports(self.trainer)
+        if self.start.runtime.is_first:
+            if self.resolved.recipe.run.export.folder is not None:
+                exports.append(publishing.publish(exports[-1], self.resolved.recipe.run.export.folder))
+            report: tuple[Path, ...] = ()
+            try:
+                report = run_report(self.start.folder) + self._overfit_report()
+            except errors.CheckpointError as error:  # something else has taken the place of a file that it reads
+                self.say(f"warning: the report could not be written: {error.message}")
+            self.start.folder.record("finished", step=self.trainer.progress.step)
+            for line in announce.at_the_end(self.start.folder, self.resolved.recipe, exports, report):
+                self.say(line)
+        self.start.runtime.barrier()
+
+    def _overfit_report(self) -> tuple[Path, ...]:
+        """Where pictures are held out. What cannot be looked at is left out and said."""
+        if not held_out.is_measured(self.resolved.recipe, self.dataset):
+            return ()
+        there = tuple(self.start.folder.logs / f"overfit.{ending}" for ending in ("txt", "json", "png"))
+        ends = {event["step"] for event in self.start.folder.events() if event["event"] == "finished"}
+        if self.trainer.progress.step in ends and all(path.exists() for path in there):
+            return there  # a run that had ended is started again
+        near: dict[str, Any] = {}
+        try:
+            encode = _host.encoder(self.resolved.recipe, self.model, self.start.runtime.device)
+            near = _nearest.nearest(self.resolved.recipe, self.start.folder, self.dataset, self.caches, encode)
+        except (MezzotintError, OSError, MemoryError, torch.OutOfMemoryError) as error:
+            self.say(f"warning: the training pictures nearest to previews are left out of the report: {error}")
+        return overfit_report(self.start.folder, near)
