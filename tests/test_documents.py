@@ -346,7 +346,7 @@ def test_the_reader_of_the_page_reads_what_is_written_and_notices_damage(load: L
                 page.read_checkpoint(folder)
         file.write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
-    changes: list[dict[str, Any]] = [{"schema": 4}, {"files": {"../state.json": {}}}]
+    changes: list[dict[str, Any]] = [{"schema": 5}, {"files": {"../state.json": {}}}]
     for change in changes:
         (folder / "manifest.json").write_text(json.dumps(manifest | change), "utf-8")
         with pytest.raises(ValueError):

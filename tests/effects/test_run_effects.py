@@ -32,6 +32,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes import base, ddp, single
 from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.shared.offload import Offload
+from mezzotint.tasks.train import prepare as preparing
 from mezzotint.training.checkpoints import state
 from mezzotint.training.checkpoints.background_save import Saves
 from mezzotint.weights.low_bit import LowBitLinear

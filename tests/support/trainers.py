@@ -14,8 +14,6 @@ from mezzotint.diffusion import noise
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.objective import Objective
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import Resolved
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
@@ -124,9 +122,9 @@ def trainer_over(
         steps,
         others.pop("runtime", runtime),
         host,
-        Resolved(Recipe(run=run_settings), len(steps), optim_settings.ema.decay),
         Progress(last_step=len(steps)),
         [Reports(), *callbacks],
+        seed=run_settings.seed,
         **{"max_bad_steps": run_settings.max_bad_steps, "update_check": UpdateCheck(update.masters)} | others,
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.run import GradientSums
 
-GradientSums = Literal["fp32", "same"]
 SUMS = "run.gradient_sums"
 
 

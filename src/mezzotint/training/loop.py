@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from mezzotint.errors import StorageError
-from mezzotint.recipe.resolved import Resolved
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepBatches, StepReport
 from mezzotint.training.callbacks.base import Action, Callback
@@ -28,17 +27,18 @@ from mezzotint.training.trainable import UpdateCheck
 
 @dataclass(slots=True)
 class Trainer:
-    """One run. model: what is trained. batches: of each step. host: what the run's owner does. resolved: what was
-    worked out at the start. max_bad_steps: non-finite steps in a row that it survives. update_check: sees once that
-    every part moves. pad_to: see `TrainStep`."""
+    """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed, rate_factor,
+    pad_to: see `TrainStep`. max_bad_steps: non-finite steps in a row that it survives. update_check: sees once that
+    every part moves."""
 
     model: TrainableModel
     batches: Iterable[StepBatches]
     runtime: Runtime
     host: RunHost[Trainer]
-    resolved: Resolved
     progress: Progress
     callbacks: Sequence[Callback] = ()
+    seed: int = 0
+    rate_factor: float = 1.0
     max_bad_steps: InitVar[int] = 5
     update_check: InitVar[UpdateCheck | None] = None
     clock: Callable[[], float] = time.monotonic
@@ -59,7 +59,15 @@ class Trainer:
     def __post_init__(self, max_bad_steps: int, update_check: UpdateCheck | None, pad_to: int | None) -> None:
         self.peers = Peers(self.runtime, self._poll, len(self.callbacks))
         self.train_step = TrainStep(
-            self.model, self.runtime, self.peers, self.host, self.resolved, self.progress, update_check, pad_to=pad_to
+            self.model,
+            self.runtime,
+            self.peers,
+            self.host,
+            self.progress,
+            update_check,
+            self.seed,
+            self.rate_factor,
+            pad_to=pad_to,
         )
         self.recovery = Recovery(self.train_step, self.peers, self.host, self.progress, max_bad_steps)
         self.saver = CheckpointSaver(self.runtime, self.host)

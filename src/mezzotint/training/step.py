@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from mezzotint import fault_injection
-from mezzotint.recipe.resolved import Resolved
 from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, Loss, StepBatches, StepReport
 from mezzotint.training import lr
@@ -30,16 +29,17 @@ from mezzotint.training.whole_batches import filled
 
 @dataclass(slots=True)
 class TrainStep:
-    """Call it with the batches of a step. micro_batch: the most samples at once since memory ran out, None before.
-    pad_to: samples that every micro-batch is padded to, None for no padding. update_check: see `UpdateCheck`."""
+    """Call it with the batches of a step. seed: of all draws. rate_factor: every learning rate is multiplied by it.
+    micro_batch: the most samples at once since memory ran out, None before. pad_to: samples that every micro-batch is padded to, None for no padding. update_check: see `UpdateCheck`."""
 
     model: TrainableModel
     runtime: Runtime
     peers: Peers
     host: RunHost[Any]
-    resolved: Resolved
     progress: Progress
     update_check: UpdateCheck | None = None
+    seed: int = 0
+    rate_factor: float = 1.0
     micro_batch: int | None = None
     pad_to: int | None = None
 
@@ -59,7 +59,7 @@ class TrainStep:
         for batch, num_real, is_last in self.micro_batches(step, at_most):
             with self.runtime.micro_batch(last=is_last):
                 if batch.size:
-                    with model.drawing(self.resolved.seed, step.step, batch.positions, device):
+                    with model.drawing(self.seed, step.step, batch.positions, device):
                         loss, timesteps = self.loss(batch, step.step)
                         if model.update.in_backward:
                             self.host.hold_save()
@@ -104,7 +104,7 @@ class TrainStep:
 
     def loss(self, batch: Batch, step: int) -> tuple[Loss, Tensor]:
         """See `TrainableModel.loss`."""
-        return self.model.loss(batch, self.resolved.seed, step, self.runtime.device)
+        return self.model.loss(batch, self.seed, step, self.runtime.device)
 
     def update(self, step: StepBatches, sums: StepSums) -> StepReportFuture:
         """Moves the weights by the gradients in the parameters."""
@@ -148,6 +148,6 @@ class TrainStep:
         optim, rates = self.model.optim, {}
         for group in self.model.update.groups:
             schedule = optim.part_schedule.get(group.part, optim.schedule)
-            factor = self.resolved.rate_factor * lr.factor(schedule, step, self.progress.last_step) * self.progress.rate
+            factor = self.rate_factor * lr.factor(schedule, step, self.progress.last_step) * self.progress.rate
             rates[group.name] = optim.part_lr.get(group.part, optim.lr) * factor
         return rates

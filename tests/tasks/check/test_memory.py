@@ -361,7 +361,7 @@ def _measure(tree: dict[str, Any], side: int, samples: int) -> dict[str, int]:
     real = {"opened": memory_of_this_process("VmHWM") - before}
     batch = batch_of(torch.zeros(samples, 4, side // 8, side // 8), None)
     steps = [step_batches([batch] * settings.optim.accumulation, number) for number in range(2)]
-    trainer = Trainer(model, steps, runtime, RunHost(), resolve(settings, 2), Progress(last_step=2))
+    trainer = Trainer(model, steps, runtime, RunHost(), Progress(last_step=2))
     apply = model.update.apply
 
     def watched(**arguments: Any) -> None:

@@ -17,7 +17,7 @@ from mezzotint import durable
 from mezzotint.recipe.reading.read import read
 from mezzotint.sampling.pictures import recorded_in
 from mezzotint.tasks.reading import settling
-from mezzotint.tasks.train import train
+from mezzotint.tasks.train import prepare
 from mezzotint.training.checkpoints import state
 from mezzotint.weights.files import tensor_files
 
@@ -58,7 +58,7 @@ def test_the_first_process_hashes_a_checkpoint_once_for_all(
     path = state.write(tmp_path, step=1, tensors=content, values={}, recipe_digest="")
     hashed = Hashed(monkeypatch)
     runtime: Any = SimpleNamespace(is_first=rank == 0, shares={}, gather=lambda text: ("", text))
-    held = train._read(state.read(path, tensors=False), runtime)
+    held = prepare._read(state.read(path, tensors=False), runtime)
     assert held.keys() == content.keys()
     assert all(torch.equal(held[name], tensor) for name, tensor in content.items())
     of_tensors = [] if rank else ["optimizer.safetensors", "shadow.safetensors", "weights.safetensors"]
@@ -82,7 +82,7 @@ def test_a_checkpoint_that_proves_damaged_as_it_is_read_is_so_for_every_process(
 
     runtime: Any = SimpleNamespace(is_first=rank == 0, shares={}, gather=gather)
     with pytest.raises(state.DamagedCheckpoint, match=r"weights\.safetensors is damaged"):
-        train._read(restored, runtime)
+        prepare._read(restored, runtime)
     assert bool(heard[0]) == (rank == 0), "the first process hashes for all"
 
 

@@ -190,6 +190,7 @@ class LiveFileSettings(Section):
 MOST_LONGER = {"steps": MOST_STEPS, "epochs": MOST_EPOCHS}
 FrozenType = Literal["fp32", "same", "bf16", "fp16"]
 LowBit = Literal["int8", "nf4"]
+GradientSums = Literal["fp32", "same"]
 
 
 class KernelSettings(Section):
@@ -269,7 +270,7 @@ class RunSettings(Section):
     without masters, moments in it as well: the least memory, and updates that are rounded to it, so that steps smaller
     than a weight's last bit are lost."""
 
-    gradient_sums: Annotated[Literal["auto", "fp32", "same"], RECORDED] = "auto"
+    gradient_sums: Annotated[Literal["auto", GradientSums], RECORDED] = "auto"
     """With weights in bf16 or fp16: whether gradients are summed over micro-batches and processes in float32, or in the
     `same` type as the weights, where every addition rounds to it. float32 takes 2 bytes more a trained number. `auto`
     settles it when a run starts: float32 where memory has room by the count of `check`, with 5 % to spare. A run that

@@ -22,9 +22,10 @@ from mezzotint.recipe import advice
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.counting import size
 from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.resolved import GradientSums, sums_are_open
+from mezzotint.recipe.resolved import sums_are_open
 from mezzotint.recipe.resume_rules import data_changed, judge
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Launch, device_for, free_memory

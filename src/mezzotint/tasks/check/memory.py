@@ -23,8 +23,9 @@ from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import GradientSums, blocks_on_device, gradient_sums
+from mezzotint.recipe.resolved import blocks_on_device, gradient_sums
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.runtimes.base import not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding

@@ -15,7 +15,8 @@ from mezzotint.data.buckets import buckets
 from mezzotint.errors import OutOfMemory, RecipeError, StorageError
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import SUMS, GradientSums, Resolved
+from mezzotint.recipe.resolved import SUMS, Resolved
+from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size, latent_size

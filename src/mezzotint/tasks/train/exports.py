@@ -240,7 +240,7 @@ def facts(recipe: Recipe, trainer: Trainer) -> dict[str, object]:
         "steps": progress.step,
         "max_train_steps": progress.last_step,
         "epoch": progress.epoch + 1,
-        "seed": trainer.resolved.seed,
+        "seed": trainer.seed,
         "learning_rate": optim.lr,
         "optimizer": optim.optimizer.kind,
         "lr_scheduler": optim.schedule.kind,

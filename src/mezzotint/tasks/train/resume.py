@@ -15,8 +15,9 @@ from mezzotint.errors import CheckpointError, MezzotintError, Problem, RecipeErr
 from mezzotint.recipe.reading.paths import sections
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.resolved import SUMS, GradientSums
+from mezzotint.recipe.resolved import SUMS
 from mezzotint.recipe.resume_rules import Difference, data_changed, differences, judge
+from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import damage_of
