@@ -30,7 +30,8 @@ from mezzotint.training.whole_batches import filled
 @dataclass(slots=True)
 class TrainStep:
     """Call it with the batches of a step. seed: of all draws. rate_factor: every learning rate is multiplied by it.
-    micro_batch: the most samples at once since memory ran out, None before. pad_to: samples that every micro-batch is padded to, None for no padding. update_check: see `UpdateCheck`."""
+    micro_batch: the most samples at once since memory ran out, None before. pad_to: samples that every micro-batch is
+    padded to, None for no padding. update_check: see `UpdateCheck`."""
 
     model: TrainableModel
     runtime: Runtime
