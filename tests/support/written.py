@@ -113,8 +113,8 @@ SAVE = Work(lambda root: save(root, 1, 2, 3), lambda root: save(root, 4), whole_
 BEHIND = replace(SAVE, act=lambda root: save(root, 4, at_once=False))
 
 LARGE = 1000
-"""Rows of tensors that are larger than the buffer of an open file (8 KiB), so that each is written by a call of its own,
-as those of real models are."""
+"""Rows of tensors that are larger than the buffer of an open file (8 KiB): each is written by a call of its own, as in
+the files of real models."""
 UNCACHED = Work(
     lambda root: save(root, 1, 2, 3, rows=LARGE), lambda root: save(root, 4, rows=LARGE),
     partial(whole_checkpoints, rows=LARGE),
