@@ -71,17 +71,17 @@ class Work:
 # --- one save -------------------------------------------------------------------------------------------------------
 
 
-def tensors(step: int) -> dict[str, torch.Tensor]:
+def tensors(step: int, rows: int = 300) -> dict[str, torch.Tensor]:
     drawn = torch.Generator().manual_seed(step)
     return {
-        "w/denoiser/a": torch.randn(300, 4, generator=drawn),
-        "ema/denoiser/a": torch.randn(300, 4, generator=drawn),
-        "opt.mean/denoiser/a": torch.randn(300, 4, generator=drawn),
+        "w/denoiser/a": torch.randn(rows, 4, generator=drawn),
+        "ema/denoiser/a": torch.randn(rows, 4, generator=drawn),
+        "opt.mean/denoiser/a": torch.randn(rows, 4, generator=drawn),
         "opt.applied": torch.tensor(float(step)),
     }
 
 
-def save(root: Path, *steps: int, at_once: bool = True) -> None:
+def save(root: Path, *steps: int, at_once: bool = True, rows: int = 300) -> None:
     """Checkpoints as a run writes them, of which two are kept, and the best."""
     run = RunSettings.model_validate({"save": {"keep": 2, "best": True}})
     (root / "checkpoints").mkdir(exist_ok=True)
@@ -89,14 +89,14 @@ def save(root: Path, *steps: int, at_once: bool = True) -> None:
     saves = Saves(root / "checkpoints", runtime, run, lambda text: None)
     for step in steps:
         saves.begin(
-            step=step, tensors=tensors(step), values={"progress": {"step": step}}, recipe_digest="ab",
+            step=step, tensors=tensors(step, rows), values={"progress": {"step": step}}, recipe_digest="ab",
             at_once=at_once, losses={1: 0.1, 2: 0.3, 3: 0.2, 4: 0.05},
         )  # fmt: skip
         saves.hold()
         saves.end()
 
 
-def whole_checkpoints(root: Path, seen: Seen) -> None:
+def whole_checkpoints(root: Path, seen: Seen, *, rows: int = 300) -> None:
     newest = state.newest(root / "checkpoints")
     assert newest.passed_over == (), "what has a checkpoint's name is whole"
     assert newest.path is not None
@@ -106,11 +106,19 @@ def whole_checkpoints(root: Path, seen: Seen) -> None:
     assert best.readlink().name in ("step-00000001", "step-00000004")
     for path in state.listed(root / "checkpoints"):
         step = state.step_of(path)
-        assert all(torch.equal(state.read(path).tensors[n], t) for n, t in tensors(step).items())
+        assert all(torch.equal(state.read(path).tensors[n], t) for n, t in tensors(step, rows).items())
 
 
 SAVE = Work(lambda root: save(root, 1, 2, 3), lambda root: save(root, 4), whole_checkpoints)
 BEHIND = replace(SAVE, act=lambda root: save(root, 4, at_once=False))
+
+LARGE = 1000
+"""Rows of tensors that are larger than the buffer of an open file (8 KiB): each is written by a call of its own, as in
+the files of real models."""
+UNCACHED = Work(
+    lambda root: save(root, 1, 2, 3, rows=LARGE), lambda root: save(root, 4, rows=LARGE),
+    partial(whole_checkpoints, rows=LARGE),
+)  # fmt: skip
 
 
 # --- one append to a cache ------------------------------------------------------------------------------------------
@@ -202,6 +210,6 @@ SINGLE_FILE = Work(lambda root: as_file(root, 1.0), lambda root: as_file(root, 2
 PUBLISHED = Work(both_sources, lambda root: laid_out(root, 2.0), complete_or_closed)
 
 WORKS = {
-    "save": SAVE, "save-behind": BEHIND, "append": APPEND, "first-append": FIRST_APPEND,
+    "save": SAVE, "save-behind": BEHIND, "save-uncached": UNCACHED, "append": APPEND, "first-append": FIRST_APPEND,
     "export": FOLDER, "first-export": FIRST_FOLDER, "export-of-one-file": SINGLE_FILE, "publish": PUBLISHED,
 }  # fmt: skip

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from mezzotint.cli import main
-from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks.bench import _gpu, bench
@@ -24,27 +24,32 @@ def parts_of(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_everything_is_looked_at_and_written_into_one_file(tmp_path: Path) -> None:
+def test_everything_is_checked_and_written_into_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--gpu", "--dry-run", f"--out={tmp_path / 'out'}"]) == 0
     parts = parts_of(tmp_path / "out")
-    assert parts.keys() == _gpu.PARTS.keys()
-    right = ("parity with the CPU", "bf16", "fused update", "average on a stream of its own", "going on", "compiled")
-    assert [parts[name]["ok"] for name in right] == [True] * len(right)
-    assert parts["compiled"]["graphs"] > parts["compiled"]["graphs_later"] == 0
-    assert parts["memory"]["counted"] > 10**7
-    assert [row["name"] for row in parts["speed"]["rows"]] == ["as written", "fast", "stock"]
+    assert parts.keys() == _gpu.CHECKS.keys()
+    assert {name: part["ok"] for name, part in parts.items()} == {
+        "losses agree with the CPU": True, "peak memory": None, "speed": None, "resuming is bit-exact": True,
+    }  # fmt: skip
+    losses = parts["losses agree with the CPU"]["losses"]
+    assert losses["fp32"] == losses["cpu"] != losses["bf16"], "without a GPU both are the CPU"
+    assert parts["peak memory"]["estimate"] > 10**7
+    assert [row["name"] for row in parts["speed"]["rows"]] == ["as written", "fast"]
     assert all(row["images_per_second"]["processed"] > 0 for row in parts["speed"]["rows"])
-    assert "left_out" in parts["CUDA graphs"]
+    whole, resumed = parts["resuming is bit-exact"]["losses"]
+    assert len({*whole}) == len(whole) == 4
+    assert whole == resumed
+    assert "not measured without a GPU, estimate of check" in capsys.readouterr().out
 
 
-def test_what_fails_is_written_down_and_the_rest_goes_on(
+def test_a_check_that_fails_is_recorded_and_the_others_still_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def breaks(card: _gpu.Card) -> dict[str, Any]:
+    def fail(card: _gpu.Card) -> dict[str, Any]:
         raise RuntimeError("no kernel image")
 
-    chosen = {"broken": breaks, "fused update": _gpu._fused}  # the others are looked at in the slow test
-    monkeypatch.setattr(_gpu, "PARTS", chosen)
+    chosen = {"broken": fail, "sound": lambda card: {"ok": True}}  # the real ones run in the slow test
+    monkeypatch.setattr(_gpu, "CHECKS", chosen)
     assert main(["bench", "--gpu", "--dry-run", f"--out={tmp_path / 'out'}"]) == 1
     parts = parts_of(tmp_path / "out")
     document = json.loads((tmp_path / "out" / "gpu.json").read_text("utf-8"))
@@ -52,75 +57,59 @@ def test_what_fails_is_written_down_and_the_rest_goes_on(
     assert {"date", "processor", "environment"} <= document.keys()
     assert [parts[name]["ok"] for name in chosen] == [False, True]
     assert "no kernel image" in parts["broken"]["error"]
-    assert "broken: NOT right (RuntimeError: no kernel image)" in capsys.readouterr().out
+    assert "broken: FAILED (RuntimeError: no kernel image)" in capsys.readouterr().out
 
 
-def a_card(folder: Path, steps_asked: list[int], *, is_small: bool = False) -> _gpu.Card:
-    def measured(recipe: Recipe, steps: int) -> list[dict[str, Any]]:
-        steps_asked.append(steps)
-        return []
-
-    return _gpu.Card(located(parse(["sd15"], "bench")), is_small, folder, measured)
+@pytest.fixture
+def card(tmp_path: Path) -> _gpu.Card:
+    return _gpu.Card(located(parse(["sd15"], "bench")), False, tmp_path, lambda recipe, steps: [])
 
 
-def test_what_would_begin_after_the_limit_is_left_out_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now, written, lines = [1000.0], list[dict[str, Any]](), list[str]()
+@pytest.mark.parametrize(("fp32", "bf16", "is_ok"), [(1.0005, 1.01, True), (1.002, 1.01, False), (1.0005, 1.03, False)])
+def test_losses_that_differ_from_the_cpus_fail(
+    card: _gpu.Card, monkeypatch: pytest.MonkeyPatch, fp32: float, bf16: float, is_ok: bool
+) -> None:
+    def measure(recipe: Recipe, steps: int) -> Any:
+        on_gpu = {"fp32": fp32, "bf16": bf16}[recipe.run.precision]
+        loss = 1.0 if recipe.run.device == "cpu" else on_gpu
+        return SimpleNamespace(steps=[SimpleNamespace(loss=loss)] * steps)
 
-    def takes(seconds: float) -> Any:
-        def part(card: _gpu.Card) -> dict[str, Any]:
-            now[0] += seconds
-            return {"ok": True}
-
-        return part
-
-    parts = {"first": takes(_gpu.LIMIT), "at the limit": takes(1.0), "later": takes(1.0), "last": takes(1.0)}
-    monkeypatch.setattr(_gpu, "PARTS", parts)
-
-    def write(known: dict[str, Any]) -> None:
-        written.append(json.loads(json.dumps(known)))
-
-    document = _gpu.look(a_card(tmp_path, []), {}, lines.append, write, lambda: now[0])
-    assert {name: part["ok"] for name, part in document["parts"].items()} == {
-        "first": True, "at the limit": True, "later": None, "last": None,
-    }  # fmt: skip
-    assert [document["parts"][name]["left_out"] for name in ("later", "last")] == ["the time was over"] * 2
-    assert document["parts"]["first"]["seconds"] == _gpu.LIMIT
-    assert written[-1] == document, "the file names what was left out"
-    assert not any(line.startswith(("later", "last")) for line in lines)
-    assert _gpu.LIMIT + _gpu.SHARE < 30 * 60
+    monkeypatch.setattr(_gpu, "_measure", measure)
+    result = _gpu._check_losses(card)
+    assert result["ok"] is is_ok
+    assert result["losses"]["cpu"] == [1.0, 1.0, 1.0]
 
 
-def test_a_slow_card_takes_fewer_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    card = a_card(tmp_path, asked)
-    for seconds in (0.01, 4.0, 1000.0):
-        monkeypatch.setattr(_gpu, "_seconds_a_step", lambda recipe, seconds=seconds: seconds)
-        _gpu._speed(card)
-    assert asked == [65, int(_gpu.SHARE / 3 / 4.0), _gpu._FEWEST]
+@pytest.mark.parametrize(("share", "is_ok"), [(1.05, True), (0.8, False), (1.2, False)])
+def test_a_peak_far_from_the_estimate_fails(
+    card: _gpu.Card, monkeypatch: pytest.MonkeyPatch, share: float, is_ok: bool
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(_gpu, "_seconds_a_step", lambda recipe: 10.0)
-    _gpu._graphs(card)
-    assert asked[-1] == int(_gpu.SHARE / 10.0)
+    monkeypatch.setattr(_gpu, "Outline", lambda recipe, kind: None)
+    monkeypatch.setattr(_gpu, "memory_of", lambda outline, table: SimpleNamespace(peak=10**9))
+    monkeypatch.setattr(_gpu, "_measure", lambda recipe, steps: SimpleNamespace(memory=int(share * 10**9)))
+    result = _gpu._check_memory(card)
+    assert result == {"ok": is_ok, "estimate": 10**9, "measured": int(share * 10**9)}
 
 
-def test_the_dry_run_measures_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_speed_is_that_of_the_recipe_as_written_and_of_the_fast_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[bench.Options] = []
 
     def measured(reading: Any, of: Recipe, options: bench.Options, *rest: Any) -> Any:
         asked.append(options)
         return {"rows": []}, []
 
-    def graphs(card: _gpu.Card) -> dict[str, Any]:
-        return {"ok": None, "rows": card.measured(with_values(card.recipe, {"run.kernels.graphs": True}), 3)}
-
     monkeypatch.setattr(bench, "bench", measured)
-    monkeypatch.setattr(_gpu, "_seconds_a_step", lambda recipe: 0.1)
-    monkeypatch.setattr(_gpu, "PARTS", {"speed": _gpu._speed, "graphs": graphs})
+    monkeypatch.setattr(_gpu, "CHECKS", {"speed": _gpu._check_speed})
     assert main(["bench", "--gpu", "--dry-run", f"--out={tmp_path / 'out'}"]) == 0
-    assert [(one.fast, one.against, one.steps) for one in asked] == [(True, "stock", 8), (False, "", 3)]
+    assert [(one.fast, one.against, one.steps) for one in asked] == [(True, "", 8)]
 
 
-def test_a_gpu_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_machine_without_a_gpu_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert main(["bench", "--gpu"]) == 2
     assert "error[E1861]" in capsys.readouterr().err

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from runs import bench_results
 
 from mezzotint.cli import main
+from mezzotint.tasks.bench import _run
+from mezzotint.tasks.bench._run import PeakMemory
 
 CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
@@ -44,3 +47,17 @@ def test_two_processes_measure_together_and_one_of_them_tells(
         assert pair["rows"][0][name] == alone["rows"][0][name]
     assert np.allclose(pair["rows"][0]["step_loss"], alone["rows"][0]["step_loss"], rtol=1e-4)
     assert pair["rows"][0]["protocol"]["per_device"] == 2
+
+
+def test_what_earlier_rows_left_on_a_gpu_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = {"now": 1000, "peak": 5000}
+    monkeypatch.setattr(_run, "used_memory", lambda device: held["now"])
+    monkeypatch.setattr(_run, "peak_memory", lambda device: held["peak"])
+    monkeypatch.setattr(_run, "reset_peak", lambda device: held.update(peak=held["now"]))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    memory = PeakMemory(torch.device("cuda"))
+    memory.reset()
+    held.update(now=1115, peak=1120)
+    assert memory.read() == 120
+    on_cpu = PeakMemory(torch.device("cpu"))
+    assert on_cpu.read() == 1120, "the whole process counts"

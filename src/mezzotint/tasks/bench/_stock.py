@@ -24,8 +24,7 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import Batch, StepBatches
 from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.assemble import Caches
-from mezzotint.tasks.bench._peak_memory import PeakMemory
-from mezzotint.tasks.bench._run import Feed, Measured, RowLength, Step, counts
+from mezzotint.tasks.bench._run import Feed, Measured, PeakMemory, RowLength, Step, counts
 from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.training import lr
 from mezzotint.training.precision.policy import DTYPES, cast

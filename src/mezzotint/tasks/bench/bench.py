@@ -76,7 +76,7 @@ def run(arguments: Sequence[str]) -> int:
     launch = Launch.read()
     recipe = located(reading)
     if options.gpu:
-        return _looked_at(reading, recipe, options)
+        return _check_gpu(reading, recipe, options)
     with closing(open_runtime(recipe.run, launch)) as runtime:
         settled = settling.settle(recipe, runtime.device.type, origin=reading.origin, share=runtime.share)
         reading = replace(reading, notes=(*reading.notes, *settled.sentences))
@@ -92,35 +92,35 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _looked_at(reading: Reading, recipe: Recipe, options: Options) -> int:
-    """`--gpu`. Returns 0, or 1 where something is not right."""
+def _check_gpu(reading: Reading, recipe: Recipe, options: Options) -> int:
+    """`--gpu`. Returns 0, or 1 where a check failed."""
     if not options.dry_run and not torch.cuda.is_available():
         raise RecipeError(
-            "mezzotint bench --gpu: torch sees no GPU here; start it on a machine that has one, or add --dry-run",
+            "mezzotint bench --gpu: torch sees no GPU here. Run it on a machine with a GPU, or add --dry-run",
             code="E1861",
         )
     file = (options.out or durable.free_folder(Path("bench") / "gpu")) / "gpu.json"
 
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    def measure_rows(of: Recipe, steps: int) -> list[dict[str, Any]]:
+        arguments = replace(options, steps=steps, fast=True, as_json=True)
+        with closing(open_runtime(of.run, Launch())) as runtime:
+            return list(bench(reading, of, arguments, runtime, Launch())[0]["rows"])
+
     recipe, sentences = settling.settle_seeds(recipe)
     for sentence in sentences:
-        print(sentence, flush=True)
-
-    def measured(of: Recipe, steps: int) -> list[dict[str, Any]]:
-        how = replace(options, steps=steps, fast=True, against=_stock.NAME, as_json=True)
-        how = replace(how, fast=False, against="") if of.run.kernels.graphs else how
-        launch = Launch()
-        with closing(open_runtime(of.run, launch)) as runtime:
-            return list(bench(reading, of, how, runtime, launch)[0]["rows"])
-
+        say(sentence)
     with closing(open_runtime(recipe.run, Launch())) as runtime:
         about = origin(options.words, runtime, Launch())
     with tempfile.TemporaryDirectory(prefix="mezzotint-gpu-") as name:
-        prepared = _gpu.prepared(recipe, Path(name), is_small=options.dry_run)
+        prepared = _gpu.prepare(recipe, Path(name), is_small=options.dry_run)
         with durable.storage_errors(file.parent):
             file.parent.mkdir(parents=True, exist_ok=True)
-        card = _gpu.Card(prepared, options.dry_run, Path(name), measured)
-        document = _gpu.look(card, about, lambda text: print(text, flush=True), partial(durable.write_json, file))
-    print("\n".join([*_gpu.table(document), "", f"all of it lies in {file}: send it"]))
+        card = _gpu.Card(prepared, options.dry_run, Path(name), measure_rows)
+        document = _gpu.check_card(card, about, say, partial(durable.write_json, file))
+    print("\n".join([*_gpu.table(document), "", f"the results are in {file}"]))
     return int(any(part["ok"] is False for part in document["parts"].values()))
 
 
