@@ -116,8 +116,8 @@ def recorded(resume: str, folder: RunFolder) -> Recorded | None:
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError, MezzotintError):
         if resume != "never":
             newest = Start(state.listed(folder.checkpoints)[0]) if resume in ("auto", "latest") else None
-            found = (newest or choose(resume, folder, "")).recorded
-            return found if found is not None and isinstance(found.recipe["run"]["seed"], int) else None
+            record = (newest or choose(resume, folder, "")).recorded
+            return record if record is not None and isinstance(record.recipe["run"]["seed"], int) else None
     return None
 
 
