@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -96,6 +97,38 @@ def test_workers_end_with_a_killed_run_and_keep_no_lock(catalogue: Catalogue, fo
         else:
             pytest.fail("the workers of a run that was killed keep its lock")
     assert len(workers) == 2
+
+
+def _load_in_a_thread(*arguments: Any) -> None:
+    thread = threading.Thread(target=_hold_a_lock_and_load, args=arguments)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.faults
+def test_workers_that_a_thread_started_end_with_a_killed_run(
+    catalogue: Catalogue, folder: Path, tmp_path: Path
+) -> None:
+    context = multiprocessing.get_context("fork")
+    ready = context.SimpleQueue()
+    run = context.Process(target=_load_in_a_thread, args=(catalogue, folder, tmp_path / "lock", ready))
+    run.start()
+    workers = ready.get()
+    assert len(workers) == 2
+    assert run.pid is not None
+    os.kill(run.pid, signal.SIGKILL)
+    run.join()
+    deadline = time.monotonic() + 60  # far below when the library would look
+    while any(_is_alive(worker) for worker in workers):
+        assert time.monotonic() < deadline, "the workers of a run that was killed are still there"
+        time.sleep(0.01)
+
+
+def _is_alive(pid: int) -> bool:
+    try:  # an orphan that has ended may stay as a zombie
+        return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_closing_in_the_middle_ends_the_workers_and_may_be_repeated(catalogue: Catalogue, folder: Path) -> None:

@@ -3,11 +3,10 @@ is gone."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import multiprocessing
+import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,12 +17,12 @@ from torch.utils.data import DataLoader
 from mezzotint.errors import PeerLost
 
 _DECIDED_BY_PARENT = (signal.SIGINT, signal.SIGTERM)
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h; follows the thread that started the worker
+_PARENT_CHECK_SECONDS = 0.2
 
 
 def beginning() -> Callable[[int], None]:
-    """What a worker does first, for a library loader that is started by this thread."""
-    return functools.partial(_begin, follows=_in_main_thread())
+    """What a worker does first, for a library loader that is started by this process."""
+    return functools.partial(_begin, parent=os.getpid())
 
 
 class Workers:
@@ -80,13 +79,19 @@ def _in_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _begin(_number: int, *, follows: bool) -> None:
+def _begin(_number: int, *, parent: int) -> None:
     for number in _DECIDED_BY_PARENT:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _DECIDED_BY_PARENT)
-    if follows and sys.platform == "linux":
-        # a killed run can be started again at once: no orphan holds on to the locks that a fork inherits
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    """Ends this process soon after its parent is killed, so that the run can be started again: an orphan would keep
+    inherited locks and GPU memory until the library notices, up to five seconds later."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_CHECK_SECONDS)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _how_it_ended(worker: Any) -> str:
