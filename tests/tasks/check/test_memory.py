@@ -31,8 +31,9 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import Activations, Outline, memory_of
-from mezzotint.training.loop import RunHost, Trainer, attending
+from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.precision import attention
+from mezzotint.training.precision.attention import attending
 from mezzotint.training.precision.policy import Precision
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import trained_parameters
