@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from mezzotint import durable, outside
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.counting import size
 from mezzotint.tasks.reading import words
 from mezzotint.tasks.reading.verbs import REPLACE
 
@@ -61,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
         raise RecipeError(what, code="E1943")
     text, left_out = of_run(path) if runs else of_data(path)
     durable.write_new(out, text, replaces=replaces, remedy="give another name with --out=FILE.html")
-    print(f"{out}: {len(text.encode()) / 1e6:.1f} MB; {'; '.join(left_out) if left_out else 'nothing was left out'}")
+    print(f"{out}: {size(len(text.encode()))}; {'; '.join(left_out) if left_out else 'nothing was left out'}")
     return 0
 
 

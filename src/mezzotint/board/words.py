@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import time
 
@@ -22,9 +21,7 @@ def duration(seconds: float | None) -> str:
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number of so many digits; "" for none, `nan` and `inf` as they are."""
-    if value is None:
-        return ""
-    return f"{value:.{digits}g}" if math.isfinite(value) else str(value)
+    return "" if value is None else f"{value:.{digits}g}"
 
 
 def moment(value: float | str, *, in_seconds: bool = False) -> Markup:

@@ -36,6 +36,7 @@ from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import decoding
 from mezzotint.data.media.colour import Conversion
 from mezzotint.data.media.decoding import Probe
+from mezzotint.recipe.counting import duration
 from mezzotint.shapes import Size
 
 _STEPS_BACK = (0.0, 1.0, 4.0, 16.0)
@@ -209,7 +210,7 @@ def _tick(frame: VideoFrame) -> int:
 
 
 def _seconds(tick: int | None, stream: VideoStream) -> str:
-    return f"{float(tick * stream.time_base):.3f} s" if tick is not None and stream.time_base else "an unknown place"
+    return duration(float(tick * stream.time_base)) if tick is not None and stream.time_base else "an unknown place"
 
 
 def _converted(frame: VideoFrame, each: Each) -> NDArray[np.generic]:
@@ -265,7 +266,7 @@ class _DecodedClip:
             raise Unusable(f"cut off: {num} of {stream.frames} frames are there")
         promised = _promised_seconds(container, stream)
         if promised is not None and num / rate < 0.9 * promised - 2 / rate:
-            raise Unusable(f"cut off: {num / rate:.2f} of {promised:.2f} seconds are there")
+            raise Unusable(f"cut off: {duration(num / rate)} of {duration(promised)} are there")
         even = ticks[0] + np.arange(num) * (span / max(num - 1, 1))
         is_variable = num > 1 and bool(np.abs(ticks - even).max() > span / max(num - 1, 1) / 2)
         width, height = self._size

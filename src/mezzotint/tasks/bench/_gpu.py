@@ -23,6 +23,7 @@ import yaml
 
 from mezzotint.data.buckets import buckets
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.tasks.bench import _pictures
@@ -193,11 +194,10 @@ def table(document: Result) -> list[str]:
     for name, result in document["parts"].items():
         lines.append(f"{name:<34}{_verdict(result):<48}{result['seconds']:.0f} s")
         if "estimate" in result:
-            measured = f"{result['measured'] / 1e9:.3g} GB" if "measured" in result else "not measured without a GPU"
-            lines.append(f"  {measured}, estimate of check {result['estimate'] / 1e9:.3g} GB")
+            measured = size(result["measured"]) if "measured" in result else "not measured without a GPU"
+            lines.append(f"  {measured}, estimate of check {size(result['estimate'])}")
         lines += [
-            f"  {row['name']:<32}{row['images_per_second']['processed']:.4g} images/s, "
-            f"{row['peak_memory_bytes'] / 1e9:.3g} GB"
+            f"  {row['name']:<32}{row['images_per_second']['processed']:.4g} images/s, {size(row['peak_memory_bytes'])}"
             for row in result.get("rows", ())
         ]
     return lines

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from mezzotint.data.files import caption_cleaning
+from mezzotint.recipe.counting import listed
 from mezzotint.recipe.sections.data import CaptionSettings
 from mezzotint.sampling.prompt_file import Line
 
@@ -19,8 +20,7 @@ def sign_notes(prompts: Iterable[str]) -> list[str]:
     signs = list(dict.fromkeys(match[0] for prompt in prompts for match in _SIGNS.finditer(prompt)))
     if not signs:
         return []
-    shown = ", ".join(signs[:3]) + (f" and {len(signs) - 3} more" if len(signs) > 3 else "")
-    return [f"prompts are taken as plain text, so that nothing is chosen or weighted by {shown}"]
+    return [f"prompts are taken as plain text, so that nothing is chosen or weighted by {listed(signs, 3)}"]
 
 
 def cleaned(text: str, captions: CaptionSettings) -> str:

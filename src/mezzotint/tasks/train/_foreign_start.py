@@ -17,6 +17,7 @@ from torch import Tensor
 from mezzotint.data.schedule.plan import Timeline
 from mezzotint.errors import RecipeError
 from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.counting import listed
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved
 from mezzotint.training import lr
@@ -111,7 +112,7 @@ def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
         (strange, "of the file are of nothing that is trained here"),
     ):
         if names:
-            sentences.append(f"  {len(names):,} {words}: {', '.join(names[:5])}{', …' if len(names) > 5 else ''}")
+            sentences.append(f"  {len(names):,} {words}: {listed(names, 5)}")
     return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they begin anew"]
 
 

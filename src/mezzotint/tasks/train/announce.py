@@ -15,7 +15,7 @@ import numpy as np
 import mezzotint
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import requirements
-from mezzotint.recipe.counting import counted, size
+from mezzotint.recipe.counting import counted, listed, size
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resume_rules import DEFAULT_STEPS
@@ -155,9 +155,8 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:
     table, counts = buckets.table(recipe.data), _bucket_counts(recipe, dataset)
-    shown = ", ".join(f"{table[i]} ({n:,})" for i, n in counts.most_common(6))
-    more = f", and {len(counts) - 6} more" if len(counts) > 6 else ""
-    return f"{len(counts)} of {len(table)}: {shown}{more}"
+    shown = listed([f"{table[i]} ({n:,})" for i, n in counts.most_common()], 6)
+    return f"{len(counts)} of {len(table)}: {shown}"
 
 
 def _bucket_counts(recipe: Recipe, dataset: Dataset) -> Counter[int]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import with_values
+from mezzotint.recipe.counting import listed
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 
@@ -53,7 +54,7 @@ def refuse_another(path: Path, parameters: Mapping[str, Tensor], trained: Mappin
     wrong = [name for name in trained if name in parameters and parameters[name].shape != trained[name]]
     if missing or wrong:
         parts = [
-            f"{len(names)} trained weights {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+            f"{len(names)} trained weights {word} ({listed(names, 3)})"
             for names, word in ((missing, "are not in it"), (wrong, "have another shape there"))
             if names
         ]

@@ -1,6 +1,6 @@
 """What a run says while it goes: one live line on a terminal, plain lines elsewhere, and all of it in run.log.
 
-    step 120/1000  loss 0.1234  2:31 left  12.3 images/s  data wait 3 %  3.2 GiB
+    step 120/1000  loss 0.1234  2 min 31 s left  12.3 images/s  data wait 3 %  3.44 GB
 
 Nothing here can end a run: a closed pipe, a narrow terminal or a full disk only make it quieter.
 """
@@ -23,6 +23,7 @@ from rich.text import Text
 
 from mezzotint import durable
 from mezzotint.errors import VisibleStream, escape_controls
+from mezzotint.recipe.counting import duration, size
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._scalars import RunningMean
 from mezzotint.training.callbacks.base import Action, Callback, Setup
@@ -213,11 +214,11 @@ class LiveLine(Callback):
         loss = self._running_mean.value
         fields = [f"step {done}/{progress.last_step}", f"loss {'–' if loss is None else format(loss, '.4f')}"]
         if done < progress.last_step:
-            fields.append(f"{duration((progress.last_step - done) * seconds / len(self._recent))} left")
+            fields.append(f"{duration(round((progress.last_step - done) * seconds / len(self._recent)))} left")
         fields.append(f"{sum(r.samples for r in self._recent) / seconds:.3g} images/s")
         fields.append(f"data wait {100 * sum(r.wait_seconds for r in self._recent) / seconds:.0f} %")
         if report.memory_bytes:
-            fields.append(f"{report.memory_bytes / 2**30:.1f} GiB")
+            fields.append(size(report.memory_bytes))
         return fields
 
     def _warn_of_waiting(self) -> None:
@@ -230,15 +231,6 @@ class LiveLine(Callback):
                 f"{100 * share:.0f} % of the last {_WINDOW_STEPS} steps went by waiting for data; "
                 "raise data.workers, or cache latents with data.cache.latents=true"
             )
-
-
-def duration(seconds: float) -> str:
-    """Seconds in words for people: `0:07`, `12:34`, `3:07:09`, `2 d 3 h`."""
-    whole = round(seconds)
-    if whole >= 86400:
-        return f"{whole // 86400} d {whole % 86400 // 3600} h"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
 def _fitted(fields: Sequence[str], width: int) -> str:

@@ -37,6 +37,7 @@ from torch import Tensor
 
 from mezzotint import durable, fault_injection, outside
 from mezzotint.errors import CheckpointError, Diverged, MezzotintError, StorageError, WeightsError
+from mezzotint.recipe import counting
 from mezzotint.run_folder import CHECKPOINT_SCHEMA, refuse_older_checkpoint
 from mezzotint.runtimes.base import Runtime
 from mezzotint.training.checkpoints import sharding
@@ -481,7 +482,7 @@ def fits(
     spare = [name for name in restored.shapes if name not in shapes and not name.startswith(("scaler/", "opt."))]
     if missing or wrong or spare:
         parts = [
-            f"{len(names)} {word} ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})"
+            f"{len(names)} {word} ({counting.listed(names, 3)})"
             for names, word in ((missing, "missing"), (wrong, "of another shape"), (spare, "not in this run"))
             if names
         ]
