@@ -46,7 +46,7 @@ def test_damaged_pictures_are_named_and_have_no_entry(
     assert "8 entries, 0 were there, made 8" in capsys.readouterr().out
     assert world.train("first", **CACHED) == 0
     assert "8 entries, 8 were there" in capsys.readouterr().out
-    assert listed["03.png"] == 2, "a damaged picture has no row in the index, and so is looked at at each listing"
+    assert listed.total() == 10
     report = (world.root / "first" / "data_report.jsonl").read_text()
     assert all(name in report for name in ("03.png", "07.png"))
     assert not [line for line in world.end("first").samples if "03.png" in line or "07.png" in line]
