@@ -22,9 +22,9 @@ def test_a_first_listing_reads_all_pictures_anew_each_time(tmp_path: Path, monke
             return look(path, *rest, **words)
 
         monkeypatch.setattr(decoding, name, watched)
-    believed, decoded, opened = data.first_listing(tmp_path, 2, 4)
+    hashed, decoded, opened = data.first_listing(tmp_path, 2, 4)
     assert looked == ["glance"] * 4 + ["probe"] * 4 + ["glance"] * 4 + ["probe"] * 4
-    assert min(believed, decoded, opened) > 0
+    assert min(hashed, decoded, opened) > 0
     sizes = [path.stat().st_size for path in (tmp_path / "jpegs").glob("*.jpg")]
     assert all(130_000 < size < 150_000 for size in sizes)
     contents = {path.read_bytes() for path in (tmp_path / "jpegs").glob("*.jpg")}

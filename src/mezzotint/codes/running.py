@@ -90,9 +90,8 @@ CODES: dict[str, str] = {
     "E1830": "`optim.in_backward` works in one process only: several sum their gradients first.\n"
     "`run.runtime=fsdp` shares the weights instead.",
     "E1831": "An image proved damaged when it was first decoded.\n"
-    "data.verify=use had believed its header. Mend or remove it, set data.verify=start, which decodes every image "
-    "before "
-    "the run, or data.on_broken=weight-0, which lets its place count nothing.",
+    "With data.verify=use, images are not decoded before. Mend or remove it, set data.verify=start, which decodes "
+    "every image before the run, or data.on_broken=weight-0, which lets its place count nothing.",
     "E1840": "The package that reads this kind of object storage address is not installed.\n"
     "s3 needs 'mezzotint[object-storage]'; others are those of fsspec: gcsfs for gs://, adlfs for az://.",
     "E1841": "Something on object storage cannot be read.\n"

@@ -110,16 +110,14 @@ def open_files(recipe: Recipe) -> ModelFiles:
     return family_class(recipe).files.of(recipe.model, recipe.run.seed)
 
 
-def open_dataset(
-    recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None, *, believing: bool = False
-) -> Dataset:
-    """Lists, checks and indexes the pictures; the first process does the work, the others find it done. believing: see
-    `catalogues.build`. Raises RecipeError E1020 without data.path, E1474 for a new word that no caption has;
-    DatasetError for what is wrong with the data, E1110 where it is a cache, E1475 without masks."""
+def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
+    """Lists, checks and indexes the pictures; the first process does the work, the others find it done. Raises
+    RecipeError E1020 without data.path, E1474 for a new word that no caption has; DatasetError for what is wrong with
+    the data, E1110 where it is a cache, E1475 without masks."""
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
     try:
-        catalogue = _indexed(recipe, recipe.data, runtime, progress, believing)
+        catalogue = _indexed(recipe, recipe.data, runtime, progress)
     except DatasetError as error:
         refuse_cache(recipe, error)
         raise
@@ -147,16 +145,15 @@ def refuse_cache(recipe: Recipe, error: DatasetError) -> None:
 
 
 def _indexed(
-    recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None,
-    believing: bool = False,
-) -> Catalogue:  # fmt: skip
+    recipe: Recipe, settings: DataSettings, runtime: Runtime, progress: Callable[[int, int], None] | None
+) -> Catalogue:
     index = cache_folder(recipe) / "catalogues"
     if runtime.is_first:
-        catalogue = catalogues.build(settings, index, progress=progress, believing=believing)
+        catalogue = catalogues.build(settings, index, progress=progress)
     runtime.barrier()
     address = runtime.share(catalogues.to_address(catalogue) if runtime.is_first else "")
     if not runtime.is_first:
-        catalogue = catalogues.at_address(address) or catalogues.build(settings, index, believing=believing)
+        catalogue = catalogues.at_address(address) or catalogues.build(settings, index)
     _require_the_same(runtime, catalogue)
     return catalogue
 

@@ -17,12 +17,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from mezzotint import draws, durable, outside
+from mezzotint import draws, durable
 from mezzotint.data.buckets import buckets, clip_buckets
 from mezzotint.data.catalogue import indexing
 from mezzotint.data.catalogue._probing import Progress
@@ -44,7 +44,6 @@ ALWAYS_LET_PASS = 20
 _KEPT_INDEXES = 4
 _AT_ONCE = 1 << 16
 """Rows that are worked on at once: what they take in between stays in a processor's cache."""
-_PROVED = "proved"  # a file in an index
 _NUMBERS = (
     "width", "height", "frames", "begin", "rate", "digest", "key_hash", "repeats", "weight", "conversions", "root",
 )  # fmt: skip
@@ -282,15 +281,13 @@ class Catalogue:
 
 
 def build(
-    settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None,
-    believing: bool = False,
-) -> Catalogue:  # fmt: skip
+    settings: DataSettings, folder: Path, *, workers: int | None = None, progress: Progress | None = None
+) -> Catalogue:
     """The catalogue of `settings.path`, from its index in `folder`, which is made when there is none that fits.
 
     folder: where indexes are kept (shared by runs and processes). workers: threads that decode, as many as the machine
     has processors when None. progress: called with (files done, files in all) while pictures are decoded; not called
-    when nothing has to be. believing: whether headers will do, as each picture is decoded for a cache next, after
-    which `prove` is called; otherwise an index of that kind is made again.
+    when nothing has to be.
 
     Raises DatasetError: E1201 a folder that is not there, E1202 nothing usable, E1203 and E1204 captions that are
     missing or contradict each other, E1205 more than `settings.max_skipped` of the files cannot be used.
@@ -300,17 +297,14 @@ def build(
     place = folder.expanduser() / indexing.lineage(sources, settings)
     index = place / indexing.address(sources, settings)
     roots = tuple(source.root for source in sources)
-    catalogue = _opened(index, roots, believing)
+    catalogue = _opened(index, roots)
     if catalogue is None:
         with _lock(place):  # of several processes one makes it, the others find it
-            catalogue = _opened(index, roots, believing)
+            catalogue = _opened(index, roots)
             if catalogue is None:
                 workers = workers or len(os.sched_getaffinity(0))
-                verified: indexing.Verified = "fill" if believing and settings.verify == "start" else settings.verify
-                before = _newest(place, verified)
-                indexing.make(
-                    sources, settings, index, before=before, workers=workers, progress=progress, verified=verified
-                )
+                before = _newest(place, settings.verify)
+                indexing.make(sources, settings, index, before=before, workers=workers, progress=progress)
                 catalogue = Catalogue.open(index, roots)
                 _prune(place, index)
     _check(catalogue, settings)
@@ -381,24 +375,9 @@ def _spread(count: int, at_most: int) -> list[int]:
     return sorted({count * i // at_most for i in range(at_most)}) if count else []
 
 
-def prove(catalogue: Catalogue) -> None:
-    """Says that every picture of an index that was made by headers has been decoded since. Raises StorageError."""
-    if is_believed(catalogue.folder):
-        with columns.written(catalogue.folder):
-            durable.write_file(catalogue.folder / _PROVED, b"")
-
-
-def is_believed(index: Path) -> bool:
-    """Whether an index was made by headers for pictures that are decoded next, and nothing says yet that they were."""
-    about = outside.read_json(index / "manifest.json", limit=outside.LISTED)["about"]
-    return about.get("verified") == "fill" and not (index / _PROVED).exists()
-
-
-def _opened(index: Path, roots: Sequence[Path], believing: bool) -> Catalogue | None:
+def _opened(index: Path, roots: Sequence[Path]) -> Catalogue | None:
     try:
         catalogue = Catalogue.open(index, roots)
-        if not believing and is_believed(index):
-            return None
     except (FileNotFoundError, DamagedColumns):  # what is damaged is made again in its place
         return None
     return catalogue if catalogue.has_its_pictures() else None
@@ -423,14 +402,16 @@ def _indexes(place: Path) -> list[Path]:
     return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
 
 
-def _newest(place: Path, verified: indexing.Verified) -> dict[str, NDArray[Any]]:
+def _newest(place: Path, verify: Literal["start", "use"]) -> dict[str, NDArray[Any]]:
+    """The columns of the newest index that may be taken over, or nothing. What was not decoded (`data.verify=use`) does
+    not count for an index that decodes."""
     for index in _indexes(place):
         try:
             table, about = columns.read(index)
         except (FileNotFoundError, DamagedColumns):
             continue
-        is_proved = verified != "start" or (about.get("verified", "start") != "use" and not is_believed(index))
-        if about.get("version") == indexing.VERSION and is_proved:  # an older one may have meant less
+        is_enough = verify == "use" or about.get("verified", "start") == "start"
+        if about.get("version") == indexing.VERSION and is_enough:  # an older one may have meant less
             return table
     return {}
 

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,17 +38,14 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 
-VERSION = 5
+VERSION = 6
 """The layout of an index; part of its address."""
 
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-Verified = Literal["start", "use", "fill"]
-"""How pictures were looked at: decoded, by their headers, or by their headers as each is decoded for a cache next."""
-
-JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-headers.jsonl"}
-"""Answers of a start that was killed, by `data.verify`: what a header says is no proof for the other."""
+JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-not-decoded.jsonl"}
+"""Answers of a start that was killed, by `data.verify`."""
 
 PICTURES = "pictures"
 """Beside the indexes: the folder of pictures that lie inside other files."""
@@ -184,10 +181,9 @@ def make(
     before: Mapping[str, NDArray[Any]],
     workers: int,
     progress: _probing.Progress | None,
-    verified: Verified,
 ) -> None:
     """Lists and decodes everything and writes the index `folder`. before: columns of an earlier index of the same
-    folders, or nothing. verified: how. Raises DatasetError for what makes a data set unusable as it is written
+    folders, or nothing. Raises DatasetError for what makes a data set unusable as it is written
     (captions that are missing or contradict each other), and StorageError. Files that cannot be used are written down,
     not raised."""
     pictures = Pictures(folder.parent / PICTURES)
@@ -207,8 +203,8 @@ def make(
     texts.write()
     looked = _probing.KnownFiles.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
-    journal = folder.parent / JOURNALS["start" if verified == "start" else "use"]
-    look_at = decoding.probe if verified == "start" else decoding.glance
+    journal = folder.parent / JOURNALS[settings.verify]
+    look_at = decoding.probe if settings.verify == "start" else decoding.glance
     decoded = _probing.look(
         looked,
         journal,
@@ -219,8 +215,8 @@ def make(
         patient=settings.decode_timeout,
     )
     table, about = _assembled(gathered, looked, settings, workers)
-    if verified != "start":
-        about["verified"] = verified
+    if settings.verify != "start":
+        about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
     for source in sources:
         unknown.update(source.listing.unknown)

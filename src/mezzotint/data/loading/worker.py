@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mezzotint.data.catalogue.catalogue import Catalogue
 
 BROKEN = "E1831"
-"""The code of a picture that has proved damaged, which its header did not show."""
+"""The code of a picture that was not decoded when it was listed, and is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,8 +377,8 @@ def read_frames(catalogue: Catalogue, row: int, placed: Placement, times: Instan
 
 
 def is_broken(catalogue: Catalogue, row: int, settings: DataSettings) -> bool:
-    """Whether a picture, whose header was believed, is damaged. Whatever asks gets the same answer, as long as the file
-    is the one that was indexed."""
+    """Whether a picture that was not decoded when it was listed is damaged. Whatever asks gets the same answer, as long
+    as the file is the one that was indexed."""
     try:
         with _still_readable(catalogue, row, settings):
             path = catalogue.local_path(row, keep_gb=settings.cache.fetched_gb)
@@ -399,7 +399,7 @@ def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> I
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
         if settings.verify == "use" and catalogue.verify(row):
             raise DatasetError(
-                f"sample {catalogue.key(row)!r} is damaged, which its header did not show: {reason}; mend or remove "
+                f"sample {catalogue.key(row)!r} is damaged, and was not decoded before: {reason}; mend or remove "
                 "the file, set data.verify=start, which leaves such files out, or data.on_broken=weight-0, which lets "
                 "its place count nothing",
                 code=BROKEN,

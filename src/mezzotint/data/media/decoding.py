@@ -1,7 +1,7 @@
 """From a picture file to pixels: every kind of file is used, converted or refused with a reason, never guessed at.
 
-`probe` looks at a file once, with a full decode, when the catalogue is made, or `glance` at its header; `picture`
-decodes, turns, converts, resizes and crops it at each visit. The order of things: the size is checked before anything
+`probe` looks at a file once, with a full decode, when the catalogue is made, or `glance` opens it; `picture` decodes,
+ turns, converts, resizes and crops it at each visit. The order of things: the size is checked before anything
 is decoded, the first frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is
 converted to sRGB, what is transparent is laid on the background colour, then it is resized and cropped. Plugins of
 Pillow are called by name: no other format is tried, and its process-wide pixel limit is neither used nor changed.
@@ -38,7 +38,7 @@ from PIL.ImageFile import ImageFile
 
 from mezzotint.data.files import mindone_arrays, tar_members
 from mezzotint.data.files.listing import Unusable
-from mezzotint.data.media import _opencv_resize, colour, headers
+from mezzotint.data.media import _opencv_resize, colour, untrusted
 from mezzotint.data.media.colour import Conversion
 from mezzotint.errors import DatasetError
 from mezzotint.shapes import Size
@@ -92,9 +92,6 @@ _TURNS = {
 _MAX_EXIF = 4 << 20
 """Bytes of EXIF; with a preview in it, it has less than 100,000 in most files."""
 
-_MOST_GLANCED = 1 << 26
-"""Files of so many bytes are decoded instead."""
-
 
 @dataclass(frozen=True, slots=True)
 class Probe:
@@ -123,19 +120,24 @@ def probe(path: Path, max_pixels: int) -> Probe:
 
 
 def glance(path: Path, max_pixels: int) -> Probe:
-    """What `probe` says, of a plain picture by its header alone: all bytes are hashed and the checksums of a PNG are
-    compared, but nothing is decoded, so that damage may be met when it is used. Raises as `probe`."""
+    """Returns what `probe` returns. Hashes the file but does not decode it if opening it with Pillow tells everything:
+    for JPEG, PNG and WebP, 8 bits per channel, grey or RGB, one frame, no transparency. Damage in the pixels is then
+    found at the first use. Raises as `probe`."""
     if path.suffix != mindone_arrays.SUFFIX:
         with readable_file(path) as file:
-            data = file.read(_MOST_GLANCED)
-            header = headers.of(data) if len(data) < _MOST_GLANCED else None
-            if header is not None and header.width * header.height <= max_pixels:
-                _check_png(file)
-                flags = _turned(header.orientation) | colour.of_profile(header.mode, header.profile)
-                sides = (header.width, header.height)
-                size = Size(*(sides[::-1] if Conversion.SIDEWAYS in flags else sides))
-                return Probe(size, hashlib.sha256(data).digest(), int(flags))
+            has_late_metadata = _check_png(file)
+            image, flags = _checked(file, max_pixels)
+            if _is_plain(image) and not flags and not has_late_metadata:
+                flags = _turned(_orientation(image)) | colour.of_profile(image.mode, image.info.get("icc_profile", b""))
+                size = Size(*(image.size[::-1] if Conversion.SIDEWAYS in flags else image.size))
+                file.seek(0)
+                return Probe(size, hashlib.file_digest(file, "sha256").digest(), int(flags))
     return probe(path, max_pixels)
+
+
+def _is_plain(image: ImageFile) -> bool:
+    kinds = JpegImagePlugin.JpegImageFile, PngImagePlugin.PngImageFile, WebPImagePlugin.WebPImageFile
+    return isinstance(image, kinds) and image.mode in ("L", "RGB") and "transparency" not in image.info
 
 
 def version(*, scaled: bool, resize: str, antialias: bool) -> int:
@@ -293,6 +295,19 @@ def _decoded(
 def _loaded(
     file: BufferedReader, max_pixels: int, target: Size | None = None
 ) -> tuple[ImageFile, Conversion, _Box | None]:
+    image, flags = _checked(file, max_pixels)
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
+    box = _drafted(image, target) if target is not None and isinstance(image, JpegImagePlugin.JpegImageFile) else None
+    image.load()
+    if isinstance(image, PngImagePlugin.PngImageFile) and _ends_black(image) and untrusted.has_too_few_rows(file):
+        raise Unusable("truncated")
+    return image, flags, box
+
+
+def _checked(file: BufferedReader, max_pixels: int) -> tuple[ImageFile, Conversion]:
+    """The opened picture, not decoded yet, at its first frame, and whether it has more frames or more than 8 bits.
+    Raises Unusable for a size that is not allowed."""
     image = _opened(file)
     if image.width * image.height > max_pixels:
         raise Unusable(f"{image.width} × {image.height} pixels are more than data.max_pixels ({max_pixels:,})")
@@ -304,13 +319,7 @@ def _loaded(
         image.seek(0)
     if any(";16" in str(tile) for tile in image.tile):
         flags |= Conversion.DEEP
-    if isinstance(image, TiffImagePlugin.TiffImageFile):
-        flags |= _turned(_orientation(image))  # Pillow turns it while it loads; its entry says 1 from then on
-    box = _drafted(image, target) if target is not None and isinstance(image, JpegImagePlugin.JpegImageFile) else None
-    image.load()
-    if isinstance(image, PngImagePlugin.PngImageFile) and _ends_black(image) and headers.lacks_rows(file):
-        raise Unusable("truncated")  # Pillow makes zeros of rows that are not there
-    return image, flags, box
+    return image, flags
 
 
 def _ends_black(image: ImageFile) -> bool:
@@ -343,7 +352,7 @@ def _opened(file: BufferedReader) -> ImageFile:
     head = file.read(16)
     for magic, at, plugin in _MAGIC:
         if head[at : at + len(magic)] == magic:
-            if plugin is TiffImagePlugin.TiffImageFile and headers.claims_many_values(file):
+            if plugin is TiffImagePlugin.TiffImageFile and untrusted.has_oversized_tag(file):
                 raise Unusable("a TIFF entry with more than a million numbers")
             file.seek(0)
             return plugin(file)
@@ -360,22 +369,26 @@ def _orientation(image: ImageFile) -> int:
     if (size := len(image.info.get("exif") or b"")) > _MAX_EXIF:
         raise Unusable(f"its EXIF has {size:,} bytes, more than {_MAX_EXIF:,}")
     try:
-        return int(image.getexif().get(0x0112, 1))
+        # not the method of PngImageFile, which decodes the picture first
+        return int(Image.Image.getexif(image).get(0x0112, 1))
     except Exception:  # broken EXIF is no reason to lose a sound picture
         return 1
 
 
-def _check_png(file: BufferedReader) -> None:
-    """The checksums of a PNG's chunks, which Pillow does not look at where pixels are concerned."""
+def _check_png(file: BufferedReader) -> bool:
+    """Compares the checksums of a PNG's chunks, which Pillow skips for those of pixels. Returns whether metadata
+    follows the pixels, which Pillow reads only after it has decoded them."""
     file.seek(0)
     if file.read(8) != b"\x89PNG\r\n\x1a\n":
-        return
-    kind = b""
+        return False
+    kind, has_pixels, has_late_metadata = b"", False, False
     while kind != b"IEND":
         head = file.read(8)
         if len(head) < 8:
             raise Unusable("truncated")
         length, kind = struct.unpack(">I4s", head)
+        has_pixels |= kind == b"IDAT"
+        has_late_metadata |= has_pixels and kind not in (b"IDAT", b"IEND")
         checksum = zlib.crc32(kind)
         while length:
             part = file.read(min(length, 1 << 20))
@@ -387,3 +400,4 @@ def _check_png(file: BufferedReader) -> None:
             raise Unusable(f"damaged: wrong checksum in chunk {kind.decode('latin-1')!r}")
         if not kind[:1].isupper():
             file.read(4)
+    return has_late_metadata

@@ -297,10 +297,10 @@ class DataSettings(Section):
     nothing usable is left). The data report names each of them."""
 
     verify: Annotated[Literal["start", "use"], FREE] = "start"
-    """When a picture proves sound: `start` decodes each one before the run, once (where latents are cached, as they are
-    encoded), and leaves out what is damaged; `use` hashes each and believes its header, which takes a fraction of the
-    time, and what becomes of a picture that turns out to be damaged when it is first seen says `on_broken`. Pictures of
-    rare kinds, and clips, are decoded at the start."""
+    """When pictures are checked for damage. `start` decodes each one when the data set is listed and leaves out damaged
+    ones. `use` hashes each file and reads only its size, orientation and colours, which is much faster; `on_broken`
+    says what happens when a picture turns out to be damaged (or cut short) at its first use. Clips, and pictures other
+    than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
 
     on_broken: Annotated[Literal["stop", "weight-0"], FREE] = "stop"
     """With `verify=use`, what becomes of a run when a picture proves damaged as it is first decoded: `stop` ends it

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -55,7 +55,7 @@ class CacheSummary:
     """What a filling has met and done, over all processes. needed, present, new: entries. why: the reasons in words
     ("2 pictures changed"). encoded: entries that this process encoded. bytes: of these stores on disk. folders: where
     they lie. repeats: whether encoders gave the same numbers when they were shown the same again, where that was looked
-    at. broken: pictures that proved damaged and have no entry."""
+    at."""
 
     needed: int
     present: int
@@ -65,7 +65,6 @@ class CacheSummary:
     bytes: int
     folders: tuple[str, ...]
     repeats: bool = True
-    broken: int = 0
 
     def lines(self) -> tuple[str, ...]:
         """For the reader: where, how many, why."""
@@ -81,8 +80,7 @@ class Worker:
 
     load: called with what is to be encoded, and only when something is absent; the family comes back with the parts for
     it on `device`, in the type they compute in. encoded: what the model takes of what others have encoded. barrier,
-    share, gather: of the processes of a run, as `Runtime` has them. believing: whether the index was made by headers,
-    so that this filling is the first to decode. broken: rows that it found damaged and passed over."""
+    share, gather: of the processes of a run, as `Runtime` has them."""
 
     catalogue: Catalogue
     settings: DataSettings
@@ -95,8 +93,6 @@ class Worker:
     share: Callable[[str], str] = lambda text: text
     gather: Callable[[str], tuple[str, ...]] = lambda text: (text,)
     say: Callable[[str], None] = print
-    believing: bool = False
-    broken: list[int] = field(default_factory=list)
 
 
 def fill(
@@ -141,18 +137,17 @@ def fill(
     worker.barrier()
     for cache in open_caches:
         cache.refresh()
-    outcome = [all(one.repeats for one in encodings.values()), len(worker.broken)]
-    outcomes = [json.loads(text) for text in worker.gather(json.dumps(outcome))]
-    repeats, broken = all(one[0] for one in outcomes), sum(one[1] for one in outcomes)
+    repeats = all(one.repeats for one in encodings.values())
+    repeats = all(json.loads(text) for text in worker.gather(json.dumps(repeats)))
     size = sum(store.bytes_on_disk for cache in open_caches for store in cache.stores)
     if worker.rank == 0:
         for store in (store for cache in open_caches for store in cache.stores):
             store.put_in_order()
         ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=latents, text=text))
-        if record.damaged() == damaged and not (broken and worker.believing):  # else another look is due
+        if record.damaged() == damaged:  # else another look is due
             is_checked = all(one.is_checked for one in pictures) and (captions is None or captions.is_checked)
             record.write(Complete(needed, size, is_checked, repeats))
-    return CacheSummary(needed, present, needed - present, why, count, size, folders, repeats, broken)
+    return CacheSummary(needed, present, needed - present, why, count, size, folders, repeats)
 
 
 def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
@@ -333,13 +328,10 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
     try:
         picture = _read(worker, latents, needed, entry)
     except DatasetError as error:
-        is_spared = worker.believing or worker.settings.on_broken == "weight-0"
+        is_spared = error.code == BROKEN and worker.settings.on_broken == "weight-0"
         if worker.settings.has_clips or needed.is_still or not is_spared:
             raise
-        if error.code != BROKEN and not (worker.believing and worker.catalogue.verify(row)):
-            raise
         worker.say(f"cache: {worker.catalogue.path(row)} is damaged: no entry is made")
-        worker.broken.append(row)
         return None
     if not worker.catalogue.verify(row):
         path = worker.catalogue.path(row)

@@ -9,12 +9,8 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.files.listing import is_remote
-from mezzotint.data.formats.base import format_of
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
@@ -50,40 +46,17 @@ def encode(reading: Reading) -> int:
     with closing(open_runtime(recipe.run, Launch.read())) as runtime:
         for note in reading.notes if runtime.is_first else ():
             _aloud(f"note: {note}")
-        try:
-            _fill(recipe, runtime)
-        except BrokenPictures:
-            _fill(recipe, runtime, believing=False)
+        _fill(recipe, runtime)
     return 0
 
 
-class BrokenPictures(Exception):
-    """Raised on every process: pictures whose headers were believed are damaged, and the data set has to be indexed
-    anew, without them. What is sound has its entries."""
-
-
-def open_dataset(
-    recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None, *, believing: bool
-) -> tuple[Dataset, bool]:
-    """The data set of a recipe, and whether its index believes headers, so that the filling that comes next is the
-    first to decode, and each picture is decoded once: where latents of all its pictures are cached."""
-    data = recipe.data
-    is_decoded = data.cache.latents and not (data.has_clips or format_of(data.format).is_encoded)
-    is_decoded = is_decoded and not is_remote(data.cache.path)  # whose index is carried there at once
-    if believing and is_decoded and data.verify == "start":
-        dataset = carrying.open_dataset(recipe, runtime, progress, believing=True)
-        if len(dataset.rows) + len(dataset.held) == len(dataset.catalogue):
-            return dataset, catalogues.is_believed(dataset.catalogue.folder)
-    return carrying.open_dataset(recipe, runtime, progress), False
-
-
-def _fill(recipe: Recipe, runtime: Runtime, *, believing: bool = True) -> None:
+def _fill(recipe: Recipe, runtime: Runtime) -> None:
     """Fills the caches of a recipe and checks every entry. Raises as `fill_for`."""
     say = _aloud if runtime.is_first else lambda line: None
     files = assemble.open_files(recipe)
     text_files.make(recipe, files, runtime, say)
     class_pictures.draw(recipe, runtime, say)
-    dataset, is_believed = open_dataset(recipe, runtime, believing=believing)
+    dataset = carrying.open_dataset(recipe, runtime)
     caches = assemble.open_caches(recipe, files)
     draws = caches.latents is not None and any(caches.latents.seeds)
     if recipe.run.seed == -1 and (draws or recipe.data.max_samples is not None):
@@ -100,7 +73,7 @@ def _fill(recipe: Recipe, runtime: Runtime, *, believing: bool = True) -> None:
             tokenizers = None
         for line in long_captions.notes(tokenizers, dataset.catalogue, recipe.data.captions) if tokenizers else ():
             say(f"note: {line}")
-    fill_for(recipe, files, runtime, dataset, caches, say, checks=True, believing=is_believed)
+    fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
 
 
 def _aloud(line: str) -> None:
@@ -109,25 +82,21 @@ def _aloud(line: str) -> None:
 
 def fill_for(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, say: Callable[[str], None],
-    *, checks: bool, believing: bool = False,
+    *, checks: bool,
 ) -> dict[str, bool]:  # fmt: skip
     """Fills the caches with everything that a run sees: what is trained, what is measured, preview prompts. checks:
     whether every entry is read, however many they are. say: of the first process. Returns what a
-    history has to say of it: `cache_repeats`, where encoders do not repeat themselves (`CacheSummary.repeats`).
-    believing: see `open_dataset`. Raises BrokenPictures where that was wrong."""
+    history has to say of it: `cache_repeats`, where encoders do not repeat themselves (`CacheSummary.repeats`)."""
     prompts, seen = previews.captions(recipe, dataset), inventory.in_use(recipe, dataset)
-    recorded = fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks, believing=believing)
-    if believing and runtime.is_first:
-        catalogues.prove(dataset.catalogue)
-    return recorded
+    return fill_rows(recipe, files, runtime, seen, caches, say, prompts, checks=checks)
 
 
 def fill_rows(
     recipe: Recipe, files: ModelFiles, runtime: Runtime, seen: Seen, caches: Caches, say: Callable[[str], None],
-    captions: Sequence[str] = (), *, checks: bool = False, believing: bool = False,
+    captions: Sequence[str] = (), *, checks: bool = False,
 ) -> dict[str, bool]:  # fmt: skip
     """Fills the caches that there are with some rows, and with captions besides. Returns as `fill_for`."""
-    repeats, broken = True, 0
+    repeats = True
     if caches.latents is None and caches.text is None:
         return {}
     for catalogue, rows, settings in seen:
@@ -143,17 +112,11 @@ def fill_rows(
             share=runtime.share,
             gather=runtime.gather,
             say=say,
-            believing=believing,
         )
         summary = fill(worker, rows, caches, captions, verify_bytes=None if checks else VERIFIED_BYTES)
         captions = ()
         repeats &= summary.repeats
-        broken += summary.broken
         for line in summary.lines():
             say(line)
     carrying.carry(recipe, runtime)
-    if broken and believing:
-        pictures = counted(broken, "damaged picture")
-        say(f"cache: {pictures}, so every picture is decoded for the index, which leaves such out")
-        raise BrokenPictures
     return {} if repeats else {"cache_repeats": False}

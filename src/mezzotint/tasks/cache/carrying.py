@@ -14,7 +14,7 @@ from mezzotint.tasks import assemble
 
 
 def open_dataset(
-    recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None, *, believing: bool = False
+    recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None
 ) -> assemble.Dataset:
     """`assemble.open_dataset`, with the index from a cache on object storage where one was carried there. Raises what
     that raises, and DatasetError E1840, E1841, StorageError E1844."""
@@ -23,7 +23,7 @@ def open_dataset(
         if runtime.rank % runtime.local_size == 0:
             carried.bring(cache.path, keep_gb=cache.fetched_gb)
         runtime.barrier()
-    dataset = assemble.open_dataset(recipe, runtime, progress, believing=believing)
+    dataset = assemble.open_dataset(recipe, runtime, progress)
     carry(recipe, runtime)
     return dataset
 

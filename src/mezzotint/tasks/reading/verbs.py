@@ -24,7 +24,7 @@ _LAYOUT = Switch(
 _CHECK = (
     Switch("--json", "one JSON document instead of the page"),
     Switch("--all", "every setting, defaults included"),
-    Switch("--deep", "decodes every picture, also where data.verify=use believes headers until it is used"),
+    Switch("--deep", "decodes every picture, also with data.verify=use, which decodes a picture only when it is used"),
     Switch("--dry", "runs two real steps and tells how long the run would take"),
     _PROCESSES,
 )

@@ -19,7 +19,7 @@ from mezzotint.recipe.resolved import Resolved, sums_are_open
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
-from mezzotint.tasks.cache import cache, class_pictures
+from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
 from mezzotint.tasks.check.memory import Outline
@@ -127,7 +127,7 @@ def _settle(start: RunStart, recorded: resume.Recorded | None, say: Callable[[st
 def _open_dataset(recipe: Recipe, runtime: Runtime, live: LiveLine) -> assemble.Dataset:
     """The data set, once the class pictures that it lacks are generated."""
     class_pictures.draw(recipe, runtime, live.say, live.report)
-    return cache.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"), believing=False)[0]
+    return carrying.open_dataset(recipe, runtime, announce.progress(live, "looking at pictures"))
 
 
 def _resolve(
