@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -191,12 +190,11 @@ def _packed(weight: Tensor, low_bit: LowBit) -> dict[str, Tensor]:
             return {"qdata": qdata, "scale": scale}
         case "nf4":
             like = torchao.to_nf4(torch.ones(_BLOCK, device=weight.device), _BLOCK, 1)  # for its table
-            own, kind = sys.modules[torchao.to_nf4.__module__], type(like)
             pieces = weight.reshape(-1).split(weight.numel() if weight.is_meta else _AT_ONCE)
             blocks = weight.numel() // _BLOCK
-            (largest,) = _joined(((own.get_block_absmax(p.float(), _BLOCK),) for p in pieces), blocks)
-            scales = kind.double_quantize_scalers(largest, 1, math.gcd(largest.numel(), _SCALES))
-            coded = kind.convert_to_norm_float_weight
+            (largest,) = _joined(((p.float().view(-1, _BLOCK).abs().amax(dim=1),) for p in pieces), blocks)
+            scales = torchao.NF4Tensor.double_quantize_scalers(largest, 1, math.gcd(largest.numel(), _SCALES))
+            coded = torchao.NF4Tensor.convert_to_norm_float_weight
             each = ((coded(p.float(), p.numel() // _BLOCK, _BLOCK, like.nf4),) for p in pieces)
             (codes,) = _joined(each, weight.numel() // 2)
             names = ("quantized_scalers", "quantization_factor", "scaler_mean", "quantized_data", "nf4")
@@ -228,8 +226,18 @@ def _unpacked(kept: Mapping[str, Any], shape: tuple[int, int], low_bit: LowBit) 
             small = torchao.Int8Tensor(kept["qdata"], kept["scale"], [1, shape[1]], torch.float32)
             return cast(Tensor, small.dequantize())
         case "nf4":
-            own, blocks = sys.modules[torchao.to_nf4.__module__], math.prod(shape) // _BLOCK
-            device = kept["quantized_data"].device
-            like = own.SubclassTensorArgs(torch.Size(shape), (shape[1], 1), 0, torch.float32, device, False)
-            small = own.NF4Tensor(like, _BLOCK, blocks, math.gcd(blocks, _SCALES), **kept)
+            blocks = math.prod(shape) // _BLOCK
+            layout = _Layout(torch.Size(shape), (shape[1], 1), device=kept["quantized_data"].device)
+            small = torchao.NF4Tensor(layout, _BLOCK, blocks, math.gcd(blocks, _SCALES), **kept)
             return cast(Tensor, small.get_original_weight())
+
+
+class _Layout(NamedTuple):
+    """What `NF4Tensor` reads of the tensor that it stands for."""
+
+    original_shape: torch.Size
+    original_strides: tuple[int, int]
+    device: torch.device
+    storage_offset: int = 0
+    dtype: torch.dtype = torch.float32
+    requires_grad: bool = False

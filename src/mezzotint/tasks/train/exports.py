@@ -24,6 +24,7 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.saving import ExportSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
+from mezzotint.tasks.weights.convert import single_file_of
 from mezzotint.training.loop import Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.precision.policy import DTYPES
@@ -140,8 +141,6 @@ def _folder(
         _words(model, recipe, settings, folder, weights)
     if settings.single_file:
         ending = mindspore.SUFFIX if settings.mindspore else ".safetensors"
-        from mezzotint.tasks.weights.convert import single_file_of  # at the end of a run, and of few
-
         file = _file(settings, target.parent, f"{target.name}{ending}", free)
         single_file_of(target, file, settings.single_file_dtype)
     return target

@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +119,6 @@ def environment(runtime: Runtime, launch: Launch) -> dict[str, Any]:
     return facts
 
 
-@cache
 def _version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
