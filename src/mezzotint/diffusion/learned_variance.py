@@ -68,8 +68,8 @@ class LearnedRange:
         self._posterior = Posterior.of(schedule).to(schedule.alpha_bar.device)
 
     def bits(self, mean_part: Tensor, v: Tensor, noised: Noised) -> Tensor:
-        """The term by element, in bits, (B, C, *spatial) float32, without the paper's factor 0.001. said: the
-        prediction, through which no gradient goes."""
+        """The term by element, in bits, (B, C, *spatial) float32, without the paper's factor 0.001. mean_part:
+        the prediction of the mean, through which no gradient goes."""
         t, x_t = noised.model_t, noised.x_t
         if self._kind == "epsilon":
             guessed = self._posterior.x_0(mean_part.detach(), x_t, t)

@@ -58,8 +58,8 @@ class StepDraws:
 
 
 class Objective:
-    """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR; `form` is
-    what it is shown and told.
+    """What a denoiser learns in a step. `schedule` is rescaled when the settings ask for zero terminal SNR;
+    `parameterization` says which input and which timestep the denoiser gets.
 
     settings: the recipe's section. schedule: the family's. prediction: see `Parameterization`; another one raises
     ValueError. A timestep range that reaches beyond the schedule raises RecipeError E1051, a rescaled schedule for a

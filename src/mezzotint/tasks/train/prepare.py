@@ -90,9 +90,12 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
                 update_check=UpdateCheck(model.update.masters),
             )
         )  # fmt: skip
-        _begin(host) if restored is None else _restore(restored, changes, trainer, host, back)
+        if restored is None:
+            _start_fresh(host)
+        else:
+            _restore(restored, changes, trainer, host, back)
         if runtime.is_first:
-            lines = _introduced(start, host, restored, changes)
+            lines = _record_start(start, host, restored, changes)
             for line in (*(f"note       {note}" for note in start.reading.notes), *lines):
                 live.say(line)
         close = stack.pop_all().close
@@ -225,7 +228,8 @@ def _identity(recipe: Recipe, dataset: assemble.Dataset, files: ModelFiles, runt
     )
 
 
-def _begin(host: TrainHost) -> None:
+def _start_fresh(host: TrainHost) -> None:
+    """The average and the optimizer of a new run, where they start from files."""
     recipe, shares, update = host.recipe, host.runtime.shares, host.model.update
     shapes = {name: sharding.whole_shape(f"w/{name}", m, shares) for name, m in update.masters.items()}
     weights = ema_start.weights(recipe, assemble.family_class(recipe), shapes)
@@ -278,7 +282,7 @@ def _read(restored: state.Restored, runtime: Runtime) -> dict[str, Tensor]:
     return tensors
 
 
-def _introduced(start: RunStart, host: TrainHost, restored: state.Restored | None, changes: list[str]) -> list[str]:
+def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | None, changes: list[str]) -> list[str]:
     """Writes what the run folder says of this start, and returns what its reader is told."""
     recipe, folder, runtime, dataset, model = host.recipe, host.folder, host.runtime, host.dataset, host.model
     reading, launch = start.reading, start.launch

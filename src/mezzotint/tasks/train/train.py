@@ -35,7 +35,7 @@ from mezzotint.weights.folder import publishing
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint train RECIPE key=value …`. Returns 0; what goes wrong is raised as a MezzotintError. A foreign line
     that asks for the cache alone fills it."""
-    reading = parse(arguments, "train")
+    reading = parse(arguments, "train")  # read before, too: mistakes are told before torch is imported (`preflight`)
     if reading.verb == "cache":
         print("the line encodes and does not train: mezzotint cache", flush=True)
         return cache.encode(reading)
