@@ -256,10 +256,10 @@ def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Pat
 def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 3)
     broken_inside(folder / "001.png")
-    believed = feed(folder, verify="use")
-    assert len(believed.catalogue) == 3
+    data_set = feed(folder, verify="use")
+    assert len(data_set.catalogue) == 3
     with refused("E1831", r"'001\.png' is damaged.*data\.verify=start"):
-        believed.batches()
+        data_set.batches()
     decoded = feed(folder, verify="start")
     assert len(decoded.catalogue) == 2
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
@@ -300,8 +300,8 @@ def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy
     settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_broken": "weight-0"}
     [sound] = feed(folder, **settings).batches()
     broken_inside(folder / "001.png")
-    believed = feed(folder, **settings)
-    [step] = list(believed.loader)
+    data_set = feed(folder, **settings)
+    [step] = list(data_set.loader)
     [batch] = step.batches
     assert step.broken == ("001.png",)
     assert (batch.keys, step.count) == (sound.keys, 5)

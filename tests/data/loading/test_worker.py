@@ -104,7 +104,7 @@ def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
         steps(catalogue, settings, 0, 2)
 
 
-def test_a_believed_picture_that_changes_is_no_damaged_one(tmp_path: Path) -> None:
+def test_a_picture_that_changes_after_it_was_listed_is_no_damaged_one(tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("x")
     settings = data(tmp_path, workers=0, verify="use")

@@ -136,22 +136,16 @@ def test_an_orientation_behind_the_pixels_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
-def test_a_file_cut_short_is_refused_as_by_a_decode_or_told_rightly(
-    tmp_path: Path, kind: str, options: dict[str, Any]
-) -> None:
-    """What a JPEG or WebP lacks at its end is found when the picture is used; its size is known all the same."""
+def test_a_file_cut_short_is_refused_as_by_a_decode(tmp_path: Path, kind: str, options: dict[str, Any]) -> None:
     data = saved(noise((64, 48)), kind, exif=exif(6), **options)
-    path, refusals = tmp_path / "a", []
+    path = tmp_path / "a"
     for length in sorted({1, 2, 3, 11, 12, 20, 30, *range(1, len(data), len(data) // 40)}):
         path.write_bytes(data[:length])
         with refused("E1206") as of_a_decode:
             decoding.probe(path, LIMIT)
-        try:
-            assert decoding.glance(path, LIMIT).size == decoding.Size(48, 64)
-        except decoding.DatasetError as error:
-            refusals.append((error.message, of_a_decode.value.message))
-    assert len(refusals) >= (40 if kind == "PNG" else 5)
-    assert all(glanced == decoded for glanced, decoded in refusals)
+        with refused("E1206") as of_a_glance:
+            decoding.glance(path, LIMIT)
+        assert of_a_glance.value.message == of_a_decode.value.message
 
 
 @pytest.mark.filterwarnings("ignore")

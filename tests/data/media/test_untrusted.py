@@ -34,6 +34,23 @@ def test_an_interlaced_png_has_a_filter_byte_for_each_row_of_each_pass() -> None
 
 
 @pytest.mark.parametrize(
+    ("data", "is_short"),
+    [
+        (b"\xff\xd8\xff\xe0 pixels", True),
+        (b"\xff\xd8\xff\xe0 pixels\xff\xd9", False),
+        (b"\xff\xd8\xff\xe0 pixels\xff\xd9" + bytes(4094), False),
+        (b"\xff\xd8\xff\xe0 pixels\xff\xd9" + bytes(4096), True),
+        (b"RIFF\x08\0\0\0WEBP1234", False),
+        (b"RIFF\x08\0\0\0WEBP123", True),
+        (b"\x89PNG\r\n\x1a\n", False),
+        (b"", False),
+    ],
+)
+def test_a_jpeg_without_its_end_and_a_webp_below_its_size_are_cut_short(data: bytes, is_short: bool) -> None:
+    assert untrusted.is_cut_short(io.BytesIO(data)) == is_short
+
+
+@pytest.mark.parametrize(
     ("kind", "count", "is_oversized"), [(4, 1 << 20, False), (4, (1 << 20) + 1, True), (7, 1 << 30, False)]
 )
 def test_a_tiff_tag_has_at_most_a_million_values_that_are_objects(kind: int, count: int, is_oversized: bool) -> None:

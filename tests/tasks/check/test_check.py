@@ -37,7 +37,7 @@ def test_all_problems_are_told_together(quick: Path, capsys: pytest.CaptureFixtu
     assert "denoiser" in capsys.readouterr().out  # what could be found out is shown all the same
 
 
-def test_deep_decodes_what_a_recipe_would_believe(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_deep_decodes_pictures_that_the_recipe_would_not(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken_inside(quick / "pictures" / "1.png")
     for words, damaged in (([], False), (["--deep"], True), ([], False)):
         check.run(["recipe.yaml", "data.verify=use", *words])

@@ -1,8 +1,8 @@
 """From a picture file to pixels: every kind of file is used, converted or refused with a reason, never guessed at.
 
 `probe` looks at a file once, with a full decode, when the catalogue is made, or `glance` opens it; `picture` decodes,
- turns, converts, resizes and crops it at each visit. The order of things: the size is checked before anything
-is decoded, the first frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is
+turns, converts, resizes and crops it at each visit. The order of things: the size is checked before anything is
+decoded, the first frame is taken, EXIF orientation turns it, deep pixels are scaled to 8 bits, a colour profile is
 converted to sRGB, what is transparent is laid on the background colour, then it is resized and cropped. Plugins of
 Pillow are called by name: no other format is tried, and its process-wide pixel limit is neither used nor changed.
 """
@@ -127,7 +127,8 @@ def glance(path: Path, max_pixels: int) -> Probe:
         with readable_file(path) as file:
             has_late_metadata = _check_png(file)
             image, flags = _checked(file, max_pixels)
-            if _is_plain(image) and not flags and not has_late_metadata:
+            is_plain = _is_plain(image) and not flags and not has_late_metadata
+            if is_plain and not untrusted.is_cut_short(file):
                 flags = _turned(_orientation(image)) | colour.of_profile(image.mode, image.info.get("icc_profile", b""))
                 size = Size(*(image.size[::-1] if Conversion.SIDEWAYS in flags else image.size))
                 file.seek(0)

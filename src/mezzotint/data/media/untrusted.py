@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import zlib
 from typing import BinaryIO
@@ -37,6 +38,25 @@ def has_oversized_tag(file: BinaryIO) -> bool:
     except (struct.error, OverflowError, OSError):  # Pillow reports what is wrong with the file
         return False
     return False
+
+
+_JPEG_END = b"\xff\xd9"
+_MAX_TRAILING_BYTES = 4096
+"""A JPEG whose end marker is further from the end of the file counts as cut short."""
+
+
+def is_cut_short(file: BinaryIO) -> bool:
+    """Whether a JPEG has no end marker near its end, or a WebP is shorter than it says. Pillow finds this only when it
+    decodes the picture. False for other files."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    head = file.read(8)
+    if head[:4] == b"RIFF":
+        return size < 8 + int.from_bytes(head[4:], "little")
+    if head[:3] != b"\xff\xd8\xff":
+        return False
+    file.seek(max(0, size - _MAX_TRAILING_BYTES))
+    return _JPEG_END not in file.read()
 
 
 _PNG_SIGNATURE_BYTES = 8

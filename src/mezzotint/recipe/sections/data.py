@@ -299,7 +299,7 @@ class DataSettings(Section):
     verify: Annotated[Literal["start", "use"], FREE] = "start"
     """When pictures are checked for damage. `start` decodes each one when the data set is listed and leaves out damaged
     ones. `use` hashes each file and reads only its size, orientation and colours, which is much faster; `on_broken`
-    says what happens when a picture turns out to be damaged (or cut short) at its first use. Clips, and pictures other
+    says what happens when a picture turns out to be damaged at its first use. Clips, and pictures other
     than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
 
     on_broken: Annotated[Literal["stop", "weight-0"], FREE] = "stop"

@@ -55,7 +55,7 @@ def verify(folder: RunFolder) -> Iterator[str]:
             raise _differs(f"model.path: {part} is not the one that the run began with", "put it back")
     yield f"weights      {', '.join(known['weights'])}"
     with tempfile.TemporaryDirectory(prefix="mezzotint-verify-") as scratch:  # the run's disk may be read-only
-        catalogue = catalogues.build(recipe.data, Path(scratch))  # read anew, whatever an index believes
+        catalogue = catalogues.build(recipe.data, Path(scratch))  # decoded again, not read from the run's index
         _compare_data(known["data"], catalogue, folder)
         yield f"data         {len(catalogue)} samples"
     yield from _of_machine(known["environment"], recipe)
