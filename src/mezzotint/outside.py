@@ -31,7 +31,7 @@ LOGGED = 4_000_000_000
 _DEPTH = 200
 """So deep may JSON be nested; what is met in practice ends at ten."""
 
-_DIGITS = 300
+_DIGITS = 308
 """So many digits may a number in JSON have: every integer of so many fits a float64."""
 
 _KINDS = {
