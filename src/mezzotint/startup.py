@@ -12,8 +12,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, MutableMapping
 
-SPIN = {"GOMP_SPINCOUNT": "3000", "OMP_WAIT_POLICY": "passive"}
-"""libgomp spins 3,000 times, 50 to 200 µs, and then sleeps. Intel's OpenMP only reads the policy."""
+SPIN = {"GOMP_SPINCOUNT": "1000", "OMP_WAIT_POLICY": "passive"}
+"""libgomp spins 1,000 times, some 20 to 70 µs, and then sleeps. Intel's OpenMP only reads the policy."""
 
 _SET_BY_USER = (*SPIN, "KMP_BLOCKTIME", "KMP_LIBRARY")
 _OPENMP = ("OMP_", "GOMP_", "KMP_")
