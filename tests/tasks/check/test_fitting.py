@@ -111,3 +111,12 @@ def test_auto_takes_as_many_blocks_as_fit() -> None:
     assert settled(None)[0] == settled(1)[0] == 2
     count, said = settled(int(fitting.SPARE * (two.step + 1.5 * max(two.blocks))))
     assert (count, said) == (3, f"run.offload.blocks is auto: 3 of {len(two.blocks)} blocks are on the device at once")
+
+
+def test_ways_are_counted_with_the_gradient_sums_that_the_run_keeps() -> None:
+    words = ("run.precision=bf16", "run.weight_dtype=same")
+    plain, kept = (
+        fitting.ways(located(*words), {SIZE: 4}, 1 << 40, device="cpu", sums=sums)[0].memory
+        for sums in ("same", "fp32")
+    )
+    assert kept.gradients == 2 * plain.gradients

@@ -246,7 +246,9 @@ def _look_at_memory(checked: Checked, outline: Outline) -> None:
             holding.refuse_offload(checked.recipe, processes, outline.blocks)
         checked.memory = memory_of(outline, batches, processes=processes)
         if checked.fits is False and free is not None:
-            checked.ways = fitting.ways(checked.recipe, batches, free, device=outline.device, processes=processes)
+            checked.ways = fitting.ways(
+                checked.recipe, batches, free, device=outline.device, processes=processes, sums=outline.sums
+            )
         checked.notes += holding.notes(checked.recipe, checked.model_files(), checked.device, checked.memory.on_host)
         if checked.recipe.model.attention == "xformers":
             checked.notes.append(

@@ -10,6 +10,7 @@ from mezzotint.errors import MezzotintError
 from mezzotint.recipe.counting import size
 from mezzotint.recipe.recipe import Recipe, replaced
 from mezzotint.recipe.resolved import blocks_on_device
+from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.shapes import Size
 from mezzotint.tasks.check.memory import Memory, Outline, memory_of, with_offload
 
@@ -48,12 +49,13 @@ def ways(
     processes: int = 1,
     most: int = 2,
     of_card: bool = False,
+    sums: GradientSums | None = None,
 ) -> list[Way]:
     """Up to so many ways in which a run fits into a room of bytes, those that change least first; none where nothing
     helps. batches: as of `memory_of`. device: as of `Outline`. of_card: whether the room is a card's, wherever this is
-    counted; the host's memory is another one then."""
+    counted; the host's memory is another one then. sums: of gradients, as of `Outline`."""
     chosen: list[Way] = []
-    counting = _Counting(recipe, batches, device, processes)
+    counting = _Counting(recipe, batches, device, processes, sums)
     for settings in _tries(recipe, offloads=of_card or device != "cpu"):
         memory = counting.of(settings)
         if memory is not None and SPARE * (memory.step if of_card else memory.peak) <= room:
@@ -71,6 +73,7 @@ class _Counting:
     batches: Mapping[Size, int]
     device: str
     processes: int
+    sums: GradientSums | None = None
     _passes: dict[tuple[str, ...], Memory] = field(default_factory=dict)
     _known: dict[str, tuple[Outline, Memory] | None] = field(default_factory=dict)
 
@@ -94,7 +97,7 @@ class _Counting:
         of_passes = tuple(path for path in settings if path in _OF_PASSES)
         passes = self._passes.get(of_passes)
         try:
-            outline = Outline(_with(self.recipe, settings), self.device)
+            outline = Outline(_with(self.recipe, settings), self.device, self.sums)
         except (MezzotintError, ValueError):
             return None
         sizes = dict.fromkeys(self.batches, 1) if "data.batch_size" in settings else self.batches

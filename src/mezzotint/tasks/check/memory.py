@@ -247,7 +247,8 @@ class Outline:
 
     def __init__(self, recipe: Recipe, device: str = "cpu", sums: GradientSums | None = None) -> None:
         self.recipe, self.device, self.blocks = recipe, device, blocks_on_device(recipe)
-        self.precision = Precision.of(recipe.run, sums or gradient_sums(recipe))
+        self.sums = sums or gradient_sums(recipe)
+        self.precision = Precision.of(recipe.run, self.sums)
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         self.files, self.family = described(family_class(recipe), recipe.model)
         if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
