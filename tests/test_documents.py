@@ -21,13 +21,13 @@ from installed import install
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
 from mezzotint.data.media import colour, decoding
-from mezzotint.dialects.base import Launched
 from mezzotint.errors import CODES, MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import change_of
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.reading.paths import by_path, owner, sections
 from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.recipe.reading.translation import Launched
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime

@@ -18,7 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-QUICK = ("tests/parity", "tests/diffusion", "tests/nets", "tests/families", "tests/effects/test_latte_effects.py")
+QUICK = (
+    "tests/parity",
+    "tests/diffusion",
+    "tests/nets",
+    "tests/families",
+    "tests/compat/open_sora_plan/effects/test_latte_effects.py",
+)
 """Where settings have made a difference so far: what `--quick` runs."""
 SLOW = (
     "tests/adapters", "tests/diffusion", "tests/nets", "tests/families", "tests/parity", "tests/sampling",

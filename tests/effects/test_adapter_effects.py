@@ -240,7 +240,8 @@ def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: P
     writing.write(adapter.as_file(begun(first)), file, adapter.names, layout)
     second = prepare(model__adapter__path=file)
     for name, tensor in begun(first).items():
-        assert torch.equal(begun(second)[name], tensor)
+        # diffusers' layout has the strength in its tensors: 3/2 is multiplied in, and divided out again
+        within(begun(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
     layers = adapter.modules(begun(first))
     for layer, other in second.trainer.model.adapter.modules(begun(second)).items():
         assert other.scale == pytest.approx(layers[layer].scale)

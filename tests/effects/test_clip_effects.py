@@ -15,14 +15,15 @@ import torch
 from PIL import Image
 from refusals import refused
 
+from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data.cache.entries import Caches, TextCache
+from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.data.media import _clips, patience
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch
 from mezzotint.tasks.cache._filling import Worker, fill
-from mezzotint.weights.files import text_cache_npz
 
 Make = Callable[..., Any]
 SHADE = 12
@@ -208,7 +209,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
     for name, count in (("a", 3), ("b", 18)):
         mask = (np.arange(20) < count).astype(np.uint8)
-        text_cache_npz.write(tmp_path / f"texts/{name}.npz", text_cache_npz.TextFile(states, mask))
+        text_cache_npz.write(tmp_path / f"texts/{name}.npz", EmbeddingFile(states, mask))
     path = listed("a.mp4", "b.mp4", texts=tmp_path / "texts")
     usual = SQUARE | {"clips__frames": 5, "clips__texts": True, "cache__text": True}
     fed = feed(path, **usual)
@@ -230,7 +231,7 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     assert not read_back.states[0, 3:].any()
     assert sorted(store.row_bytes for store in text.stores if len(store)) == [16 * 7 * 4, 20 * 7 * 4]
     text.expected_shape = (300, 6)
-    text_cache_npz.write(tmp_path / "texts/a.npz", text_cache_npz.TextFile(states[:19], mask[:19]))
+    text_cache_npz.write(tmp_path / "texts/a.npz", EmbeddingFile(states[:19], mask[:19]))
     again = feed(path, **usual)
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
     fresh.expected_shape = (20, 6)

@@ -161,7 +161,7 @@ class Recipe(Section):
             "run.export.parts": export.parts == "trained",
             "run.export.trained_file": export.trained_file != "none",
             "run.export.single_file": export.single_file,
-            "run.export.mindspore_optimizer": export.mindspore_optimizer,
+            "run.export.optimizer_file": export.optimizer_file is not None,
             "optim.ema.start": self.optim.ema.start is not None,
             "run.start.optimizer": self.run.start.optimizer is not None,
         }
@@ -227,9 +227,9 @@ class Recipe(Section):
                 f"run.frozen_dtype={self.run.frozen_dtype} keeps whole matrices, and run.runtime=fsdp shares out rows "
                 "of weights; take run.runtime=ddp, or run.frozen_dtype=same"
             )
-        if self.run.export.mindspore_optimizer or self.run.start.optimizer is not None:
+        if self.run.export.optimizer_file is not None or self.run.start.optimizer is not None:
             yield (
-                "run.export.mindspore_optimizer and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
+                "run.export.optimizer_file and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
                 "no process has any; leave them out, or take run.runtime=ddp"
             )
         for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
@@ -242,7 +242,7 @@ class Recipe(Section):
 
 
 def _that_allow_sharding() -> list[str]:
-    names = registry.names("recipe/optimizers", at_hand=True)
+    names = registry.names("recipe/optimizers", skip_unimported=True)
     return [name for name in names if registry.find("recipe/optimizers", name).Settings.allows_sharding]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mezzotint.compat.everydream2.adacoor_settings import AdaCoor
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optimizers.adacoor import AdaCoor
 from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.optim import ScheduleSettings

@@ -24,7 +24,7 @@ from mezzotint.recipe.optimizers.base import Optimizer
 
 def _every_one() -> tuple[type[Optimizer], ...]:
     """The settings of each optimizer of this package, the default first."""
-    names = sorted(registry.names("recipe/optimizers", at_hand=True), key=lambda name: (name != _DEFAULT, name))
+    names = sorted(registry.names("recipe/optimizers", skip_unimported=True), key=lambda name: (name != _DEFAULT, name))
     return tuple(registry.find("recipe/optimizers", name).Settings for name in names)
 
 

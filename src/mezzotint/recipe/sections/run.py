@@ -158,8 +158,8 @@ class StartSettings(Section):
     run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
 
     optimizer: Annotated[InputPath | None, NEVER] = None
-    """The optimizer's moments from MindONE's `optimizer.ckpt`; what is not in it begins at zero and is named. Null
-    begins all of them at zero."""
+    """The optimizer's state from another program's file, see `run.export.optimizer_file`; what is not in it begins at
+    zero and is named. Null begins all of it at zero."""
 
     def contradictions(self) -> Iterator[str]:
         if self.optimizer is not None and self.step == 0:

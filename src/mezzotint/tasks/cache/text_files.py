@@ -1,5 +1,5 @@
-"""Embeddings in files that lists of clips name (`data.clips.texts`), as Open-Sora-Plan makes them: `mezzotint cache`
-writes those that are not there, and a run that finds none is told so, with the line that makes them."""
+"""Text embeddings in files that a data set names (`data.clips.texts`): `mezzotint cache` writes those that are missing,
+and a run that finds none is refused with the line that writes them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import torch
 
 from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
-from mezzotint.data.formats import clip_list
+from mezzotint.data.formats.base import EmbeddingFile, EmbeddingFiles, format_of
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
-from mezzotint.weights.files import text_cache_npz
 from mezzotint.weights.model_files import ModelFiles
 
 ENCODER = "DeepFloyd/t5-v1_1-xxl"
@@ -67,7 +66,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
         assert embedding.mask is not None
         states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
         for (place, _), state, mask in zip(chunk, states, masks, strict=True):
-            text_cache_npz.write(place, text_cache_npz.TextFile(state, mask))
+            _files_of(recipe).write(place, EmbeddingFile(state, mask))
     runtime.barrier()
     return len(absent)
 
@@ -80,6 +79,12 @@ def _places(recipe: Recipe) -> dict[Path, str]:
         lists += clips.stills_path
     captions: dict[Path, str] = {}
     for path in lists:
-        for place, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
+        for place, caption in _files_of(recipe).captions(Path(os.path.abspath(path.expanduser()))):
             captions.setdefault(place, caption)
     return captions
+
+
+def _files_of(recipe: Recipe) -> EmbeddingFiles:
+    files = format_of(recipe.data.format).embeddings
+    assert files is not None, recipe.data.format
+    return files

@@ -37,9 +37,9 @@ Result = TypeVar("Result")
 
 
 def is_behind(run: RunSettings) -> bool:
-    """Whether training goes on while checkpoints are written. The optimizer's file for MindONE is made of the weights
+    """Whether training goes on while checkpoints are written. Another program's optimizer file is made of the weights
     that the checkpoint has, when that is complete."""
-    return run.save.asynchronous and not run.export.mindspore_optimizer
+    return run.save.asynchronous and run.export.optimizer_file is None
 
 
 class PinnedCopies:
