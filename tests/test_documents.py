@@ -504,7 +504,7 @@ def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> Non
     pages = (TEXTS["README.md"], TEXTS["docs/start/first-steps.md"])
     lines = [line for text in pages for words, body in fences(text) if words == "sh" for line in body.splitlines()]
     shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
-    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls"}
+    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls", "migrate"}
 
 
 def test_every_exit_status_is_listed() -> None:

@@ -63,7 +63,7 @@ def test_the_benchmark_line_is_answered_with_the_line_to_type_and_means_the_prot
         "data.batch_size": 64, "optim.accumulation": 4, "run.steps": 101, "optim.lr": 1e-5, "optim.clip.norm": 1.0,
         "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 0, "optim.ema.rule": "ramp",
         "data.resolution": 512, "data.crop": "center", "data.flip": 0.5, "data.remainder": "fill",
-        "run.precision": "fp16", "run.folder": "sd-pokemon-model", "run.recompute.enabled": False,
+        "run.precision": "fp16", "run.folder": "sd-pokemon-model", "run.gradient_checkpointing.enabled": False,
         "model.path": "CompVis/stable-diffusion-v1-4", "data.path": ["lambdalabs/pokemon-blip-captions"],
     }  # fmt: skip
     assert {path: settings[path] for path in protocol} == protocol

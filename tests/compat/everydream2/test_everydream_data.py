@@ -125,7 +125,7 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
     page = capsys.readouterr().out
     assert re.search(r"the run has \d+ steps, 2\.0 epochs", page), "though epochs differ, with fractions of visits"
     assert f"1 .zip archive below {folder} is not opened" in " ".join(page.split())
-    assert "data.holdout.share" not in page
+    assert "data.holdout.fraction" not in page
     assert "name    bucket  pictures  over  to add  filled up" in page
     assert [line.split() for line in page.splitlines() if line.strip().startswith(("horses", "here"))] == [
         ["horses", "48×48", "3", "1", "1", "-"],
@@ -141,13 +141,13 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
 def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
     world: Any, folder: Path, capsys: Any
 ) -> None:
-    words = settings(folder, data__holdout__share=0.6, run__steps=1)
+    words = settings(folder, data__holdout__fraction=0.6, run__steps=1)
     assert world.train("look", verb="check", **words) == 0
     page = " ".join(capsys.readouterr().out.split())
     assert world.train("broken", **words) == 0
     start = capsys.readouterr().out
     for said in (
-        "data.holdout.share breaks pictures that are batched together by name: it takes 2 of the 3 of 'horses'",
+        "data.holdout.fraction breaks pictures that are batched together by name: it takes 2 of the 3 of 'horses'",
         "with data.holdout.path (EveryDream2's val_split_mode manual)",
     ):
         assert said in page

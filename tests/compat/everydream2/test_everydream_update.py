@@ -57,7 +57,7 @@ def schedule(case: dict[str, Any], kind: str, peak: float) -> ScheduleSettings:
     if "lr_decay_steps" in case["args"]:
         values |= {"decay_steps": case["decay"], "warmup_steps": case["warmup"]}
     elif kind != "constant":
-        values |= {"decay_of_run": 1.5, "warmup_share": 0.02}
+        values |= {"decay_ratio": 1.5, "warmup_ratio": 0.02}
     return ScheduleSettings(**values)
 
 
@@ -82,18 +82,18 @@ def test_automatic_decay_and_warm_up_are_everydreams(case: dict[str, Any]) -> No
     if "lr_decay_steps" in case["args"]:
         values["decay_steps"] = case["args"]["lr_decay_steps"]
     else:
-        values["decay_of_run"] = 1.5
+        values["decay_ratio"] = 1.5
     if "lr_warmup_steps" in case["args"]:
         values["warmup_steps"] = case["args"]["lr_warmup_steps"]
     else:
-        values["warmup_share"] = 0.02
+        values["warmup_ratio"] = 0.02
     ours = lr.span(ScheduleSettings(**values), case["epoch_len"] * case["max_epochs"])
     assert ours == (case["args_lr_warmup_steps"], case["args_lr_decay_steps"])
 
 
 def test_a_warm_up_of_two_percent_is_rounded_down_and_no_further() -> None:
     for decay in range(1, 20_000):
-        settings = ScheduleSettings(decay_steps=decay, warmup_share=0.02)
+        settings = ScheduleSettings(decay_steps=decay, warmup_ratio=0.02)
         assert lr.span(settings, 1)[0] == decay // 50
 
 

@@ -57,13 +57,13 @@ EACH = {"run.validation.every": "1 epochs"}
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ({}, {"data.holdout.share": 0.15, **ALL, **EACH}),
-        ({"documentation": {"seed": "any"}, "doc": "any"}, {"data.holdout.share": 0.15, **ALL, **EACH}),
+        ({}, {"data.holdout.fraction": 0.15, **ALL, **EACH}),
+        ({"documentation": {"seed": "any"}, "doc": "any"}, {"data.holdout.fraction": 0.15, **ALL, **EACH}),
         ({"auto_split_proportion": 0.2, "every_n_epochs": 3},
-         {"data.holdout.share": 0.2, **ALL, "run.validation.every": "3 epochs"}),
-        ({"val_split_proportion": 0.3}, {"data.holdout.share": 0.3, **ALL, **EACH}),
+         {"data.holdout.fraction": 0.2, **ALL, "run.validation.every": "3 epochs"}),
+        ({"val_split_proportion": 0.3}, {"data.holdout.fraction": 0.3, **ALL, **EACH}),
         ({"val_split_mode": "none", "stabilize_training_loss": True},
-         {"run.validation.training_share": 0.15, **ALL, **EACH}),
+         {"run.validation.training_fraction": 0.15, **ALL, **EACH}),
         ({"val_split_mode": "manual", "manual_data_root": "val"}, {"data.holdout.path.val": "val", **ALL, **EACH}),
         ({"val_split_mode": "manual", "val_data_root": "v", "extra_manual_datasets": {"faces": "f"}},
          {"data.holdout.path.val": "v", "data.holdout.path.faces": "f", **ALL, **EACH}),

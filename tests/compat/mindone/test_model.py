@@ -79,7 +79,11 @@ def with_edm(edm: str = _EDM) -> str:
 def test_edm_has_levels_of_its_own() -> None:
     translated = recipe(with_edm())
     objective = translated.objective
-    assert (translated.model.prediction, objective.weighting, objective.levels) == ("edm", "prediction", "log-normal")
+    assert (translated.model.prediction, objective.weighting, objective.noise_levels) == (
+        "edm",
+        "prediction",
+        "log-normal",
+    )
     assert (objective.log_normal, objective.sigma_data) == ((-1.0, 1.5), 0.5)
 
 

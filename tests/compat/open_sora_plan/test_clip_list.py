@@ -128,12 +128,12 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
     assert complaint("E1231", a_list(tmp_path, CLIP, text=text)) == (
         "line 2: 1 path where 2 are needed: media folder,annotation.json; "
         "line 4: 3 paths where 2 are needed: media folder,annotation.json; with a folder of embeddings set "
-        "data.clips.texts=true; line 5: no such file or folder: 'nowhere'; "
+        "data.clips.text_embeddings=true; line 5: no such file or folder: 'nowhere'; "
         "line 6: 1 path where 2 are needed: media folder,annotation.json"
     )
     assert complaint("E1231", a_list(tmp_path, CLIP), texts=True) == (
         "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder into "
-        "which mezzotint cache shall write embeddings, or set data.clips.texts=false"
+        "which mezzotint cache shall write embeddings, or set data.clips.text_embeddings=false"
     )
 
 

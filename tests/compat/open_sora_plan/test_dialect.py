@@ -48,7 +48,7 @@ def test_counts_of_micro_batches_are_divided_by_the_accumulation_and_rounded_up(
 def test_pictures_alone_are_trained_with_one_frame() -> None:
     moved = changed("--num_frames=1", "--image_data=pictures.txt")
     assert moved == {
-        "data.path": ["pictures.txt"], "data.clips.frames": 1, "data.clips.stills": "gone",
+        "data.path": ["pictures.txt"], "data.clips.frames": 1, "data.clips.images": "gone",
         "model.latte.video_length": 1,
     }  # fmt: skip
     assert any("the list of pictures alone" in n for n in notes("--num_frames=1", "--image_data=pictures.txt"))

@@ -69,7 +69,7 @@ class World:
     encoder: Encoder
 
     def settings(self, *, clips: dict[str, Any] | None = None, **values: Any) -> DataSettings:
-        chosen = {"frames": 9, "stills": 2, "stills_from": "images", "stills_path": self.films / "pictures.txt"}
+        chosen = {"frames": 9, "images": 2, "images_from": "images", "images_path": self.films / "pictures.txt"}
         plain = {
             "path": self.films / "clips.txt",
             "format": "clip-list",
@@ -167,7 +167,7 @@ def test_rows_of_text_are_as_long_as_the_caption(world: World) -> None:
 def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: World) -> None:
     world.filled(world.settings())
     calls = len(world.encoder.calls)
-    for same in (world.settings(), world.settings(batch_size=3), world.settings(clips={"stills": 3})):
+    for same in (world.settings(), world.settings(batch_size=3), world.settings(clips={"images": 3})):
         assert sum(one.new for one in world.filled(same)[3]) == 0
     assert len(world.encoder.calls) == calls
     for other, stills in (
@@ -182,7 +182,7 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_frames_of_the_clip_itself_are_kept_as_pictures(world: World, cached: bool) -> None:
-    settings = world.settings(clips={"stills": 3, "stills_from": "clips", "stills_path": ()})
+    settings = world.settings(clips={"images": 3, "images_from": "clips", "images_path": ()})
     catalogue, latents, text, (summary,) = world.filled(settings)
     assert summary.needed == 3 * 2 * (1 + 3) + 3 + 1
     if not cached:
@@ -218,7 +218,7 @@ def test_a_kept_draw_is_one_of_the_posterior(world: World) -> None:
 
 
 def test_kept_draws_of_the_frames_of_one_clip_differ(films: Path, tmp_path: Path) -> None:
-    chosen = {"frames": 9, "stills": 3, "stills_from": "clips"}
+    chosen = {"frames": 9, "images": 3, "images_from": "clips"}
     plain = {"path": films / "clips.txt", "format": "clip-list", "cache": {"latents": True, "content": "sample"}}
     latents = LatentCache(tmp_path, DataSettings(**plain, clips=chosen), identity="vae", compute="fp32", seed=3)
     assert len({latents.draw(5, variant, still) for variant in range(2) for still in range(-1, 3)}) == 8
@@ -235,7 +235,8 @@ def test_the_verb_takes_embeddings_over_and_never_opens_the_text_encoder(
     (tmp_path / "recipe.yaml").write_text(
         "model: {family: latte, path: tiny-latte, weights: random}\n"
         "data: {path: list.txt, format: clip-list, resolution: 32, buckets: {shape: square, step: 16}, batch_size: 2,\n"
-        f"  workers: 0, clips: {{frames: 5, texts: true}}, cache: {{text: true, path: '{tmp_path}/cache'}}}}\n"
+        "  workers: 0, clips: {frames: 5, text_embeddings: true},\n"
+        f"  cache: {{text: true, path: '{tmp_path}/cache'}}}}\n"
         "run: {device: cpu}\n"
     )
     monkeypatch.setattr(assemble, "encoders", lambda *_: pytest.fail)

@@ -38,8 +38,8 @@ _REFUSED = {
     "adamcm": "no name leads to it in that trainer, which takes adamw8bit for it",
 }
 _KEYS = {
-    "eps": "epsilon", "weight_decouple": "decouple", "decay_steps": "lr_decay_steps", "decay_of_run": "lr_decay_steps",
-    "warmup_steps": "lr_warmup_steps", "warmup_share": "lr_warmup_steps",
+    "eps": "epsilon", "weight_decouple": "decouple", "decay_steps": "lr_decay_steps", "decay_ratio": "lr_decay_steps",
+    "warmup_steps": "lr_warmup_steps", "warmup_ratio": "lr_warmup_steps",
 }  # fmt: skip
 """Keys of optimizer.json by our settings, where they differ."""
 
@@ -180,18 +180,24 @@ def _schedule(draft: Draft, level: str) -> dict[str, Any]:
     kind = _kind(draft, level)
     decay = _first(draft, level, "lr_decay_steps", last=draft.values["lr_decay_steps"]) or 0
     warmup = _first(draft, level, "lr_warmup_steps", last=draft.values["lr_warmup_steps"])
-    schedule: dict[str, Any] = {"kind": kind, "warmup_steps": 0, "warmup_share": 0.0, "beyond": "floor", "floor": 0.0}
+    schedule: dict[str, Any] = {
+        "kind": kind,
+        "warmup_steps": 0,
+        "warmup_ratio": 0.0,
+        "after_decay": "floor",
+        "floor": 0.0,
+    }
     if kind == "constant":
         return schedule
-    schedule |= {"decay_of_run": 1.5} if decay < 1 else {"decay_steps": draft.in_steps(decay)}
-    schedule |= {"warmup_share": 0.02} if warmup is None else {"warmup_steps": draft.in_steps(warmup)}
+    schedule |= {"decay_ratio": 1.5} if decay < 1 else {"decay_steps": draft.in_steps(decay)}
+    schedule |= {"warmup_ratio": 0.02} if warmup is None else {"warmup_steps": draft.in_steps(warmup)}
     if warmup is not None and warmup < 0:
         draft.refuse("lr_warmup_steps", f"must be 0 or more, got {warmup}", code="E1017")
     if decay >= 1 and schedule["warmup_steps"] >= schedule["decay_steps"]:
         draft.refuse("lr_decay_steps", f"{decay} must lie beyond the warm-up of {warmup}", code="E1017")
     match kind:
         case "cosine":
-            schedule["beyond"] = "wave"
+            schedule["after_decay"] = "cosine"
         case "polynomial":
             schedule |= {"power": 1.0, "floor": _end_of_polynomial(draft, level)}
     return schedule

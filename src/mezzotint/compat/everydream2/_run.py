@@ -107,7 +107,7 @@ def _showing(draft: Draft) -> None:
             tell_division(draft, flag)
     name = draft.text("sample_prompts")
     if draft.says("sample_prompts") or Path(name).expanduser().is_file():
-        draft.set("sample.file", name, "sample_prompts")
+        draft.set("sample.prompt_file", name, "sample_prompts")
     else:
         draft.note("sample_prompts", f"there is no {name} here: captions of the data set are drawn")
     draw = {"sample.steps": 30, "sample.guidance": [7.0, 4.0, 1.01], "sample.solver": "ddim"}
@@ -129,7 +129,7 @@ def _validation(draft: Draft) -> None:
             share, old = values["auto_split_proportion"], values["val_split_proportion"]
             share = share if draft.says("validation:auto_split_proportion") or old is None else old
             flags = ("validation:auto_split_proportion", "validation:val_split_proportion")
-            draft.set("data.holdout.share", share, *flags)
+            draft.set("data.holdout.fraction", share, *flags)
         case "manual":
             root = values["manual_data_root"] or values["val_data_root"]
             if root:
@@ -144,7 +144,7 @@ def _validation(draft: Draft) -> None:
             draft.refuse(flag, f"{key!r} is no name for a curve", "letters, digits, - and _ are allowed", "E1017")
     if values["stabilize_training_loss"]:
         share = values["stabilize_split_proportion"]
-        draft.set("run.validation.training_share", share, "validation:stabilize_split_proportion")
+        draft.set("run.validation.training_fraction", share, "validation:stabilize_split_proportion")
     draft.set("data.holdout.max_samples", _ALL, name)
     _measured(draft, draft.number("validation:every_n_epochs"))
 

@@ -52,7 +52,7 @@ def _data(draft: Draft) -> None:
     draft.set("data.format", "everydream", "data_root")
     _resolution(draft)
     draft.put({"data.crop": "triangular", "data.jitter": 0.02, "data.resize": "bicubic"}, "resolution")
-    draft.put({"data.remainder": "repeat", "data.discount": 1.5}, "batch_size")
+    draft.put({"data.remainder": "repeat", "data.remainder_power": 1.5}, "batch_size")
     if draft.number("cond_dropout") > 0.26:
         draft.note("cond_dropout", "above 0.26 captions lose their hold, and the data bleeds into everything")
     if draft.fits("keep_tags") and draft.values["keep_tags"] and not draft.values["shuffle_tags"]:
@@ -81,7 +81,7 @@ def _rating(draft: Draft) -> None:
     percent = min(100, max(0, draft.whole(flag)))
     if percent != draft.values[flag]:
         draft.note(flag, f"{draft.values[flag]} is taken for {percent}")
-    draft.set("data.rating.share", percent / 100, flag, "rated_dataset")
+    draft.set("data.rating.fraction", percent / 100, flag, "rated_dataset")
     draft.set("data.rating.epochs", draft.values["max_epochs"], "rated_dataset", "max_epochs")
 
 

@@ -262,4 +262,4 @@ def _small(draft: Draft, dataset: Node, side: int) -> None:
         what = f"is {least}, and pictures are left out that are smaller than {side}"
         dataset.refuse("image_filter_size", what, code="E1082")
     else:
-        draft.set("data.small", "skip" if is_on and least else "upscale", dataset.flag("filter_small_size"))
+        draft.set("data.small_images", "skip" if is_on and least else "upscale", dataset.flag("filter_small_size"))

@@ -52,7 +52,7 @@ def _network(config: Config) -> None:
     _sizes(draft, node)
     is_checkpointed = "use_checkpoint" in node.written and "use_recompute" not in node.written
     flag = node.flag("use_checkpoint" if is_checkpointed else "use_recompute")
-    draft.set("run.recompute.enabled", bool(node["use_recompute"] or node["use_checkpoint"]), flag)
+    draft.set("run.gradient_checkpointing.enabled", bool(node["use_recompute"] or node["use_checkpoint"]), flag)
     key = "spatial_transformer_attn_type"
     if node[key] not in _ATTENTION:
         node.refuse(key, f"takes flash-attention or vanilla, got {node[key]!r}", code="E1017")
@@ -215,7 +215,7 @@ def _prediction(draft: Draft, denoiser: Node, scaling: Node, sigmas: Node) -> No
     if is_free and denoiser.name == "DiscreteDenoiser":
         sigmas.refuse("", "draws any sigma, and DiscreteDenoiser knows 1000 of them", "write Denoiser", "E1081")
     draft.set("model.prediction", prediction, scaling.flag())
-    draft.set("objective.levels", "log-normal" if is_free else "timesteps", sigmas.flag())
+    draft.set("objective.noise_levels", "log-normal" if is_free else "timesteps", sigmas.flag())
     if is_free:
         pair = [sigmas["p_mean"], sigmas["p_std"]]
         draft.set("objective.log_normal", pair, sigmas.flag("p_mean"), sigmas.flag("p_std"))

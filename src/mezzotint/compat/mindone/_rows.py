@@ -86,7 +86,7 @@ _DEVICE = (
         choices=("Ascend", "GPU", "CPU"), values={"Ascend": "auto", "GPU": "auto", "CPU": "cpu"}),
     idle("ms_mode", 0,
         "compiled or not, the numbers are the same, and nothing is left out in eager mode; run.compile=true compiles"),
-    row("ms_amp_level", "O2", "run.precision run.half run.frozen_dtype",
+    row("ms_amp_level", "O2", "run.precision run.half_precision run.frozen_dtype",
         "O0 is float32, the others are fp16, of more and more", choices=("O0", "O1", "O2", "O3")),
     idle("jit_level", "O2", "it is the compiler's level, not a precision", choices=("O0", "O1", "O2"), since="2.3.1"),
     idle("ms_enable_graph_kernel", False, "it changes no numbers"),
@@ -94,7 +94,7 @@ _DEVICE = (
     idle("dynamic_shape", False, "sizes may differ from batch to batch anyway", since="2.3.1"),
     row("param_fp16", False, "run.weight_dtype", "weights in fp16; not recommended"),
     idle("overflow_still_update", True, "a step that is not finite never moves weights"),
-    row("max_device_memory", str, "run.device_memory", "caps the memory, such as 59GB", optional=True),
+    row("max_device_memory", str, "run.memory_limit", "caps the memory, such as 59GB", optional=True),
     row("is_parallel", False, "run.runtime",
         "processes work together, however many the launcher starts; False with several is an error"),
 )  # fmt: skip

@@ -10,7 +10,7 @@ STAMP = "{stamp}"
 PROMPT = "Astronaut in a jungle, cold color palette, muted colors, detailed, 8k"
 """What is drawn during training there."""
 
-_HALVES = {"O0": "most", "O1": "products", "O2": "most", "O3": "all"}
+_HALVES = {"O0": "most", "O1": "matmuls", "O2": "most", "O3": "all"}
 _SCALE = 1024.0
 _AHEAD = 10
 """Batches that are kept on the device when nobody says how many."""
@@ -98,18 +98,18 @@ def _weights(draft: Draft) -> None:
 def _precision(draft: Draft) -> None:
     level = draft.text("ms_amp_level")
     is_half, is_small = level != "O0", bool(draft.values["param_fp16"])
-    values = {"run.precision": "fp16" if is_half else "fp32", "run.half": _HALVES[level]}
+    values = {"run.precision": "fp16" if is_half else "fp32", "run.half_precision": _HALVES[level]}
     draft.put({**values, "run.frozen_dtype": "same" if is_half else "fp32"}, "ms_amp_level")
     draft.set("run.weight_dtype", "same" if is_small and is_half else "fp32", "param_fp16")
     if is_small and is_half:
-        draft.set("run.gradient_sums", "same", "param_fp16")
+        draft.set("run.gradient_dtype", "same", "param_fp16")
     draft.put({"run.scaler.kind": "static", "run.scaler.init": _SCALE}, "ms_amp_level")
     if is_small:
         draft.note(
             "param_fp16",
             "makes training unstable, and is not recommended: leave it out, or at least take the autoencoder that is "
             "repaired for fp16, by model.vae=madebyollin/sdxl-vae-fp16-fix. Masters in float32 are kept; there, none "
-            "are (run.weight_dtype=alone)",
+            "are (run.weight_dtype=pure)",
         )
         if not is_half:
             draft.note("param_fp16", "with --ms_amp_level O0 weights stay float32")

@@ -87,8 +87,8 @@ _SAMPLE = (
     refused("support_long_prompts", False, "prompts of more than 77 tokens are not supported; leave it out"),
     row("sd_xl_base_ratios", "1.0", "--size", "the size of txt2img"),
     *(row(flag, int, "", "the sizes that are passed to the model") for flag in _NUMBERS),
-    row("aesthetic_score", 6.0, "sample.framing.aesthetic_score", "the score that is passed to the refiner"),
-    row("negative_aesthetic_score", 2.5, "sample.framing.negative_aesthetic_score",
+    row("aesthetic_score", 6.0, "sample.micro_conditioning.aesthetic_score", "the score that is passed to the refiner"),
+    row("negative_aesthetic_score", 2.5, "sample.micro_conditioning.negative_aesthetic_score",
         "the score that the refiner is led away from"),
     row("sampler", "EulerEDMSampler", "--solver sample.solver", "the solver", choices=tuple(SAMPLERS)),
     row("guider", "VanillaCFG", "", "whether to guide", choices=("VanillaCFG", "IdentityGuider")),
@@ -96,7 +96,7 @@ _SAMPLE = (
     row("thresholding", False, "", "bounds what guidance works on"),
     row("dynamic_thresholding_ratio", 0.995, "sample.thresholding.ratio", "the share that is left alone"),
     row("sample_max_value", 1.0, "sample.thresholding.max", "the largest bound"),
-    row("discretization", str, "--spacing sample.spacing sample.sigmas",
+    row("discretization", str, "--spacing sample.timestep_spacing sample.sigmas",
         "the levels of noise; without it, those of the schedule",
         choices=("LegacyDDPMDiscretization", "EDMDiscretization", "DiffusersDDPMDiscretization")),
     row("sigma_min", 0.002, "sample.sigma_min", "with EDMDiscretization"),
@@ -250,12 +250,12 @@ def _framing(draft: Draft) -> list[str]:
     for name, flags in (("original_size", _NUMBERS[:2]), ("target_size", _NUMBERS[2:4])):
         pair = [draft.values[flag] for flag in flags]
         if None not in pair:
-            words.append(f"sample.framing.{name}=[{pair[0]},{pair[1]}]")
+            words.append(f"sample.micro_conditioning.{name}=[{pair[0]},{pair[1]}]")
         elif pair != [None, None]:
             draft.refuse(flags[pair.index(None)], "is missing beside its other side", code="E1017")
     corner = [draft.values[flag] for flag in _NUMBERS[4:]]
     if corner != [None, None]:
-        words.append(f"sample.framing.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
+        words.append(f"sample.micro_conditioning.crop_top_left=[{corner[0] or 0},{corner[1] or 0}]")
     scores = ("aesthetic_score", "negative_aesthetic_score")
     return words + _words(draft, *(flag for flag in scores if flag in draft.named))
 

@@ -24,16 +24,16 @@ _TYPES = ("bf16", "fp16", "fp32")
 DATA = (
     row("video_data", str, "data.path data.format",
         "the list file of clips: folder, annotation, and with a text cache its folder between them"),
-    row("image_data", str, "data.clips.stills_path data.clips.stills_from",
+    row("image_data", str, "data.clips.images_path data.clips.images_from",
         "the list file of pictures: trained beside clips, or, with num_frames 1, alone"),
     row("max_image_size", 512, "data.resolution data.buckets.shape data.resize",
-        "the side of the square; resized as the PyTorch project does, `data.resize=open-sora-plan-port` as the port "
+        "the side of the square; resized as the PyTorch project does, `data.resize=bicubic-then-square` as the port "
         "does"),
     row("num_frames", 17, "data.clips.frames model.latte.video_length",
         "odd; 4 k + 1 comes back whole from the autoencoder; 1 trains pictures"),
-    row("use_img_from_vid", False, "data.clips.stills_from", "pictures are frames of the clip"),
-    row("use_image_num", 0, "data.clips.stills data.clips.stills_order", "pictures beside each clip", least=0),
-    row("text_embed_cache", True, "data.cache.text data.clips.texts",
+    row("use_img_from_vid", False, "data.clips.images_from", "pictures are frames of the clip"),
+    row("use_image_num", 0, "data.clips.images data.clips.images_order", "pictures beside each clip", least=0),
+    row("text_embed_cache", True, "data.cache.text data.clips.text_embeddings",
         "the embeddings that lie in the second path of each line; without, T5 reads captions in the loop"),
     row("enable_flip", False, "data.flip", "half of the visits are mirrored, all frames alike", on=0.5, off=0.0),
     mapped("model_max_length", 300, "model.max_tokens", "tokens of a caption", least=2),
@@ -62,14 +62,15 @@ MODEL = (
 ACCELERATION = (
     mapped("enable_tiling", False, "model.latte.tiling.enabled", "large clips go through the autoencoder in pieces"),
     row("tile_overlap_factor", 0.25, "model.latte.tiling.overlap", "between 0 and 1"),
-    mapped("use_recompute", False, "run.recompute.enabled", "activations of each pair of blocks are computed again"),
-    row("num_no_recompute", 0, "run.recompute.exempt_last",
+    mapped("use_recompute", False, "run.gradient_checkpointing.enabled",
+        "activations of each pair of blocks are computed again"),
+    row("num_no_recompute", 0, "run.gradient_checkpointing.skip_last",
         "pairs of blocks, from the last, that keep their activations"),
 )  # fmt: skip
 
 PRECISION = (
     mapped("precision", "bf16", "run.precision", "of LatteT2V's arithmetic", choices=_TYPES),
-    row("amp_level", "O1", "run.half", "O1: products in the smaller type; O2: all but norms and SiLU",
+    row("amp_level", "O1", "run.half_precision", "O1: products in the smaller type; O2: all but norms and SiLU",
         choices=("O1", "O2")),
     mapped("text_encoder_precision", "bf16", "run.frozen_dtype", "of T5, where it runs", choices=_TYPES),
     mapped("vae_precision", "fp16", "run.vae_dtype", "of the autoencoder", choices=_TYPES),
@@ -124,7 +125,7 @@ UPDATE = (
 ENVIRONMENT = (
     row("device", "Ascend", "run.device", "Ascend and GPU are the accelerator that is found",
         choices=("Ascend", "GPU", "cpu", "CPU"), values={"Ascend": "auto", "GPU": "auto", "CPU": "cpu"}),
-    mapped("max_device_memory", str, "run.device_memory", "30GB or 59GB there"),
+    mapped("max_device_memory", str, "run.memory_limit", "30GB or 59GB there"),
     row("mode", 0, "run.compile", "0 compiles, 1 runs eagerly"),
     row("use_parallel", False, "run.runtime", "what the launch says has to agree"),
     row("parallel_mode", "data", "run.runtime run.shard.parameters",
@@ -159,7 +160,7 @@ OUTSIDE = (
     row("output_dir", "output", "run.folder run.name run.export.link", "the run folder; models lie in its ckpt/"),
     row("output_path", str, "run.folder", "the same by another name"),
     idle("enable_flash_attention", False, "torch takes the fastest kernel that can do the masks"),
-    row("global_bf16", False, "run.half", "everything in bf16, norms as well"),
+    row("global_bf16", False, "run.half_precision", "everything in bf16, norms as well"),
     idle("drop_overflow_update", True, "a step that is not finite never moves anything"),
     idle("jit_level", str, "torch.compile has no such levels; --mode says whether it compiles",
         choices=("O0", "O1", "O2")),

@@ -1,9 +1,9 @@
 """The format `clip-list`: Open-Sora-Plan's data sets, a list of folders, and for each an annotation in JSON.
 
 A list has a line for each data set: `media folder,annotation`, or, with text embeddings made beforehand
-(`data.clips.texts`), `media folder,folder of embeddings,annotation`; no quotes, empty lines left out. An annotation is
-a list of objects with `path`, `cap` and, for clips, `frame_idx` (`start:end`, of which only the start counts).
-"""
+(`data.clips.text_embeddings`), `media folder,folder of embeddings,annotation`; no quotes, empty lines left out. An
+annotation is a list of objects with `path`, `cap` and, for clips, `frame_idx` (`start:end`, of which only the start
+counts)."""
 
 from __future__ import annotations
 
@@ -174,9 +174,9 @@ def _count_fault(parts: list[str], has_texts: bool) -> str:
     expected = 3 if has_texts else 2
     if len(parts) == expected and all(parts):
         return ""
-    hint = "; with a folder of embeddings set data.clips.texts=true"
+    hint = "; with a folder of embeddings set data.clips.text_embeddings=true"
     if has_texts:
-        hint = "; name the folder into which mezzotint cache shall write embeddings, or set data.clips.texts=false"
+        hint = "; name the folder where mezzotint cache writes embeddings, or set data.clips.text_embeddings=false"
     count = counted(len([part for part in parts if part]), "path")
     return f"{count} where {expected} are needed: {_form(has_texts)}{hint if len(parts) == 5 - expected else ''}"
 
@@ -209,9 +209,9 @@ def _text(path: Path, most: int, code: str, what: str) -> str:
 def named_files(path: Path, clips: ClipsSettings, *, masks: bool = False) -> Iterator[Path]:
     """Everything that a list leads to: annotations, clips, pictures, embeddings, and masks where they are asked for,
     there or not. Raises DatasetError E1231 and E1232."""
-    for line in read_list(path, has_texts=clips.texts):
+    for line in read_list(path, has_texts=clips.text_embeddings):
         yield line.annotation
-        for entry in read_annotation(line.annotation, has_texts=clips.texts):
+        for entry in read_annotation(line.annotation, has_texts=clips.text_embeddings):
             yield entry.media_in(line.media)
             texts = entry.texts_in(line.texts)
             if texts is not None:
@@ -243,7 +243,7 @@ def samples(
     are asked for, its mask are the sample's overrides `start`, `embedding` and `mask`. Raises
     DatasetError E1231 and E1232.
     """
-    lines = read_list(path, has_texts=clips.texts)
+    lines = read_list(path, has_texts=clips.text_embeddings)
     for place, line in enumerate(lines):
         yield from _of_line(line, clips, f"{prefix}{place}/" if len(lines) > 1 else prefix, repeats, masks)
 

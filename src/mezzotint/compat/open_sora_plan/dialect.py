@@ -84,7 +84,11 @@ def _clips(draft: Draft) -> None:
         draft.refuse(flag, "is not given; it names the list file of the data set", code="E1017")
     draft.put({"data.format": "clip-list", "data.path": [draft.text(flag)]}, flag)
     draft.put({"data.clips.frames": frames, "model.latte.video_length": frames // 4 + 1}, "num_frames")
-    squares = {"data.buckets.shape": "square", "data.buckets.step": bucket_step(side), "data.resize": "open-sora-plan"}
+    squares = {
+        "data.buckets.shape": "square",
+        "data.buckets.step": bucket_step(side),
+        "data.resize": "square-then-bilinear",
+    }
     draft.put({"data.resolution": side, **squares}, "max_image_size")
     draft.lay("enable_flip", "filter_nonexistent")
 
@@ -101,16 +105,16 @@ def _stills(draft: Draft) -> None:
     if count and not from_clips and not draft.text("image_data"):
         remedy = "name a list with --image_data, or write --use_img_from_vid True"
         draft.refuse("use_image_num", f"{count} pictures beside each clip, and no source of them", remedy, "E1017")
-    draft.set("data.clips.stills", count, "use_image_num")
+    draft.set("data.clips.images", count, "use_image_num")
     if not count:
         for flag in ("image_data", "use_img_from_vid"):
             if draft.says(flag) and draft.values[flag]:
                 draft.note(flag, "without --use_image_num no pictures are trained beside clips")
         return
-    draft.set("data.clips.stills_from", "clips" if from_clips else "images", "use_img_from_vid", "image_data")
+    draft.set("data.clips.images_from", "clips" if from_clips else "images", "use_img_from_vid", "image_data")
     if not from_clips:
-        draft.set("data.clips.stills_path", [draft.text("image_data")], "image_data")
-        draft.set("data.clips.stills_order", "groups", "use_image_num")
+        draft.set("data.clips.images_path", [draft.text("image_data")], "image_data")
+        draft.set("data.clips.images_order", "groups", "use_image_num")
     elif draft.text("image_data"):
         draft.note("image_data", "with --use_img_from_vid the pictures are frames of the clips")
 
@@ -199,12 +203,12 @@ def _update(draft: Draft) -> None:
 
 def _precision(draft: Draft) -> None:
     half = draft.text("precision") != "fp32"
-    level = "most" if draft.text("amp_level") == "O2" else "products"
+    level = "most" if draft.text("amp_level") == "O2" else "matmuls"
     if draft.values["global_bf16"]:
         level = "all"
         if draft.text("precision") != "bf16":
             draft.refuse("global_bf16", f"and --precision {draft.text('precision')} exclude each other", "take one")
-    draft.set("run.half", level if half else "autocast", "global_bf16", "amp_level", "precision")
+    draft.set("run.half_precision", level if half else "autocast", "global_bf16", "amp_level", "precision")
     draft.set("run.weight_dtype", "fp32", "precision")
     draft.lay("vae_keep_gn_fp32")
     for flag in ("loss_scaler_type", "loss_scale_factor", "scale_window", "init_loss_scale"):
@@ -224,7 +228,9 @@ def _memory(draft: Draft) -> None:
         draft.refuse("num_no_recompute", what, code="E1017")
     if exempt and not draft.values["use_recompute"]:
         draft.note("num_no_recompute", "acts with --use_recompute True alone")
-    draft.set("run.recompute.exempt_last", exempt if draft.values["use_recompute"] else 0, "num_no_recompute")
+    draft.set(
+        "run.gradient_checkpointing.skip_last", exempt if draft.values["use_recompute"] else 0, "num_no_recompute"
+    )
     device, mode = draft.text("device").lower(), draft.whole("mode")
     draft.lay("device")
     if mode not in (0, 1):

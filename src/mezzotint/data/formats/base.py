@@ -110,7 +110,7 @@ class Format:
     lists all files below the folder that have these endings. manifests: names or endings of files whose content, and
     not only size and times, is part of the index's address. is_encoded: samples are latents and text embeddings
     already, which a cache takes over instead of encoding. embeddings: of a format whose entries name files of text
-    embeddings (`data.clips.texts`). own_flips: pictures may have a chance of their own to be
+    embeddings (`data.clips.text_embeddings`). own_flips: pictures may have a chance of their own to be
     mirrored, so that a cache keeps several placements of them. reads_remote: it opens files by `Source.file` alone, so
     that they may lie on object storage. What the recipe has to know of a format stands in
     `recipe/formats/NAME.py`.

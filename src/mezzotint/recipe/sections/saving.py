@@ -63,7 +63,7 @@ class SaveSettings(Section):
     time. Where memory has no room for the copy, and with `run.export.optimizer_file`, training waits, as it does
     with false. The last one of a run, one on a signal that stops it and one before an export are waited for."""
 
-    parts: Annotated[bool, FREE] = True
+    sharded: Annotated[bool, FREE] = True
     """With several processes that all hold the whole model (`run.runtime=ddp`), let each write and hash its part of a
     checkpoint, into files of its own; any number of processes reads it. Where not all of them see the run folder, and
     with false, the first writes everything."""

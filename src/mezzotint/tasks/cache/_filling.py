@@ -328,7 +328,7 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
     try:
         picture = _read(worker, latents, needed, entry)
     except DatasetError as error:
-        is_spared = error.code == BROKEN and worker.settings.on_broken == "weight-0"
+        is_spared = error.code == BROKEN and worker.settings.on_corrupt == "zero_weight"
         if worker.settings.has_clips or needed.is_still or not is_spared:
             raise
         worker.say(f"cache: {worker.catalogue.path(row)} is damaged: no entry is made")

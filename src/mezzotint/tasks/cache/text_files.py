@@ -1,5 +1,5 @@
-"""Text embeddings in files that a data set names (`data.clips.texts`): `mezzotint cache` writes those that are missing,
-and a run that finds none is refused with the line that writes them."""
+"""Text embeddings in files that a data set names (`data.clips.text_embeddings`): `mezzotint cache` writes those that
+are missing, and a run that finds none is refused with the line that writes them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AT_ONCE = 16
 def require(recipe: Recipe, words: Sequence[str]) -> None:
     """words: what stood behind the verb, for the line that is printed. Raises CacheError E1310 when the lists name
     embeddings and not one of them is there; DatasetError E1231 and E1232."""
-    if not recipe.data.clips.texts:
+    if not recipe.data.clips.text_embeddings:
         return
     places = list(_places(recipe))
     if not places or any(os.path.isfile(place) for place in places):
@@ -48,7 +48,7 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
     """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
     process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
-    if not recipe.data.clips.texts or recipe.model.text_encoder is None:
+    if not recipe.data.clips.text_embeddings or recipe.model.text_encoder is None:
         return 0
     absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
     runtime.barrier()  # before anybody writes, so that all have seen the same
@@ -75,8 +75,8 @@ def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
-    if clips.stills_from == "images" and format_spec(stills_settings(recipe.data).format).reads_texts:
-        lists += clips.stills_path
+    if clips.images_from == "images" and format_spec(stills_settings(recipe.data).format).reads_texts:
+        lists += clips.images_path
     captions: dict[Path, str] = {}
     for path in lists:
         for place, caption in _files_of(recipe).captions(Path(os.path.abspath(path.expanduser()))):

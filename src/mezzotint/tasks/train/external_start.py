@@ -53,7 +53,7 @@ def write_optimizer(folder: Path, recipe: Recipe, model: TrainableModel, resolve
     if name is None:
         return
     rates = None
-    if schedule.kind != "constant" or schedule.warmup_steps or schedule.warmup_share:
+    if schedule.kind != "constant" or schedule.warmup_steps or schedule.warmup_ratio:
         peak = recipe.optim.lr * resolved.rate_factor
         rates = [peak * lr.factor(schedule, step, resolved.steps) for step in range(resolved.steps)]
     optimizer_files.named(name).write(folder, model.update, model.family, rates)

@@ -146,7 +146,7 @@ def _resolve(
     blocks = recipe.run.offload.blocks
     decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
     if runtime.is_first and (decides_sums or decides_blocks):
-        free = at_hand(runtime.device, recipe.run.device_memory)
+        free = at_hand(runtime.device, recipe.run.memory_limit)
         batches = largest_batches(bucket_rows(dataset, recipe))
         if decides_sums:
             sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)

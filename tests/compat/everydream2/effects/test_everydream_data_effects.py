@@ -37,7 +37,7 @@ def captions_of(fed: Any) -> list[str]:
 
 
 # breaks if a batch that was filled up with itself counted fully, or by another power
-@pytest.mark.effect("data.discount", "data.remainder")
+@pytest.mark.effect("data.remainder_power", "data.remainder")
 def test_discount_is_the_power_by_which_a_repeated_batch_counts_less(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 6)
     for power in (1.5, 3.0):
@@ -59,7 +59,7 @@ def test_shape_table_takes_the_listed_sizes_and_their_rule(feed: Make, noisy: Ma
 
 
 # breaks if all were used each epoch, the share fell another way, or ratings did not count
-@pytest.mark.effect("data.rating.share", "data.rating.epochs")
+@pytest.mark.effect("data.rating.fraction", "data.rating.epochs")
 def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
     n = 1000
     rating = np.where(np.arange(n) < n // 2, 4.0, 1.0).astype(np.float32)
@@ -78,7 +78,7 @@ def test_rating_share_and_epochs_thin_out_the_worse_pictures() -> None:
     assert (late < n // 2).mean() > 0.65
     assert set(late.tolist()) != set(seen(8, share=0.2, epochs=8).tolist())
     with pytest.raises(RecipeError, match="belong together"):
-        read_text("data: {path: x, rating: {share: 0.5}}")
+        read_text("data: {path: x, rating: {fraction: 0.5}}")
 
 
 # breaks if captions stayed as written, the first part moved, or all visits had one order

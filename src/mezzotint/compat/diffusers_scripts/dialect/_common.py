@@ -97,7 +97,7 @@ _ROWS = (
     row("num_train_epochs", 100, "run.epochs", "counts when max_train_steps is absent", above=0),
     row("max_train_steps", int, "run.steps", "optimizer steps", above=0),
     mapped("gradient_accumulation_steps", 1, "optim.accumulation", "batches of one step", above=0),
-    mapped("gradient_checkpointing", False, "run.recompute.enabled", "of the UNet"),
+    mapped("gradient_checkpointing", False, "run.gradient_checkpointing.enabled", "of the UNet"),
     row("learning_rate", 1e-4, "optim.lr", "the peak"),
     row("scale_lr", False, "optim.lr", "the rate times batch, accumulation and processes"),
     row("lr_scheduler", "constant",

@@ -47,7 +47,7 @@ EXPECTED: dict[str, Any] = {
     "optim.schedule.power": 1.0, "optim.accumulation": 1, "optim.clip.norm": 1.0, "optim.clip.scope": "all",
     "optim.ema.rule": "none", "optim.ema.decay": 0.9999, "optim.ema.interval": 1, "optim.ema.device": "same",
     "run.epochs": 100, "run.seed": 0, "run.precision": "fp32", "run.weight_dtype": "fp32",
-    "run.frozen_dtype": "fp32", "run.recompute.enabled": False, "run.save.every": "500 steps",
+    "run.frozen_dtype": "fp32", "run.gradient_checkpointing.enabled": False, "run.save.every": "500 steps",
     "run.save.keep": None, "run.export.folder": "sd-model-finetuned", "run.folder": "sd-model-finetuned",
     "run.name": "sd-model-finetuned",
     "run.resume": "never", "run.preview.every": None, "run.preview.weights": "raw", "run.tensorboard": True,
@@ -73,7 +73,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "num_train_epochs": (["--num_train_epochs=2"], {"run.epochs": 2}),
     "max_train_steps": (["--max_train_steps=11"], {"run.steps": 11, "run.epochs": "gone"}),
     "gradient_accumulation_steps": (["--gradient_accumulation_steps=4"], {"optim.accumulation": 4}),
-    "gradient_checkpointing": (["--gradient_checkpointing"], {"run.recompute.enabled": True}),
+    "gradient_checkpointing": (["--gradient_checkpointing"], {"run.gradient_checkpointing.enabled": True}),
     "learning_rate": (["--learning_rate=1e-05"], {"optim.lr": 1e-5}),
     "scale_lr": (
         ["--scale_lr", "--train_batch_size=2", "--gradient_accumulation_steps=3"],

@@ -40,7 +40,7 @@ EXPECTED: dict[str, Any] = {
     "model.path": "sd15", "model.family": "sd", "model.train": ["denoiser", "text_encoder"], "model.clip_skip": 0,
     "model.attention": "auto",
     "data.path": ["input"], "data.format": "everydream", "data.resolution": 512, "data.buckets.shape": "table",
-    "data.batch_size": 2, "data.remainder": "repeat", "data.discount": 1.5, "data.crop": "triangular",
+    "data.batch_size": 2, "data.remainder": "repeat", "data.remainder_power": 1.5, "data.crop": "triangular",
     "data.jitter": 0.02, "data.resize": "bicubic", "data.flip": 0.0, "data.epoch_seed": "add",
     "data.captions.dropout": 0.04, "data.captions.shuffle_tags": False, "data.captions.keep_tags": 0,
     "objective.loss": "mse", "objective.huber_delta": 1.0, "objective.noise_offset": 0.02,
@@ -49,11 +49,11 @@ EXPECTED: dict[str, Any] = {
     "optim.lr": 1e-6, "optim.part_lr.text_encoder": 5e-7, "optim.lr_batch_power": 0.0,
     "optim.optimizer.kind": "adamw-8bit-or-adamw", "optim.optimizer.betas": [0.9, 0.999], "optim.optimizer.eps": 1e-8,
     "optim.optimizer.weight_decay": 0.01, "optim.schedule.kind": "constant", "optim.schedule.warmup_steps": 0,
-    "optim.schedule.warmup_share": 0.0, "optim.schedule.beyond": "floor", "optim.schedule.floor": 0.0,
+    "optim.schedule.warmup_ratio": 0.0, "optim.schedule.after_decay": "floor", "optim.schedule.floor": 0.0,
     "optim.accumulation": 1, "optim.clip.norm": None, "optim.clip.scope": "part", "optim.ema.rule": "none",
     "run.name": "myproj", "run.folder": PATH, "run.epochs": 300, "run.seed": 555, "run.resume": "never",
     "run.precision": "fp16", "run.weight_dtype": "fp32", "run.frozen_dtype": "same", "run.tf32": True,
-    "run.recompute.enabled": False, "run.scaler.init": 2**17.5, "run.scaler.growth": 2.0,
+    "run.gradient_checkpointing.enabled": False, "run.scaler.init": 2**17.5, "run.scaler.growth": 2.0,
     "run.scaler.growth_interval": 25, "run.scaler.stages": [
         [500, 1.8, 100], [1000, 1.6, 200], [2000, 1.3, 500], [4000, 1.15, 2000]],
     "run.log_every": 25, "run.tensorboard": True, "run.schedule_file": False,
@@ -77,8 +77,8 @@ ON = "--ema_decay_rate=0.99"
 FILE = "--config=train.json"
 
 COSINE = {
-    "optim.schedule.kind": "cosine", "optim.schedule.warmup_share": 0.02, "optim.schedule.decay_of_run": 1.5,
-    "optim.schedule.beyond": "wave",
+    "optim.schedule.kind": "cosine", "optim.schedule.warmup_ratio": 0.02, "optim.schedule.decay_ratio": 1.5,
+    "optim.schedule.after_decay": "cosine",
 }  # fmt: skip
 
 TEXT = {"optim.part_lr.text_encoder": "gone"}
@@ -99,15 +99,15 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "keep_tags": (["--shuffle_tags", "--keep_tags=4"],
                   {"data.captions.shuffle_tags": True, "data.captions.keep_tags": 4}),
     "rated_dataset": (["--rated_dataset", "--max_epochs=10"],
-                      {"data.rating.share": 0.5, "data.rating.epochs": 10, "run.epochs": 10}),
+                      {"data.rating.fraction": 0.5, "data.rating.epochs": 10, "run.epochs": 10}),
     "rated_dataset_target_dropout_percent": (
         ["--rated_dataset", "--rated_dataset_target_dropout_percent=30"],
-        {"data.rating.share": 0.3, "data.rating.epochs": 300}),
+        {"data.rating.fraction": 0.3, "data.rating.epochs": 300}),
     "rated_dataset_target_dropout_rate": (
         ["--rated_dataset", "--rated_dataset_target_dropout_rate=30"],
-        {"data.rating.share": 0.3, "data.rating.epochs": 300}),
+        {"data.rating.fraction": 0.3, "data.rating.epochs": 300}),
     "validation_config": (["--validation_config=none.json"], {"run.validation.every": "1 epochs",
-                          "data.holdout.max_samples": 1_000_000, "data.holdout.share": 0.15}),
+                          "data.holdout.max_samples": 1_000_000, "data.holdout.fraction": 0.15}),
     "write_schedule": (["--write_schedule"], {"run.schedule_file": True, "run.schedule_place": "run"}),
     "wandb": (["--wandb"], {"run.wandb.mode": "online", "run.wandb.project": "myproj"}),
     "resume_ckpt": (["--resume_ckpt=findlast"], {"model.path": PATH, "run.resume": "latest"}),
@@ -115,7 +115,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "attn_type": (["--attn_type=xformers"], {"model.attention": "xformers"}),
     "disable_textenc_training": (["--disable_textenc_training"], {"model.train": ["denoiser"], **TEXT}),
     "disable_unet_training": (["--disable_unet_training"], {"model.train": ["text_encoder"], "optim.lr": 5e-7, **TEXT}),
-    "gradient_checkpointing": (["--gradient_checkpointing"], {"run.recompute.enabled": True}),
+    "gradient_checkpointing": (["--gradient_checkpointing"], {"run.gradient_checkpointing.enabled": True}),
     "loss_type": (["--loss_type=mse_huber"], {"objective.loss": "mse-huber"}),
     "min_snr_gamma": (["--min_snr_gamma=5"], {"objective.min_snr_gamma": 5.0}),
     "zero_frequency_noise_ratio": (["--zero_frequency_noise_ratio=0.1"], {"objective.noise_offset": 0.1}),
@@ -128,10 +128,10 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "lr": (["--lr=3e-6"], {"optim.lr": 3e-6, "optim.part_lr.text_encoder": "gone"}),
     "lr_scheduler": (["--lr_scheduler=cosine"], COSINE),
     "lr_warmup_steps": (["--lr_scheduler=cosine", "--lr_warmup_steps=9"],
-                        {k: v for k, v in COSINE.items() if k != "optim.schedule.warmup_share"}
+                        {k: v for k, v in COSINE.items() if k != "optim.schedule.warmup_ratio"}
                         | {"optim.schedule.warmup_steps": 9}),
     "lr_decay_steps": (["--lr_scheduler=cosine", "--lr_decay_steps=2500"],
-                       {k: v for k, v in COSINE.items() if k != "optim.schedule.decay_of_run"}
+                       {k: v for k, v in COSINE.items() if k != "optim.schedule.decay_ratio"}
                        | {"optim.schedule.decay_steps": 2500}),
     "scale_lr": (["--scale_lr"], {"optim.lr_batch_power": 0.55}),
     "optimizer_config": (["--optimizer_config=adamw.json"], {"optim.optimizer.kind": "adamw", **TEXT}),
@@ -170,7 +170,7 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
     "no_prepend_last": (["--no_prepend_last"], {"run.export.name": "{name}-ep{epoch:02}-gs{micro_step:05}{ema}"}),
     "log_step": (["--log_step=50"], {"run.log_every": 50}),
     "sample_steps": (["--sample_steps=100"], {"run.preview.every": "100 steps"}),
-    "sample_prompts": (["--sample_prompts=my.json"], {"sample.file": "my.json"}),
+    "sample_prompts": (["--sample_prompts=my.json"], {"sample.prompt_file": "my.json"}),
 }  # fmt: skip
 
 

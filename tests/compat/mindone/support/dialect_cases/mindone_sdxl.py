@@ -34,11 +34,11 @@ EXPECTED: dict[str, Any] = {
     "model.prediction": "epsilon", "model.attention": "auto",
     "data.path": ["pictures"], "data.format": "mindone", "data.resolution": 1024, "data.buckets.shape": "square",
     "data.buckets.step": 64, "data.crop": "random", "data.flip": 0.0, "data.resize": "bicubic",
-    "data.antialias": False, "data.original_size": "stored", "data.small": "upscale", "data.workers": 2,
+    "data.antialias": False, "data.original_size": "stored", "data.small_images": "upscale", "data.workers": 2,
     "data.shuffle": True, "data.remainder": "drop", "data.batch_size": 1, "data.captions.dropout": 0.0,
     "data.captions.dropped": "empty", "data.captions.missing": "empty", "data.cache.latents": False,
     "data.cache.text": False,
-    "objective.levels": "timesteps", "objective.weighting": "prediction", "objective.loss": "mse",
+    "objective.noise_levels": "timesteps", "objective.weighting": "prediction", "objective.loss": "mse",
     "objective.noise_offset": 0.05, "objective.noise_offset_per": "sample", "objective.min_snr_gamma": None,
     "objective.min_snr_form": "x0", "objective.timestep_bias.strategy": "none",
     "objective.timestep_bias.multiplier": 1.0, "objective.timestep_bias.begin": 0,
@@ -52,8 +52,9 @@ EXPECTED: dict[str, Any] = {
     "run.export.name": "{what}_{micro_step}{ema}", "run.export.every": "1000 steps",
     "run.save.every": "1000 steps", "run.save.keep": None, "run.export.optimizer_file": None,
     "run.log_every": 1, "run.preview.every": None, "run.seed": 42,
-    "run.precision": "fp16", "run.half": "most", "run.frozen_dtype": "same", "run.weight_dtype": "fp32",
-    "run.vae_dtype": "fp32", "run.scaler.kind": "static", "run.scaler.init": 1024.0, "run.recompute.enabled": True,
+    "run.precision": "fp16", "run.half_precision": "most", "run.frozen_dtype": "same", "run.weight_dtype": "fp32",
+    "run.vae_dtype": "fp32", "run.scaler.kind": "static", "run.scaler.init": 1024.0,
+    "run.gradient_checkpointing.enabled": True,
     "run.device": "auto", "run.runtime": "auto",
     "sample.seed": 42, "sample.steps": 40, "sample.guidance": 5.0, "sample.solver": "euler",
 }  # fmt: skip
@@ -130,8 +131,8 @@ ACTS: dict[str, tuple[list[str], dict[str, Any]]] = {
         ["--ms_amp_level=O0"],
         {"run.precision": "fp32", "run.frozen_dtype": "fp32", "run.vae_dtype": "gone"},
     ),
-    "param_fp16": (["--param_fp16", "True"], {"run.weight_dtype": "same", "run.gradient_sums": "same"}),
-    "max_device_memory": (["--max_device_memory", "59GB"], {"run.device_memory": "59GB"}),
+    "param_fp16": (["--param_fp16", "True"], {"run.weight_dtype": "same", "run.gradient_dtype": "same"}),
+    "max_device_memory": (["--max_device_memory", "59GB"], {"run.memory_limit": "59GB"}),
 }  # fmt: skip
 
 LINES = Lines(
