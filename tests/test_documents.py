@@ -48,11 +48,14 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "mezzotint"
 DOCS = ROOT / "docs"
 DOORS = ("start", "guides", "coming-from", "reference")
-OF_THE_HOUSE = ("faults", "gpu-path", "how-to-add", "journey", "structure")
+OF_THE_HOUSE = ("faults", "gpu-path", "journey", "structure")
 """Pages for those who work on it."""
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 TEXTS = {str(page.relative_to(ROOT)): page.read_text("utf-8") for page in PAGES}
-EXAMPLES = {"data/formats/caption_table.py", "recipe/formats/caption_table.py", "tasks/history.py"}
+EXAMPLES = {
+    "data/formats/caption_table.py", "recipe/formats/caption_table.py", "tasks/history.py", "families/dimmed.py",
+    "recipe/families/dimmed.py",
+}  # fmt: skip
 """Files that a page tells the reader to write."""
 FOREIGN = re.compile(r"configs/(training|inference)/sd_xl_\w+\.yaml")
 """Files of another trainer's project."""
@@ -144,7 +147,7 @@ def test_every_page_is_listed_in_the_index_of_its_folder_and_every_picture_in_a_
         indexes += sorted(path.relative_to(ROOT).as_posix() for path in linked - listed if path.name == "README.md")
         listed |= linked
     assert {f"docs/{door}/README.md" for door in DOORS} <= set(indexes)
-    assert {path.name for path in DOCS.iterdir() if path.is_dir()} == {*DOORS, "decisions", "pictures"}
+    assert {path.name for path in DOCS.iterdir() if path.is_dir()} == {*DOORS, "decisions", "how-to-add", "pictures"}
     assert {page.stem for page in DOCS.glob("*.md")} == {"README", *OF_THE_HOUSE}, "pages for users lie behind a door"
     shown = {picture for name in TEXTS for picture in linked_from(name) if picture.suffix == ".png"}
     figures = {picture.with_suffix(".json") for picture in shown}  # a picture's figures lie beside it
@@ -361,7 +364,7 @@ def caption_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         "mezzotint.formats": {"caption-table": "caption_table"},
         "mezzotint.recipe.formats": {"caption-table": "caption_table_spec"},
     }
-    files = {name: block("docs/how-to-add.md", words) for name, words in kinds.items()}
+    files = {name: block("docs/how-to-add/format.md", words) for name, words in kinds.items()}
     install(tmp_path / "site", monkeypatch, files, groups)
     yield
     for name in ("caption_table", "caption_table_spec"):
@@ -387,7 +390,7 @@ def test_the_format_example_trains(world: Any, capsys: pytest.CaptureFixture[str
 
 
 def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load, tmp_path: Path) -> None:
-    page = load("spikes", block("docs/how-to-add.md", "python run callback"))
+    page = load("spikes", block("docs/how-to-add/callback.md", "python run callback"))
     losses = [1.0, 2.5, 9.0, 1.0, 0.8, 12.0]
 
     def watched(path: Path, stop: int) -> list[dict[str, Any]]:
@@ -416,7 +419,7 @@ def report(step: int, loss: float) -> StepReport:
 
 
 def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) -> None:
-    setting = load("setting", block("docs/how-to-add.md", "python run setting")).ObjectiveSettings
+    setting = load("setting", block("docs/how-to-add/setting.md", "python run setting")).ObjectiveSettings
     assert change_of(setting, "input_perturbation") == "allow"
     assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
 
@@ -424,8 +427,10 @@ def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) ->
 def test_the_verb_example_prints_the_history(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = load("history", block("docs/how-to-add.md", "python run verb"))
-    entry = load("entry", block("docs/how-to-add.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")).ENTRY
+    page = load("history", block("docs/how-to-add/command.md", "python run verb"))
+    entry = load(
+        "entry", block("docs/how-to-add/command.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")
+    ).ENTRY
     monkeypatch.setattr("mezzotint.tasks.reading.words.VERBS", (*VERBS, entry))
     folder = RunFolder(tmp_path / "run").open()
     folder.record("started", step=0)
@@ -545,12 +550,12 @@ def test_the_types_of_the_journey_are_those_that_travel() -> None:
 
 
 def test_families_and_runtimes_are_listed_with_all_they_must_have() -> None:
-    page = TEXTS["docs/how-to-add.md"]
+    page = TEXTS["docs/how-to-add/family.md"]
     methods = {word for row in lines_with(page, "method") for word in row.split(", ")}
     assert methods == set(ModelFamily.__abstractmethods__)
     listed = {word for row in lines_with(page, "asked of files") for word in row.split(", ")}
     assert listed == set(ModelFiles.__abstractmethods__)
-    runtime = page.partition("## … a runtime")[2].partition("these methods:")[2].partition(".")[0]
+    runtime = TEXTS["docs/how-to-add/runtime.md"].partition("these methods:")[2].partition(".")[0]
     methods = {name for name, value in vars(Runtime).items() if callable(value) and not name.startswith("_")}
     assert set(re.findall(r"`(\w+)`", runtime)) == methods
 

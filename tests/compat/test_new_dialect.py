@@ -1,4 +1,4 @@
-"""A dialect that no list names: the file that docs/how-to-add.md shows is put into the folder; its line is translated
+"""A dialect that no list names: the file that docs/how-to-add/compat.md shows is put in place; its line is translated
 and trained."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mezzotint.cli import main
 from mezzotint.recipe.reading.translation import Launched
 from mezzotint.tasks.reading import foreign
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to-add.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to-add" / "compat.md"
 
 
 @pytest.fixture

@@ -1,8 +1,9 @@
-"""What `docs/how-to-add.md` shows is all that an optimizer or a callback needs, from another package as well."""
+"""What `docs/how-to-add/` shows is all that an optimizer or a callback needs, from another package as well."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +16,19 @@ from installed import install
 from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.training.checkpoints import state
 
-PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add.md").read_text("utf-8")
+PAGES = Path(__file__).parents[2] / "docs" / "how-to-add"
 
 
 def shown(words: str) -> str:
     """The example of the page that is marked so."""
-    return PAGE.partition(f"```python run {words}\n")[2].partition("```")[0]
+    page = (PAGES / f"{words.partition('-')[0]}.md").read_text("utf-8")
+    return re.split(rf"```(?:python run|py) {words}\n", page)[1].partition("```")[0]
+
+
+def test_the_row_of_the_page_shows_its_setting() -> None:
+    names: dict[str, Any] = {}
+    exec(f"{shown('optimizer-step')}\n{shown('optimizer-effect')}", names)
+    names["test_momentum_decides_how_long_a_gradient_counts"]()
 
 
 def group_of(folder: str) -> str:

@@ -1,4 +1,4 @@
-"""A family that is in none of the tree's folders or lists: two files in a temporary place, as `docs/how-to-add.md`
+"""A family that is in none of the tree's folders or lists: two files, as `docs/how-to-add/family.md`
 writes them."""
 
 from __future__ import annotations
@@ -21,78 +21,18 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files.tensor_files import read_header
 
-FACTS = '''
-"""Facts of a family that reads its captions dimmed."""
-
-from typing import Annotated
-
-from mezzotint.recipe.base import NEVER, Section
-from mezzotint.recipe.families.base import FamilySpec
+PAGE = (Path(__file__).parents[2] / "docs" / "how-to-add" / "family.md").read_text("utf-8")
 
 
-class DimmedSettings(Section):
-    """Of family `dimmed` alone."""
-
-    share: Annotated[float, NEVER] = 0.5
-    """How much of the text is left."""
-
-
-SPEC = FamilySpec(
-    name="dimmed",
-    trains="models whose text is dimmed",
-    called="a dimmed model",
-    networks={"denoiser": "unet", "text_encoder": "clip_text", "vae": "vae"},
-    folders={"denoiser": "unet", "text_encoder": "text_encoder", "vae": "vae"},
-    tokenizers={"text_encoder": "tokenizer"},
-    refuses={"clip_skip": "its text comes from the last layer"},
-    settings=DimmedSettings,
-    layout="sd",
-    holds=lambda index, config: index.get("_class_name") == "DimmedPipeline",
-)
-'''
-NETWORK = '''
-"""The family `dimmed`: what computes."""
-
-import dimmed_facts
-
-from mezzotint.families.shared.stable import StableFamily
-from mezzotint.families.shared.stable_files import StableFiles
-from mezzotint.stages import Condition, TextEmbedding
-from mezzotint.weights.layouts import sd
-
-
-class Files(StableFiles):
-    spec = dimmed_facts.SPEC
-    layout = sd.LAYOUT
-
-    def text_identity(self):
-        return f"dimmed-text-1 {self.fingerprint('text_encoder')} {self.fingerprint('tokenizer')}"
-
-
-class Family(StableFamily):
-    spec = dimmed_facts.SPEC
-    files = Files
-
-    def __init__(self, files, parts):
-        super().__init__(files, parts)
-        self.share = files.settings.own(dimmed_facts.DimmedSettings).share
-
-    def encode_text(self, captions):
-        return TextEmbedding(self._part("text_encoder")(self._tokens("text_encoder", captions)).last_hidden_state)
-
-    def condition(self, text, batch, framing=None):
-        return Condition(TextEmbedding(text.states * self.share))
-
-    def predict(self, noised, condition):
-        unet = self._part("denoiser")
-        return unet(noised.model_input, noised.model_t, encoder_hidden_states=condition.text.states).sample
-'''
+def shown(words: str) -> str:
+    """The file of the page that is marked so."""
+    return PAGE.partition(f"```py {words}\n")[2].partition("```")[0]
 
 
 @pytest.fixture
 def dimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The two files of the family in another installed package, forgotten afterwards."""
-    files = {"dimmed_facts.py": FACTS, "dimmed.py": NETWORK}
+    files = {"dimmed_facts.py": shown("family-facts"), "dimmed.py": shown("family")}
     groups = {"mezzotint.recipe.families": {"dimmed": "dimmed_facts"}, "mezzotint.families": {"dimmed": "dimmed"}}
     install(tmp_path / "site", monkeypatch, files, groups)
     yield
