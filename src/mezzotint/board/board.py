@@ -32,21 +32,21 @@ def run(arguments: Sequence[str]) -> int:
     try:
         from mezzotint.board import server
         from mezzotint.board.app import application
-        from mezzotint.board.guard import Door, hosts_of
+        from mezzotint.board.guard import AccessPolicy
         from mezzotint.board.pages import Pages
         from mezzotint.board.reading.places import Places
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
     own = server.listening(host, line.whole("--port", 0) or 0)
     port = own.getsockname()[1]
-    door = Door(
-        hosts=hosts_of([host, *line.all("--allow-host")]), any_address=host != _HERE, password=password,
+    policy = AccessPolicy(
+        hosts=(host, *line.all("--allow-host")), any_address=host != _HERE, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
-    pages = Pages(Places.of(folders), read_only=door.read_only)
-    app = application(pages, door, any_folder="--data" in line)
+    pages = Pages(Places.of(folders), read_only=policy.read_only)
+    app = application(pages, policy, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
-    query = "" if password else f"/?token={door.token}"
+    query = "" if password else f"/?token={policy.token}"
     print(f"Runs in {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
     print("Press Ctrl-C to close the page; runs continue.", flush=True)
     try:
