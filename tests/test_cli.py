@@ -89,7 +89,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain", "E9999"], "there is no error code E9999; codes are written like E1007"),
         (["explain", "learning_rat"], "did you mean optim.lr?"),
         (["schema", "--yaml"], "mezzotint schema has no switch --yaml"),
-        (["schema", "--markdwon"], "did you mean --markdown?"),
+        (["doctor", "--htlm=x"], "did you mean --html?"),
         (["schema", "x"], "write mezzotint schema; got 1 name\n"),
         (["convert", "a"], "write mezzotint convert SOURCE DESTINATION; got 1 name\n"),
         (["convert", "a", "b", "--ema", "some"], "--ema is ignore or use or keep, got some"),

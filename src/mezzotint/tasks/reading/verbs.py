@@ -396,9 +396,8 @@ VERBS: tuple[Verb, ...] = (
         (
             ("mezzotint schema", "prints it"),
             ("mezzotint schema > recipe.schema.json", "keeps it beside the recipes"),
-            ("mezzotint schema --markdown", "prints the reference page of all settings"),
+            ("mezzotint schema > docs/recipe.schema.json", "anywhere else, for an editor's settings"),
         ),
-        switches=(Switch("--markdown", "the reference page instead of the schema"),),
         names=(0, 0),
     ),
     Verb(
