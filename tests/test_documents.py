@@ -444,12 +444,9 @@ def test_the_verb_example_prints_the_history(
 
 
 def written_pages() -> dict[Path, str]:
-    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "tools" / "write_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    pages: dict[Path, str] = module.pages()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "tools")
+        pages: dict[Path, str] = importlib.import_module("write_docs").pages()
     return pages
 
 
