@@ -314,7 +314,7 @@ NAMED = {
         "recipe/sections/saving.py": _LORA_FILES,
         "tasks/bench/_pictures.py": "the data set that it draws itself",
         "tasks/reading/foreign.py": "a program whose name may be given",
-        "tasks/reading/verbs.py": _LORA_FILES,
+        "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
         "tasks/weights/adapter_files.py": _LORA_FILES,
         "tasks/weights/args.py": _LORA_FILES,

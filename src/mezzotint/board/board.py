@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.command_line import CommandLine
 
 _HERE = "127.0.0.1"
 _INSTALL = "mezzotint board needs Starlette, uvicorn and Jinja; `pip install 'mezzotint[board]'` brings them"
@@ -26,7 +26,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError: E1940 without its packages, E1941 for another address without a password, E1943 for a folder
     that is not there, E1944 for a port that is taken.
     """
-    line = words.parse(arguments, "board")
+    line = command_line.parse(arguments, "board")
     folders = _folders(line)
     host, password = line.get("--host") or _HERE, _password(line)
     try:
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _folders(line: Words) -> list[Path]:
+def _folders(line: CommandLine) -> list[Path]:
     """The folders that are named, or `runs/` and the current folder. Raises RecipeError E1943."""
     named = [Path(word).expanduser() for word in line.plain]
     for path in named:
@@ -66,7 +66,7 @@ def _folders(line: Words) -> list[Path]:
     return named or [Path.cwd()]
 
 
-def _password(line: Words) -> str:
+def _password(line: CommandLine) -> str:
     """The password of a page that others can reach; "" for one that nobody else can. Raises RecipeError E1941."""
     file = line.path("--password-file")
     if file is None and line.get("--host") in (None, _HERE, "localhost", "::1"):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mezzotint.recipe import reference
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the JSON Schema. Raises RecipeError E1012 for any word behind the command."""
-    words.parse(arguments, "schema")
+    command_line.parse(arguments, "schema")
     print(reference.json_schema_text(), end="")
     return 0

@@ -12,15 +12,15 @@ from textwrap import wrap
 from mezzotint.dialects.base import Translation
 from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading import foreign, words
+from mezzotint.tasks.reading import command_line, foreign
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint translate --as NAME [--processes=N] -- …`. Raises RecipeError: E1012 for words it does not know, and
     as `Dialect.translate`."""
-    line = words.parse(arguments, "translate")
+    line = command_line.parse(arguments, "translate")
     if line.dialect is None:
-        raise line.wrong(f"name the dialect; write mezzotint translate {line.verb.form}")
+        raise line.wrong(f"name the dialect; write mezzotint translate {line.command.form}")
     place = foreign.launched(Launch.read(), line.whole("--processes", 1))
     print(text(foreign.translation(line.dialect, line.foreign, place), line.dialect), end="")
     return 0

@@ -18,7 +18,7 @@ from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading.verbs import REPLACE
+from mezzotint.tasks.reading.commands import REPLACE
 
 _UNREAD = {
     "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",
