@@ -66,7 +66,7 @@ def test_help_lists_every_command_and_only_commands_that_exist(capsys: pytest.Ca
     assert main([]) == 0
     text = capsys.readouterr().out
     for each in COMMANDS:
-        assert f" {each.name} {each.about} " in " ".join(text.split()), each.name
+        assert f"  {each.name} " in text
         assert page(each).is_file(), each.name
 
 

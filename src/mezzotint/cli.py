@@ -168,16 +168,17 @@ def _arm_probes() -> None:
 
 def _overview() -> ArgumentParser:
     """The parser whose help lists the commands."""
+    width = max(len(command.name) for command in COMMANDS)
     parser = ArgumentParser(
         prog="mezzotint", usage="mezzotint COMMAND …", formatter_class=RawDescriptionHelpFormatter,
-        description=f"mezzotint {__version__} trains latent diffusion models.",
+        description="\n".join([
+            f"mezzotint {__version__} trains latent diffusion models.", "", "commands:",
+            *(f"  {command.name:<{width}}  {command.about}" for command in COMMANDS),
+        ]),
         epilog="Every setting of a recipe is an option: mezzotint train recipe.yaml optim.lr=1e-6 data.batch_size=4\n"
         "`mezzotint COMMAND --help` shows examples, `mezzotint explain PATH` explains a setting.",
     )  # fmt: skip
     parser.add_argument("-V", "--version", action="store_true", help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in COMMANDS:
-        commands.add_parser(command.name, help=command.about, add_help=False)
     return parser
 
 

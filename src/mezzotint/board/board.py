@@ -1,4 +1,4 @@
-"""The verb `board`: a local page over runs, data and pictures. It shows files and commands, and has nothing of its own.
+"""The command `board`: a local page over runs, data and images. It shows files and commands, and stores nothing.
 
 Its parts are the extra `board`; nothing else imports them.
 """

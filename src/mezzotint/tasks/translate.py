@@ -1,4 +1,4 @@
-"""The verb `translate`: prints the recipe that a foreign command line amounts to, and a note for each option that is
+"""The command `translate`: prints the recipe that a foreign command line amounts to, and a note for each option that is
 not simply carried over. The notes are comments, so that the whole output is a recipe.
 
 Reads no weights and no data: what is not there is told by `check` and `train`.

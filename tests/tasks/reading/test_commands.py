@@ -53,7 +53,7 @@ def test_names_of_options_are_clear_within_a_command() -> None:
     for each in COMMANDS:
         names = [name for option in each.all_options() for name in (option.name, *option.aliases)]
         assert len(names) == len(set(names)), each.name
-        assert all(each.option(name.replace("-", "_")) is each.option(name) for name in names)
+        assert all(each.option("--" + name[2:].replace("-", "_")) is each.option(name) for name in names)
         assert not set(names) & set(each.instead), each.name
 
 

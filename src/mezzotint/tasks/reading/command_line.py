@@ -101,7 +101,7 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     parsed, plain = Namespace(options=[], settings=[]), list(arguments[:end])
     if not command.flags_are_names:
-        names = _read_options(command, plain, parsed, arguments)
+        names = _read_options(command, plain, parsed)
         settings = sorted(filter(is_setting, (*names, *parsed.settings)), key=plain.index)
         plain = [*(name for name in names if not is_setting(name)), *settings]
     line = CommandLine(command, tuple(plain), tuple(parsed.options), tuple(arguments[end + 1 :]))
@@ -116,26 +116,18 @@ def parse(arguments: Sequence[str], name: str) -> CommandLine:
     return line
 
 
-def _read_options(command: Command, ours: list[str], parsed: Namespace, words: Sequence[str]) -> list[str]:
-    """Reads the options into a namespace and returns the other words. words: the whole line, for the error."""
-    rest = read_options(command, [_hyphenate(word, command) for word in ours], parsed)
+def _read_options(command: Command, ours: list[str], parsed: Namespace) -> list[str]:
+    """Reads the options into a namespace and returns the other words."""
+    rest = read_options(command, ours, parsed)
     unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
     if unknown is None:
         return rest
     flag, sign, text = unknown.partition("=")
-    value = text if sign else None
-    follower = next(iter(ours[ours.index(unknown) + 1 :]), "--")
     names = [word for word in rest if not word.startswith("-") and "=" not in word]
-    if value is None and not follower.startswith("--") and "=" not in follower and names != [follower]:
-        value = follower  # and no recipe
-    raise hints.unknown_option(flag, value, words, command)
-
-
-def _hyphenate(word: str, command: Command) -> str:
-    """An option that is written with underscores as argparse knows it."""
-    flag, sign, text = word.partition("=")
-    is_known = flag.startswith("--") and command.option(flag) is not None
-    return f"{flag.replace('_', '-')}{sign}{text}" if is_known else word
+    follower = next(iter(ours[ours.index(unknown) + 1 :]), "--")
+    if sign or follower.startswith("--") or "=" in follower or names == [follower]:  # the only name is the recipe
+        raise hints.unknown_option(flag, text if sign else None, names, command)
+    raise hints.unknown_option(flag, follower, names, command)
 
 
 def weighted(text: str) -> tuple[Path, float | None]:

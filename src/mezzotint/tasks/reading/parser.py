@@ -42,6 +42,12 @@ class Option(NamedTuple):
         return "=" in self.form
 
     @property
+    def spellings(self) -> tuple[str, ...]:
+        """Its name and aliases, with hyphens and with underscores."""
+        names = (self.name, *self.aliases)
+        return tuple(dict.fromkeys((*names, *(f"--{name[2:].replace('-', '_')}" for name in names))))
+
+    @property
     def help(self) -> str:
         """The setting it stands for and its meaning."""
         return ", ".join(filter(None, (self.setting, self.meaning)))
@@ -94,8 +100,7 @@ class Command(NamedTuple):
 
     def option(self, name: str) -> Option | None:
         """Its option of a name or alias, written with hyphens or underscores; None for an unknown one."""
-        name = name.replace("_", "-")
-        return next((each for each in self.all_options() if name in (each.name, *each.aliases)), None)
+        return next((each for each in self.all_options() if name in each.spellings), None)
 
     def wrong(self, what: str) -> RecipeError:
         """The error for a line that cannot be understood: E1012."""
@@ -169,6 +174,7 @@ def parser_of(command: Command) -> ArgumentParser:
         more: dict[str, Any] = {"dest": "options", "action": _Collect, "option": option}
         more |= {"metavar": metavar} if option.takes_value else {}
         parser.add_argument(option.name, help=option.help.replace("%", "%%"), **more)
-        if option.aliases:
-            parser.add_argument(*option.aliases, help=SUPPRESS, **more)
+        hidden = [each for each in option.spellings if each != option.name]
+        if hidden:
+            parser.add_argument(*hidden, help=SUPPRESS, **more)
     return parser
