@@ -1,5 +1,5 @@
-"""The command `report`: the page of a run or of a data set as one HTML file to send, which needs no network and no other
-program. It holds at most 30 MB, and says what was left out.
+"""The command `report`: the page of a run or of a data set as one HTML file to send, which needs no network and no
+other program. It holds at most 30 MB, and says what was left out.
 """
 
 from __future__ import annotations
