@@ -183,9 +183,9 @@ def _overview() -> ArgumentParser:
 
 
 def _print(parser: ArgumentParser) -> None:
-    """Prints a parser's help."""
+    """Prints a parser's help, whose colours (Python 3.14) are ours."""
     if sys.stdout is not None and not sys.stdout.closed:
-        print(parser.format_help(), end="")
+        parser.print_help(sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
 
 
 def _complain(text: str) -> None:

@@ -180,7 +180,7 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint diff runs/fox runs/fox-2": "of a run and one that was started beside it",
     }, options=(Option("--json", "one JSON document instead of the page"),), names=(2, 2), package="tasks.proof"),
     Command("sample", "generate images or videos from a model, a run or a recipe",
-            "MODEL|RUN|RECIPE [--prompt=TEXT …] [key=value …]", {
+            "MODEL|RUN|RECIPE [--prompt TEXT …] [key=value …]", {
         "mezzotint sample runs/mine --prompt='a red fox'": "from the run's newest checkpoint",
         "mezzotint sample model/ --adapter=fox.safetensors:0.8 --file=prompts.txt --seed=1,2": "a sheet of images",
         "mezzotint sample model/ --prompt='a red fox' sample.image=photo.png sample.strength=0.6":
