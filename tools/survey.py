@@ -11,7 +11,7 @@ How the figures are counted:
   longer path goes before a shorter one.
 - **result words** are local values and parameters called by a word that only says that they are one.
 - a **class name** has more than one meaning where two modules define it, except for the names that the program looks up
-  in each file of a folder (`ASKED_FOR`).
+  in each file of a folder and in compat/ (`ASKED_FOR`).
 - a **feature** is a commit that adds a file to a folder of choices (`CHOICES`: a family, a format, an optimizer …), or
   more settings to recipe/sections than it removes. Its size is the number of .py files below src/ that the same commit
   adds, changes or renames. A feature that took several commits is counted in parts, and a commit with two features is
@@ -165,11 +165,13 @@ def result_names_below(folder: Path) -> int:
 
 def several_meanings(modules: Mapping[str, Module]) -> dict[str, int]:
     """Class names that mean more than one thing, with how many."""
+    asked_for = {name: folder for folder, names in ASKED_FOR.items() for name in names}
     homes = set()
     for name, module in modules.items():
-        folder = str(module.path.parent)
-        classes = [node.name for node in module.nodes if isinstance(node, ast.ClassDef)]
-        homes |= {(each, folder if each in ASKED_FOR.get(folder, ()) else name) for each in classes}
+        for each in (node.name for node in module.nodes if isinstance(node, ast.ClassDef)):
+            folder = asked_for.get(each)
+            is_listed = folder is not None and (str(module.path.parent) == folder or module.path.parts[0] == "compat")
+            homes.add((each, folder if is_listed else name))
     return {name: n for name, n in Counter(name for name, _ in homes).items() if n > 1}
 
 

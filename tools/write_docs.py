@@ -13,7 +13,7 @@ from pathlib import Path
 
 import recipe_pages
 from mezzotint import errors, registry
-from mezzotint.dialects.base import Dialect, Row
+from mezzotint.compat.kit.dialect import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings

@@ -101,7 +101,7 @@ def test_every_solver_finds_the_end_of_a_straight_line(name: Any) -> None:
     ("solver", "settings", "word"),
     [
         ("ddim", {}, "ddim"), ("euler-a", {}, "euler-a"), ("euler", {"sigmas": "karras"}, "sample.sigmas=karras"),
-        ("euler", {"spacing": "trailing"}, "sample.spacing=trailing"),
+        ("euler", {"spacing": "trailing"}, "sample.timestep_spacing=trailing"),
         ("euler", {"thresholding": {"ratio": 0.9}}, "sample.thresholding"),
     ],
 )  # fmt: skip

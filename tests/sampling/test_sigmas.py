@@ -38,5 +38,5 @@ def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
     with pytest.raises(RecipeError, match="write at most that many") as caught:
         sigmas_of(SampleSettings(spacing="stability"), short, "epsilon", 11)
     assert caught.value.code == "E1070"
-    with pytest.raises(RecipeError, match=r"sample\.spacing is library"):
+    with pytest.raises(RecipeError, match=r"sample\.timestep_spacing is library"):
         sigmas_of(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)

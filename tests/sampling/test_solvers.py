@@ -150,7 +150,7 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
 @pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_PURE_NOISE, "dpm++-single")])
 def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
     schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
-    with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.spacing=leading") as caught:
+    with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.timestep_spacing=leading") as caught:
         Solver(solver, schedule, "v", steps=5, device="cpu")
     assert caught.value.code == "E1070"
     stopping_short = Solver(solver, schedule, "v", steps=5, device="cpu", spacing="leading")
@@ -220,7 +220,7 @@ def test_the_single_step_solver_is_made_without_the_librarys_own_warnings(
     assert heard == []
 
 
-# --- sample.spacing=library: each class with its own defaults --------------------------------------------------------
+# --- sample.timestep_spacing=library: each class with its own defaults ----------------------------------------------
 
 TEN = {
     "ddim": ("ddim", "DDIMScheduler"),

@@ -79,4 +79,5 @@ CLASSES: dict[str, tuple[Any, dict[str, Any], dict[str, Any] | None]] = {
     "dpm2-a": (Dpm2Ancestral, {}, {}),
     "lms": (ExactLms, {}, None),
 }  # fmt: skip
-"""By solver, diffusers' class, how Stable Diffusion sets it up, and how `sample.spacing=library` does: None refuses."""
+"""By solver, diffusers' class, how Stable Diffusion sets it up, and how `sample.timestep_spacing=library` does: None
+refuses."""

@@ -54,7 +54,7 @@ def require_plain(settings: SampleSettings, *, starts: bool = False, has_span: b
     is begun with. has_span: whether another model draws a part."""
     asked_for = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
-        f"sample.spacing={settings.spacing}": settings.spacing != "auto",
+        f"sample.timestep_spacing={settings.timestep_spacing}": settings.timestep_spacing != "auto",
         "sample.thresholding": settings.thresholding.ratio is not None,
         "sample.image": starts,
         "sample.refiner": has_span,

@@ -162,7 +162,7 @@ def require_solver(solver: SolverName, schedule: Schedule, prediction: str, sett
         require(solver, why)
         sigmas_of(settings, schedule, prediction, settings.steps)
     else:
-        Solver(solver, schedule, prediction, steps=settings.steps, device="cpu", spacing=settings.spacing)
+        Solver(solver, schedule, prediction, steps=settings.steps, device="cpu", spacing=settings.timestep_spacing)
 
 
 def _descend_in_timesteps(
@@ -170,9 +170,11 @@ def _descend_in_timesteps(
 ) -> Tensor:
     """From noise down the timesteps that a scheduler of diffusers visits."""
     steps, guidance, solver, form = _of_one_kind(requests[0], how)
-    sampler = Solver(solver, how.schedule, form.solved, steps=steps, device=how.device, spacing=how.settings.spacing)
+    sampler = Solver(
+        solver, how.schedule, form.solved, steps=steps, device=how.device, spacing=how.settings.timestep_spacing
+    )
     text, negative = _texts(family, requests, how.device, how.settings)
-    output_of = partial(_said, family, requests, how.settings.framing)
+    output_of = partial(_said, family, requests, how.settings.micro_conditioning)
     predict = partial(_denoise, output_of, form, how.schedule.to(how.device))
 
     def network(seen: Tensor, t: Tensor) -> Tensor:
@@ -190,7 +192,7 @@ def _descend_in_sigma(
     steps, guidance, solver, form = _of_one_kind(requests[0], how)
     require(solver, _asks_for_sigmas(solver, settings, requests[0], span))
     text, negative = _texts(family, requests, how.device, settings)
-    predict = partial(_said, family, requests, settings.framing)
+    predict = partial(_said, family, requests, settings.micro_conditioning)
 
     def output(seen: Tensor, t: Tensor) -> Tensor:
         return both(predict, seen, t, text, None if guidance == 1.0 else negative)
@@ -224,7 +226,9 @@ def _descend_on_path(
     firsts = [r.first.to(fresh) for r in requests if r.first is not None]
     first = torch.cat(firsts) if firsts else None
     own_scale = scale if family.tells_guidance else None
-    predict = partial(_said, family, requests, how.settings.framing, guidance=own_scale, is_begun=first is not None)
+    predict = partial(
+        _said, family, requests, how.settings.micro_conditioning, guidance=own_scale, is_begun=first is not None
+    )
     sampler = FlowSolver(solver, schedule, fresh.shape[1:], steps=steps, device=how.device)
 
     def network(x: Tensor, t: Tensor) -> Tensor:
@@ -255,7 +259,7 @@ def _asks_for_sigmas(solver: SolverName, settings: SampleSettings, request: Requ
     """What asks for a descent by levels instead of timesteps, in words; "" when nothing does."""
     reasons = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
-        "sample.spacing=stability": settings.spacing == "stability",
+        "sample.timestep_spacing=stability": settings.timestep_spacing == "stability",
         "sample.thresholding": settings.thresholding.ratio is not None,
         "a second model (sample.refiner)": span.leave > 0 or span.stage > 0,
         "a picture to begin with (sample.image)": request is not None and request.start is not None,

@@ -24,11 +24,11 @@ def chosen_spacing(spacing: Spacing, schedule: Schedule, prediction: str) -> str
 
 
 def sigmas_of(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
-    """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.spacing` say. Raises RecipeError E1070 for
-    bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
+    """(steps + 1,) float32 on the CPU, as `sample.sigmas` and `sample.timestep_spacing` say. Raises RecipeError E1070
+    for bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
     table = schedule.sigma.cpu()
     if settings.sigmas == "schedule":
-        return _of_schedule(chosen_spacing(settings.spacing, schedule, prediction), table, steps)
+        return _of_schedule(chosen_spacing(settings.timestep_spacing, schedule, prediction), table, steps)
     low, high = EDM_RANGE if settings.sigmas == "edm" else (float(table[0]), float(table[-1]))
     low, high = settings.sigma_min or low, settings.sigma_max or high
     if low >= high:
@@ -41,7 +41,7 @@ def sigmas_of(settings: SampleSettings, schedule: Schedule, prediction: str, ste
 
 
 def timesteps(spacing: str, count: int, steps: int) -> list[int]:
-    """Indices of a table of `count` levels, falling; spacing: of `sample.spacing`, without auto."""
+    """Indices of a table of `count` levels, falling; spacing: of `sample.timestep_spacing`, without auto."""
     match spacing:
         case "leading":  # offset 1, as Stable Diffusion's own pipelines
             indices = [k * (count // steps) + 1 for k in reversed(range(steps))]
@@ -69,8 +69,8 @@ def _of_schedule(spacing: str, table: Tensor, steps: int) -> Tensor:
         )
     if spacing == "library":
         raise RecipeError(
-            "sample.spacing is library, which is about diffusers' classes as they are, and something asks for levels "
-            "of noise of its own; take another sample.spacing",
+            "sample.timestep_spacing is library, which is about diffusers' classes as they are, and something asks for "
+            "levels of noise of its own; take another sample.timestep_spacing",
             code="E1070",
         )
     if spacing == "stability":

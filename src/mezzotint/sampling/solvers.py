@@ -3,10 +3,10 @@
 Diffusers' stochastic schedulers draw from a generator; here their noise is given from outside, so that it can be
 addressed, and a picture is the same whatever it is drawn together with.
 
-`sample.spacing=library` takes the classes as they are by default: DDIM and DDPM cut what they take the clean latents to
-be at −1 and 1, PNDM begins with Runge–Kutta steps (nine more calls of the denoiser), and no timestep is shifted by one.
-Open-Sora-Plan draws so. The noise schedule is the model's own, also for Heun and DPM2, whose classes would by default
-take one that no such model was trained on.
+`sample.timestep_spacing=library` takes the classes as they are by default: DDIM and DDPM cut what they take the clean
+latents to be at −1 and 1, PNDM begins with Runge–Kutta steps (nine more calls of the denoiser), and no timestep is
+shifted by one. Open-Sora-Plan draws so. The noise schedule is the model's own, also for Heun and DPM2, whose classes
+would by default take one that no such model was trained on.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Solver:
         if name == "pndm" and chosen == "library" and steps < _RUNGE_KUTTA:
             raise RecipeError(
                 f"sample.steps is {steps}, and pndm as diffusers has it begins with {_RUNGE_KUTTA} Runge–Kutta steps; "
-                f"write sample.steps={_RUNGE_KUTTA} or more, or another sample.spacing",
+                f"write sample.steps={_RUNGE_KUTTA} or more, or another sample.timestep_spacing",
                 code="E1070",
             )
         if name == "dpm++-single":  # what the library does by itself, in a warning of its own words
@@ -160,7 +160,7 @@ def _refuse_what_cannot_be(name: SolverName, schedule: Schedule, prediction: str
         usable = ", ".join(s for s in SOLVERS if s in FROM_PURE_NOISE)
         raise RecipeError(
             f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
-            f"take one of {usable}, or sample.spacing=leading",
+            f"take one of {usable}, or sample.timestep_spacing=leading",
             code="E1070",
         )
 
@@ -181,8 +181,8 @@ def _scheduler(name: SolverName, schedule: Schedule, prediction: str, spacing: s
         if library is None:
             known = ", ".join(name for name, (_, _, one) in CLASSES.items() if one is not None)
             raise RecipeError(
-                f"sample.spacing is library, and {name} is not drawn with diffusers' defaults; take one of {known}, or "
-                "another sample.spacing",
+                f"sample.timestep_spacing is library, and {name} is not drawn with diffusers' defaults; take one of "
+                f"{known}, or another sample.timestep_spacing",
                 code="E1070",
             )
         return kind(**config, **library)

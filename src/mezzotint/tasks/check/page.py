@@ -188,14 +188,14 @@ def _data(checked: Checked) -> Iterator[str]:
 
 def _stills(checked: Checked) -> Iterator[str]:
     clips = checked.recipe.data.clips
-    if not clips.stills or checked.dataset is None:
+    if not clips.images or checked.dataset is None:
         return
     stills = checked.dataset.catalogue.stills
     if stills is None:
-        yield f"beside each {counted(clips.stills, 'frame')} of its own, as pictures"
+        yield f"beside each {counted(clips.images, 'frame')} of its own, as pictures"
         return
     skipped = f", {len(stills.report.skipped):,} skipped" if stills.report.skipped else ""
-    yield f"beside each {clips.stills} of {counted(len(stills), 'picture')}{skipped}, {clips.stills_order}"
+    yield f"beside each {clips.images} of {counted(len(stills), 'picture')}{skipped}, {clips.images_order}"
     yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in stills.report.skipped[:3])
 
 

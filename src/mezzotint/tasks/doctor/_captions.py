@@ -45,7 +45,7 @@ def of_captions(looked: ExaminedData) -> Iterator[Finding]:
             "many-captions", "look", len(many),
             f"{counted(len(many), 'sample')} with {findings.MANY_CAPTIONS} captions or more, of which each visit draws "
             "one",
-            "with data.captions.lines=choose each line of a caption file is a caption; for translations set "
+            "with data.captions.lines=random each line of a caption file is a caption; for translations set "
             "data.captions.lines=first, for one text over several lines data.captions.lines=join",
             some([Example(text, (place_of[row],)) for text, row in zip(words, many, strict=True)]),
         )  # fmt: skip

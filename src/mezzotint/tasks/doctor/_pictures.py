@@ -115,7 +115,7 @@ def of_shapes(looked: ExaminedData) -> Iterator[Finding]:
             "undersized", "look" if much else "know", len(small),
             f"{counted(len(small), 'picture')} smaller than their bucket and enlarged, {worst}: the model learns their "
             "blur",
-            "lower data.resolution, leave them out with data.small, or take larger originals",
+            "lower data.resolution, leave them out with data.small_images, or take larger originals",
             _places(looked, order, words),
         )  # fmt: skip
     if settings.has_clips:

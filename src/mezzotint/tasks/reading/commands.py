@@ -21,7 +21,7 @@ _LAYOUT = Option("--layout=kohya", "of an adapter that is written: diffusers, ko
 _CHECK = (
     Option("--json", "one JSON document instead of the page"),
     Option("--all", "every setting, defaults included"),
-    Option("--deep", "decodes every image, also with data.verify=use, which decodes an image only when it is used"),
+    Option("--deep", "decodes every image, also with data.verify=on_first_use"),
     Option("--dry", "runs two real steps and estimates how long the run would take"),
     _PROCESSES,
 )
@@ -61,7 +61,7 @@ _SAMPLE = (
            aliases=("--cfg", "--cfg-scale", "--guidance-scale"), setting="sample.guidance"),
     Option("--rescale=SHARE", "", setting="sample.guidance_rescale"),
     Option("--solver=NAME", "", aliases=("--sampler", "--scheduler"), setting="sample.solver"),
-    Option("--spacing=NAME", "", setting="sample.spacing"),
+    Option("--spacing=NAME", "", setting="sample.timestep_spacing"),
     Option("--batch=N", "", aliases=("--batch-size",), setting="sample.batch_size"),
     Option("--weights=KIND", "of a run: raw, or ema for averaged weights, the default where there are any"),
     Option("--adapter=FILE:SCALE", "an adapter (LoRA, LoHa, LoKr, DoRA) applied to the model, in any layout; 1 without "
@@ -235,6 +235,11 @@ COMMANDS: tuple[Command, ...] = (
         "mezzotint cp tiny_cpu mine.yaml": "copies it under another name",
         "mezzotint cp tiny_cpu recipes/": "copies it into a folder",
     }, options=(REPLACE,), names=(1, 2)),
+    Command("migrate", "rename settings of a recipe that had other names in earlier commits", "RECIPE …", {
+        "mezzotint migrate mine.yaml": "rewrites it in place and prints each change",
+        "mezzotint migrate mine.yaml --dry-run": "only prints what would change",
+        "mezzotint migrate a.yaml b.yaml": "several recipes",
+    }, options=(Option("--dry-run", "print the changes and write nothing"),), names=(1, 100)),
     Command("board", "look at data, runs and images in a browser", "[FOLDER …]", {
         "mezzotint board": "prints an address; shows the runs below this folder",
         "mezzotint board runs /data/runs --read-only": "the runs of two folders, without actions",
