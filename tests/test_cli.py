@@ -1,4 +1,4 @@
-"""The command line: verbs, errors, exit statuses, and how fast it answers."""
+"""The command line: commands, errors, exit statuses, and how fast it answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import torch
 
 from mezzotint import __version__, cli, errors, fault_injection
 from mezzotint.cli import main
-from mezzotint.tasks.reading.verbs import VERBS, Verb
+from mezzotint.tasks.reading.commands import COMMANDS, Command
 
 Run = Callable[[Sequence[str]], int]
 
@@ -58,14 +58,14 @@ def test_help_answers_at_once_and_imports_neither_pydantic_nor_torch() -> None:
     assert min(took) < 0.3  # seconds of its own, whatever else the machine does
 
 
-def page(verb: Verb) -> Path:
-    return Path(cli.__file__).parents[1].joinpath(*verb.module.split(".")).with_suffix(".py")
+def page(command: Command) -> Path:
+    return Path(cli.__file__).parents[1].joinpath(*command.module.split(".")).with_suffix(".py")
 
 
-def test_help_lists_every_verb_and_only_verbs_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_command_and_only_commands_that_exist(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
     text = capsys.readouterr().out
-    for each in VERBS:
+    for each in COMMANDS:
         assert f"  {each.name} " in text
         assert page(each).is_file(), each.name
 
@@ -80,7 +80,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["trian"], "did you mean `mezzotint train`?"),
         (["fox.yaml"], "did you mean `mezzotint train fox.yaml`?"),
-        (["zzz"], "it knows train"),
+        (["zzz"], "it has train"),
         (["train"], "no recipe is given"),
         (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
         (["train", "--as", "everydream3", "--", "--lr", "1"], "did you mean everydream2"),
@@ -88,8 +88,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["explain"], "explain: nothing is named; write mezzotint explain PATH|CODE|WORDS|NAME OF ANOTHER TRAINER …\n"),
         (["explain", "E9999"], "there is no error code E9999; codes are written like E1007"),
         (["explain", "learning_rat"], "did you mean optim.lr?"),
-        (["schema", "--yaml"], "mezzotint schema has no switch --yaml"),
-        (["schema", "--markdwon"], "did you mean --markdown?"),
+        (["schema", "--yaml"], "mezzotint schema has no option --yaml"),
+        (["doctor", "--htlm=x"], "did you mean --html?"),
         (["schema", "x"], "write mezzotint schema; got 1 name\n"),
         (["convert", "a"], "write mezzotint convert SOURCE DESTINATION; got 1 name\n"),
         (["convert", "a", "b", "--ema", "some"], "--ema is ignore or use or keep, got some"),
@@ -250,19 +250,4 @@ def test_a_path_that_no_file_can_have_is_a_sentence(name: str, capsys: pytest.Ca
 def test_a_terminal_without_arrows_gets_escapes() -> None:
     done = started("--help", env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert done.returncode == 0
-    assert "mezzotint VERB \\u2026" in done.stdout
-
-
-def test_colour_is_for_terminals_that_want_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["--help"])
-    assert "\033" not in capsys.readouterr().out
-    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    main(["--help"])
-    assert "\033[1m" in capsys.readouterr().out
-    monkeypatch.setenv("NO_COLOR", "1")
-    main(["--help"])
-    assert "\033" not in capsys.readouterr().out
+    assert "mezzotint COMMAND \\u2026" in done.stdout

@@ -34,8 +34,8 @@ from mezzotint.runtimes.base import Runtime
 from mezzotint.stages import StepReport
 from mezzotint.tasks import cp, explain, ls, schema
 from mezzotint.tasks.reading import foreign
-from mezzotint.tasks.reading.verbs import VERBS, Verb
-from mezzotint.tasks.reading.words import parse
+from mezzotint.tasks.reading.command_line import parse
+from mezzotint.tasks.reading.commands import COMMANDS, Command
 from mezzotint.tasks.sample import _args as sample_args
 from mezzotint.tasks.weights import adapter_files, merge
 from mezzotint.tasks.weights import args as convert_args
@@ -205,7 +205,7 @@ def commands() -> list[Any]:
     for text in TEXTS.values():
         shown = [line for words, body in fences(text) if words == "sh" for line in body.splitlines()]
         shown += [word for word in inline(text) if re.match(r"(mezzotint|torchrun|accelerate|make) ", word)]
-        shown_commands |= dict.fromkeys(" ".join(shlex.split(line, comments=True)) for line in shown)
+        shown_commands |= dict.fromkeys(shlex.join(shlex.split(line, comments=True)) for line in shown)
     return [
         command for command in shown_commands if command and not PLACEHOLDER.search(command.replace("runs/NAME", ""))
     ]
@@ -219,7 +219,7 @@ def test_command_lines_are_found() -> None:
 def test_every_command_line_shown_can_be_typed() -> None:
     for command in commands():
         try:
-            types(command.split(" "))
+            types(shlex.split(command))
         except Exception as error:
             raise AssertionError(f"{command}: {error}") from error
 
@@ -240,24 +240,24 @@ def accepts(words: list[str]) -> None:
     if words[0].startswith("-"):
         assert words[0] in ("--help", "--version")
         return
-    verb = {verb.name: verb for verb in VERBS}[words[0]]
+    command = {command.name: command for command in COMMANDS}[words[0]]
     if "--as" in words:
-        line = parse(words[1 : words.index(">")] if ">" in words else words[1:], verb.name)
+        line = parse(words[1 : words.index(">")] if ">" in words else words[1:], command.name)
         assert line.dialect is not None
         typed = [re.sub(r"\$(\w+)", r"\1", word) for word in line.foreign]  # as the shell does
-        if verb.name == "translate":
+        if command.name == "translate":
             foreign.translation(line.dialect, typed, Launched())
-        elif verb.reads_recipe:
+        elif command.reads_recipe:
             foreign.reading(line.dialect, typed, line.plain, Launched())
         else:
-            accepts([verb.name, *foreign.dialect(line.dialect).words(verb.name, typed)[0], *line.plain])
+            accepts([command.name, *foreign.dialect(line.dialect).words(command.name, typed)[0], *line.plain])
         return
     rest = [word for word in words[1:] if word not in ("--help", ">", "recipe.schema.json")]
-    assert all(verb.switch(word.partition("=")[0]) for word in rest if word.startswith("--")), words
+    assert all(command.option(word.partition("=")[0]) for word in rest if word.startswith("--")), words
     rest = [word for word in rest if not word.startswith("--")]
-    match verb.name:
+    match command.name:
         case "board" | "report" | "doctor":
-            assert not rest or parse(words[1:], verb.name).verb is verb
+            assert not rest or parse(words[1:], command.name).command is command
         case "explain":
             assert all(explain.explained(word) for word in rest)
         case "ls":
@@ -279,12 +279,12 @@ def accepts(words: list[str]) -> None:
         case "merge":
             assert not rest or merge.parse(words[1:]).destination.suffix in ("", ".safetensors", ".ckpt")
         case "verify" | "diff" | "check-adapter":
-            assert not rest or len(rest) == parse(words[1:], verb.name).verb.names[0]
+            assert not rest or len(rest) == parse(words[1:], command.name).command.names[0]
         case "extract" | "resize":
-            line = parse(words[1:], verb.name) if rest else None
+            line = parse(words[1:], command.name) if rest else None
             assert line is None or (adapter_files.rule(line).rank and adapter_files.target(line).name)
         case _:
-            assert verb.reads_recipe
+            assert command.reads_recipe
             read_with(rest)
 
 
@@ -424,14 +424,13 @@ def test_the_setting_and_optimizer_examples_carry_help_and_a_rule(load: Load) ->
     assert setting.model_fields["input_perturbation"].description.startswith("Adds this much more noise")
 
 
-def test_the_verb_example_prints_the_history(
+def test_the_command_example_prints_the_history(
     load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page = load("history", block("docs/how-to-add/command.md", "python run verb"))
-    entry = load(
-        "entry", block("docs/how-to-add/command.md", "python run entry").replace("\nVerb(", "\nENTRY = Verb(")
-    ).ENTRY
-    monkeypatch.setattr("mezzotint.tasks.reading.words.VERBS", (*VERBS, entry))
+    page = load("history", block("docs/how-to-add/command.md", "python run command"))
+    shown = block("docs/how-to-add/command.md", "python run entry")
+    entry = load("entry", shown.replace("\nCommand(", "\nENTRY = Command(")).ENTRY
+    monkeypatch.setattr("mezzotint.tasks.reading.command_line.COMMANDS", (*COMMANDS, entry))
     folder = RunFolder(tmp_path / "run").open()
     folder.record("started", step=0)
     folder.record("finished", step=20)
@@ -441,7 +440,7 @@ def test_the_verb_example_prints_the_history(
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["finished"]
     with pytest.raises(RecipeError, match="write mezzotint history FOLDER"):
         page.run([])
-    assert isinstance(entry, Verb)
+    assert isinstance(entry, Command)
     assert len(entry.examples) == 3
 
 
@@ -449,12 +448,9 @@ def test_the_verb_example_prints_the_history(
 
 
 def written_pages() -> dict[Path, str]:
-    spec = importlib.util.spec_from_file_location("write_docs", ROOT / "tools" / "write_docs.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    pages: dict[Path, str] = module.pages()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(ROOT / "tools")
+        pages: dict[Path, str] = importlib.import_module("write_docs").pages()
     return pages
 
 
@@ -509,7 +505,7 @@ def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> Non
     pages = (TEXTS["README.md"], TEXTS["docs/start/first-steps.md"])
     lines = [line for text in pages for words, body in fences(text) if words == "sh" for line in body.splitlines()]
     shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
-    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls", "migrate"}
+    assert {command.name for command in COMMANDS} - shown <= {"cache", "schema", "ls", "migrate"}
 
 
 def test_every_exit_status_is_listed() -> None:
@@ -600,8 +596,8 @@ def test_endings_and_conversions_of_pictures_are_all_told() -> None:
 def test_every_shipped_recipe_is_in_the_changelog() -> None:
     for name in shipped_recipes():
         assert f"`{name}`" in TEXTS["CHANGELOG.md"]
-    for verb in VERBS:
-        assert f"`{verb.name}`" in TEXTS["CHANGELOG.md"]
+    for command in COMMANDS:
+        assert f"`{command.name}`" in TEXTS["CHANGELOG.md"]
 
 
 def test_the_schema_page_is_what_the_verb_prints(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import logging
@@ -13,7 +14,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from mezzotint import cli
 from mezzotint.cli import main
 from mezzotint.errors import VisibleStream, escape_controls
 from mezzotint.tasks import ls
@@ -51,12 +51,13 @@ def test_json_means_the_same_after_it() -> None:
     assert json.loads(escape_controls(json.dumps(value, ensure_ascii=False))) == value
 
 
-def test_help_keeps_its_bold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert main(["--help"]) == 0
-    assert "\x1b[1m" in capsys.readouterr().out
+@pytest.mark.parametrize("words", [["--help"], ["train", "--help"]])
+def test_help_keeps_the_colours_that_argparse_gives_it(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(argparse.ArgumentParser, "format_help", lambda parser: f"\x1b[1m{parser.prog}\x1b[0m\n")
+    assert main(words) == 0
+    assert capsys.readouterr().out.startswith("\x1b[1mmezzotint")
 
 
 def test_it_is_a_stream_in_all_else() -> None:

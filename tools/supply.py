@@ -18,6 +18,13 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from cyclonedx.model import HashAlgorithm, HashType, Property
+from cyclonedx.model.bom import Bom
+from cyclonedx.model.component import Component, ComponentType
+from cyclonedx.model.license import DisjunctiveLicense
+from cyclonedx.output.json import JsonV1Dot6
+from packageurl import PackageURL
+
 ROOT = Path(__file__).parents[1]
 LOCK, BILL = ROOT / "requirements.lock", ROOT / "bill-of-materials.cdx.json"
 _EDITABLE = "editables"
@@ -36,7 +43,7 @@ def main(words: list[str]) -> int:
     report = json.loads(Path(words[0]).read_text("utf-8")) if words else read_packages()
     packages = of_report(report)
     LOCK.write_text(lock(packages), "utf-8")
-    BILL.write_text(json.dumps(bill(packages), indent=1, ensure_ascii=False) + "\n", "utf-8")
+    BILL.write_text(bill(packages), "utf-8")
     print(f"{len(packages)} packages in {LOCK.name} and {BILL.name}")
     return 0
 
@@ -47,19 +54,8 @@ def read_packages() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "report.json")
         ask = ["--dry-run", "--quiet", "--ignore-installed", "--report", str(place)]
-        line = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            *ask,
-            "--constraint",
-            "constraints.txt",
-            ".[dev]",
-            *built_with,
-            _EDITABLE,
-        ]
-        subprocess.run(line, cwd=ROOT, check=True)
+        line = [sys.executable, "-m", "pip", "install", *ask, "--constraint", "constraints.txt", ".[dev]"]
+        subprocess.run([*line, *built_with, _EDITABLE], cwd=ROOT, check=True)
         return dict(json.loads(place.read_text("utf-8")))
 
 
@@ -101,26 +97,28 @@ def lock(packages: list[dict[str, str]]) -> str:
     return head + "".join(lines)
 
 
-def bill(packages: list[dict[str, str]]) -> dict[str, Any]:
-    """CycloneDX 1.6. Without a time, so that the same packages make the same file."""
+def bill(packages: list[dict[str, str]]) -> str:
+    """CycloneDX 1.6 as JSON, without a serial number and a time: the same packages make the same file."""
     shipped = [
-        {
-            "type": "library" if name == "mezzotint" else "data", "bom-ref": name, "name": name,
-            "licenses": [{"license": {"id": terms}}], "properties": [{"name": "file", "value": file}],
-        }
+        Component(
+            name=name, bom_ref=name, type=ComponentType.LIBRARY if name == "mezzotint" else ComponentType.DATA,
+            licenses=[DisjunctiveLicense(id=terms)], properties=[Property(name="file", value=file)],
+        )
         for name, terms, file in _SHIPPED
     ]  # fmt: skip
-    installed = [
-        {
-            "type": "library", "bom-ref": f"pkg:pypi/{canonical(one['name'])}@{one['version']}",
-            "name": one["name"], "version": one["version"],
-            "purl": f"pkg:pypi/{canonical(one['name'])}@{one['version']}",
-            "hashes": [{"alg": "SHA-256", "content": one["sha256"]}],
-            "licenses": [{"license": {"name": one["licence"]}}],
-        }
-        for one in packages
-    ]  # fmt: skip
-    return {"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": [*shipped, *installed]}
+    installed = []
+    for package in packages:
+        purl = PackageURL("pypi", None, canonical(package["name"]), package["version"])
+        installed.append(
+            Component(
+                name=package["name"], version=package["version"], bom_ref=str(purl), purl=purl,
+                hashes=[HashType(alg=HashAlgorithm.SHA_256, content=package["sha256"])],
+                licenses=[DisjunctiveLicense(name=package["licence"])],
+            )
+        )  # fmt: skip
+    document = json.loads(JsonV1Dot6(Bom(components=[*shipped, *installed])).output_as_string())
+    fields = {name: document[name] for name in ("bomFormat", "specVersion", "version", "components")}
+    return json.dumps(fields, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":

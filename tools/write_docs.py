@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import recipe_pages
 from mezzotint import errors, registry
 from mezzotint.compat.kit.dialect import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
@@ -42,7 +43,7 @@ def pages() -> dict[Path, str]:
     metrics, resume = REFERENCE / "metrics.md", DOCS / "guides" / "resume.md"
     return {
         DOCS / "recipe.schema.json": reference.json_schema_text(),
-        **{REFERENCE / "recipe" / name: text for name, text in reference.pages().items()},
+        **{REFERENCE / "recipe" / name: text for name, text in recipe_pages.pages().items()},
         **{REFERENCE / "errors" / name: text for name, text in error_pages().items()},
         metrics: with_part(metrics, "tags", tag_table()),
         resume: with_part(resume, "rules", rule_table()),

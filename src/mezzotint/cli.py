@@ -1,7 +1,7 @@
-"""The command line: `mezzotint VERB …`. Finds the verb's page, runs it, prints errors, returns the exit status.
+"""The command line: `mezzotint COMMAND …`. Finds the command, runs it, prints errors, returns the exit status.
 
-Each verb is one entry of `VERBS` (`tasks/reading/verbs.py`); its module is imported when it is used and not before, so
-that `--help` answers at once and a mistyped recipe is refused before torch is loaded.
+Each command is one entry of `COMMANDS` (`tasks/reading/commands.py`). Its module is imported only when it runs, so that
+`--help` answers at once and a mistyped recipe is refused before torch is loaded.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import io
 import os
 import re
 import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO, cast
 
 from mezzotint import __version__, startup
 from mezzotint.errors import MezzotintError, OutOfMemory, RecipeError, Stopped, StorageError, VisibleStream, most_alike
-from mezzotint.tasks.reading.verbs import ALLOW, VERBS, Verb
+from mezzotint.tasks.reading.commands import COMMANDS, Command
+from mezzotint.tasks.reading.parser import parser_of
 
 INTERRUPTED = 130
 """Exit status of Ctrl-C outside a run: 128 + SIGINT."""
@@ -28,10 +30,10 @@ _MEANT = {
     "resume": "train", "continue": "train", "fit": "train", "finetune": "train", "run": "train", "validate": "check",
     "generate": "sample", "draw": "sample", "txt2img": "sample", "list": "ls", "copy": "cp",
 }  # fmt: skip
-"""Verbs of other programs for ours."""
+"""Commands of other programs, and ours."""
 
 _WRITES = (["train"], ["cache"])
-"""Verbs whose work lies in files: it is done as well when nobody reads what they print any more."""
+"""Commands that write files: they have done their work even if nobody reads their output to its end."""
 
 _NO_HOME = "Could not determine home directory."
 """What `Path.expanduser` says of a user that this machine does not know."""
@@ -106,24 +108,23 @@ def _asked_for(error: Exception) -> str:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        about = [verb for verb in VERBS if verb.name in arguments[1:2]]
-        _print(_help(about[0]) if about else _overview())
+        about = [command for command in COMMANDS if command.name in arguments[1:2]]
+        _print(parser_of(about[0]) if about else _overview())
         return 0
     if arguments[0] in ("--version", "-V"):
-        _print(f"mezzotint {__version__}")
+        print(f"mezzotint {__version__}")
         return 0
-    verb = _verb(arguments[0], arguments[1:])
-    rest = arguments[1:]
+    command, rest = _command(arguments[0], arguments[1:]), arguments[1:]
     ours = rest[: rest.index("--")] if "--" in rest else rest
     if "-h" in ours or "--help" in ours:
-        _print(_help(verb))
+        _print(parser_of(command))
         return 0
     _arm_probes()
     from mezzotint.tasks.reading.arguments import preflight  # reading imports pydantic, which --help does without
 
-    rest, flags = preflight(rest, verb)
+    rest, flags = preflight(rest, command)
     startup.quiet_libraries()
-    run: Callable[[Sequence[str]], int] = importlib.import_module(verb.module).run
+    run: Callable[[Sequence[str]], int] = importlib.import_module(command.module).run
     try:
         return run(rest)
     except MezzotintError as error:
@@ -134,9 +135,9 @@ def _dispatch(arguments: list[str]) -> int:
         raise
 
 
-def _verb(name: str, rest: Sequence[str] = ()) -> Verb:
-    """The verb of a name. rest: what stands behind it. Raises RecipeError E1012 with the nearest."""
-    known = {verb.name: verb for verb in VERBS}
+def _command(name: str, rest: Sequence[str]) -> Command:
+    """The command of a name. rest: the words after it. Raises RecipeError E1012 with the nearest."""
+    known = {command.name: command for command in COMMANDS}
     if name in known:
         return known[name]
     near = most_alike(name, known)
@@ -149,8 +150,8 @@ def _verb(name: str, rest: Sequence[str] = ()) -> Verb:
     elif name.endswith((".yaml", ".yml")):
         hint = f"did you mean `mezzotint train {name}`?"
     else:
-        hint = f"it knows {', '.join(known)}"
-    raise RecipeError(f"mezzotint has no verb {name!r}; {hint}", code="E1012")
+        hint = f"it has {', '.join(known)}"
+    raise RecipeError(f"mezzotint has no command {name!r}; {hint}", code="E1012")
 
 
 def _arm_probes() -> None:
@@ -165,64 +166,26 @@ def _arm_probes() -> None:
         raise RecipeError(f"MEZZOTINT_FAULT cannot be read: {error}", code="E1012") from None
 
 
-def _overview() -> str:
-    width = max(len(verb.name) for verb in VERBS)
-    bold, plain = _marks()
-    lines = [
-        f"{bold}mezzotint{plain} {__version__} trains latent-diffusion models.",
-        "",
-        f"{bold}usage{plain}  mezzotint VERB …",
-        "",
-        *(f"  {bold}{verb.name:<{width}}{plain}  {verb.about}" for verb in VERBS),
-        "",
-        "Every setting of a recipe is an option: mezzotint train recipe.yaml optim.lr=1e-6 data.batch_size=4",
-        "`mezzotint VERB --help` shows examples, `mezzotint explain PATH` tells what a setting does.",
-    ]
-    return "\n".join(lines)
+def _overview() -> ArgumentParser:
+    """The parser whose help lists the commands."""
+    width = max(len(command.name) for command in COMMANDS)
+    parser = ArgumentParser(
+        prog="mezzotint", usage="mezzotint COMMAND …", formatter_class=RawDescriptionHelpFormatter,
+        description="\n".join([
+            f"mezzotint {__version__} trains latent diffusion models.", "", "commands:",
+            *(f"  {command.name:<{width}}  {command.about}" for command in COMMANDS),
+        ]),
+        epilog="Every setting of a recipe is an option: mezzotint train recipe.yaml optim.lr=1e-6 data.batch_size=4\n"
+        "`mezzotint COMMAND --help` shows examples, `mezzotint explain PATH` explains a setting.",
+    )  # fmt: skip
+    parser.add_argument("-V", "--version", action="store_true", help="print the version")
+    return parser
 
 
-def _help(verb: Verb) -> str:
-    bold, plain = _marks()
-    lines = [
-        f"{bold}mezzotint {verb.name}{plain}: {verb.about}",
-        "",
-        f"{bold}usage{plain}  mezzotint {verb.name} {verb.form}".rstrip(),
-        "",
-    ]
-    line = f"mezzotint {verb.name} --as NAME -- THE LINE AS IT IS."
-    if verb.reads_recipe:
-        lines += [
-            "RECIPE is a file, the name of a shipped recipe (`mezzotint ls recipes`), or the folder of a run.",
-            "key=value sets any path of it, key+=value appends to a list; `mezzotint explain PATH` tells what it does.",
-            f"The line of another trainer instead: {line}",
-            f"An optimizer's class of a package other than torch, bitsandbytes, pytorch_optimizer: {ALLOW.form}.",
-            "",
-        ]
-    if verb.has_tools:
-        lines += [f"The line of another trainer's tool instead: {line}", ""]
-    width = max((len(switch.form) for switch in verb.switches), default=0)
-    lines += [f"  {one.form:<{width}}  {one.help}" for one in verb.switches] + [""] * bool(verb.switches)
-    lines.append(f"{bold}examples{plain}")
-    for line, meaning in verb.examples:
-        lines += [f"  {line}", f"      {meaning}"]
-    return "\n".join(lines)
-
-
-def _marks() -> tuple[str, str]:
-    """How bold begins and ends: nothing without a terminal, or when NO_COLOR is set."""
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not _is_terminal():
-        return "", ""
-    return "\033[1m", "\033[0m"
-
-
-def _is_terminal() -> bool:
-    return sys.stdout is not None and not sys.stdout.closed and sys.stdout.isatty()
-
-
-def _print(text: str) -> None:
-    """Prints help, whose bold is ours."""
+def _print(parser: ArgumentParser) -> None:
+    """Prints a parser's help, whose colours (Python 3.14) are ours."""
     if sys.stdout is not None and not sys.stdout.closed:
-        print(text, file=sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
+        parser.print_help(sys.stdout.stream if isinstance(sys.stdout, VisibleStream) else sys.stdout)
 
 
 def _complain(text: str) -> None:

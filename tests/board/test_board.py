@@ -37,17 +37,17 @@ def test_the_address_with_its_token_is_printed(
     ((app, (host, port)),) = served
     assert isinstance(app, Guard)
     assert host == "127.0.0.1"
-    door = app._door
-    assert f"http://127.0.0.1:{port}/?token={door.token}" in capsys.readouterr().out
-    assert not door.read_only
-    assert not door.any_address
-    assert len(door.token) >= 32
+    policy = app.policy
+    assert f"http://127.0.0.1:{port}/?token={policy.token}" in capsys.readouterr().out
+    assert not policy.read_only
+    assert not policy.any_address
+    assert len(policy.token) >= 32
 
 
 def test_two_pages_have_two_tokens(served: list[Any], tmp_path: Path) -> None:
     main(["board", str(tmp_path), "--read-only"])
     main(["board", str(tmp_path)])
-    first, second = (app._door for app, _ in served)
+    first, second = (app.policy for app, _ in served)
     assert first.token != second.token
     assert (first.read_only, second.read_only) == (True, False)
 
@@ -65,12 +65,12 @@ def test_another_address_needs_a_password(
     line = ["board", str(tmp_path), "--host=0.0.0.0", f"--password-file={tmp_path / 'word'}", "--allow-host=Gpu.Box"]
     assert main(line) == 0
     ((app, _),) = served
-    assert app._door.password == "long enough"
-    assert app._door.is_host("gpu.box:80")
-    assert app._door.is_host("10.0.0.7:80")
-    assert not app._door.is_host("evil.example")
+    assert app.policy.password == "long enough"
+    assert app.policy.allows_host("gpu.box:80")
+    assert app.policy.allows_host("10.0.0.7:80")
+    assert not app.policy.allows_host("evil.example")
     said = capsys.readouterr()
-    assert app._door.token not in said.out
+    assert app.policy.token not in said.out
     assert "long enough" not in said.out + said.err
 
 

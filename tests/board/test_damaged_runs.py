@@ -14,7 +14,7 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from mezzotint.board import report, words
-from mezzotint.board.guard import Door
+from mezzotint.board.guard import AccessPolicy
 
 HUGE, TOO_HUGE = "9" * 299, "9" * 399
 """The longest number that is read from JSON, and one that is not."""
@@ -110,7 +110,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
         run = write_run(root / name)
         for damage in damages:
             damage(run)
-    with opened(root, door=Door(read_only=True)) as board:
+    with opened(root, policy=AccessPolicy(read_only=True)) as board:
         yield board
 
 

@@ -14,7 +14,7 @@ import pytest
 from board_runs import SCRIPT, Board, opened, write_run
 
 from mezzotint.board import server
-from mezzotint.board.guard import BODY, Door
+from mezzotint.board.guard import BODY, AccessPolicy
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def board(root: Path) -> Iterator[Board]:
 
 
 def test_the_token_becomes_a_cookie_that_no_script_reads_and_leaves_the_address(board: Board) -> None:
-    status, _, headers = board.ask(f"/run?run=0/first&token={board.door.token}", cookie=False)
+    status, _, headers = board.ask(f"/run?run=0/first&token={board.policy.token}", cookie=False)
     assert (status, headers["location"]) == (303, "/run?run=0%2Ffirst")
     cookie = headers["set-cookie"]
     assert "HttpOnly" in cookie
@@ -44,7 +44,7 @@ def test_the_token_becomes_a_cookie_that_no_script_reads_and_leaves_the_address(
 
 
 def test_a_token_leads_to_no_other_server(board: Board) -> None:
-    _, _, headers = board.ask(f"//evil.example/?token={board.door.token}", cookie=False)
+    _, _, headers = board.ask(f"//evil.example/?token={board.policy.token}", cookie=False)
     assert headers["location"] == "/evil.example/"
 
 
@@ -54,7 +54,7 @@ def test_nothing_is_shown_without_the_cookie(board: Board, path: str) -> None:
     status, text, _ = board.ask(path, cookie=False)
     assert status in (401, 403)
     assert "first" not in text
-    assert board.ask(path, cookie=False, Cookie=f"{board.door.name}=wrong")[0] in (401, 403)
+    assert board.ask(path, cookie=False, Cookie=f"{board.policy.name}=wrong")[0] in (401, 403)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_a_body_is_bounded(board: Board) -> None:
 def post(board: Board, *headers: str) -> socket.socket:
     """A connection on which a request that writes has begun: its headers are sent."""
     connection = socket.create_connection(("127.0.0.1", board.port), timeout=8)
-    cookie = f"Cookie: {board.door.name}={board.door.token}"
+    cookie = f"Cookie: {board.policy.name}={board.policy.token}"
     lines = ["POST /api/act HTTP/1.1", "Host: 127.0.0.1", "Origin: http://127.0.0.1", cookie, *headers, "", ""]
     connection.sendall("\r\n".join(lines).encode())
     return connection
@@ -205,9 +205,9 @@ def test_part_of_a_file_is_sent(board: Board) -> None:
 
 
 def test_another_address_wants_a_password_and_no_token(root: Path) -> None:
-    door = Door(password="a long password", any_address=True, name="m", read_only=True)
-    with opened(root / "runs", door=door) as board:
-        assert board.ask(f"/?token={door.token}", cookie=False)[0] == 401
+    policy = AccessPolicy(password="a long password", any_address=True, name="m", read_only=True)
+    with opened(root / "runs", policy=policy) as board:
+        assert board.ask(f"/?token={policy.token}", cookie=False)[0] == 401
         assert board.ask("/", cookie=False, host="192.168.0.9:80")[0] == 401
         assert board.ask("/", cookie=False, host="evil.example")[0] == 403
         words = {"method": "POST", "Origin": board.address, "cookie": False}
@@ -216,7 +216,7 @@ def test_another_address_wants_a_password_and_no_token(root: Path) -> None:
         assert time.monotonic() - begun > 0.9
         status, _, headers = board.ask("/login", body=b"password=a+long+password", **words)  # type: ignore[arg-type]
         assert status == 303
-        assert door.token in headers["set-cookie"]
+        assert policy.token in headers["set-cookie"]
         assert board.ask("/api/act", method="POST", body=b"{}", Origin=board.address)[0] == 403
         assert "read only" in board.ask("/")[1]
 
@@ -240,9 +240,8 @@ def test_a_thousand_silent_connections_stop_nobody_and_are_let_go(root: Path, mo
 def test_one_reader_that_takes_nothing_stops_nobody(board: Board) -> None:
     with socket.create_connection(("127.0.0.1", board.port)) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-        head = (
-            f"GET /live?run=0/first HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {board.door.name}={board.door.token}\r\n\r\n"
-        )
+        cookie = f"Cookie: {board.policy.name}={board.policy.token}"
+        head = f"GET /live?run=0/first HTTP/1.1\r\nHost: 127.0.0.1\r\n{cookie}\r\n\r\n"
         slow.sendall(head.encode())
         assert b"200 OK" in slow.recv(400)
         for _ in range(5):
@@ -265,10 +264,10 @@ def test_a_folder_that_vanishes_is_told_of(tmp_path: Path) -> None:
 def test_the_token_is_printed_once_and_said_nowhere_else(
     root: Path, board: Board, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    board.ask(f"/nothing?token={board.door.token}x", cookie=False)
-    board.ask(f"/run?run=0/first&token={board.door.token}")
+    board.ask(f"/nothing?token={board.policy.token}x", cookie=False)
+    board.ask(f"/run?run=0/first&token={board.policy.token}")
     said = capfd.readouterr()
-    assert board.door.token not in said.out + said.err + repr(board.door)
+    assert board.policy.token not in said.out + said.err + repr(board.policy)
 
 
 def test_a_web_socket_is_opened_by_nobody(board: Board) -> None:

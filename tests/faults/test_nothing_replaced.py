@@ -12,7 +12,7 @@ from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError, visible
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.reading.verbs import VERBS
+from mezzotint.tasks.reading.commands import COMMANDS
 from mezzotint.tasks.train.exports import free_place
 from mezzotint.tasks.weights import convert
 
@@ -20,9 +20,9 @@ MINI = MODELS / "mezzotint-mini"
 
 
 def test_every_verb_that_writes_where_it_is_told_takes_the_switch() -> None:
-    has = {verb.name for verb in VERBS if verb.switch("--replace") is not None}
+    has = {verb.name for verb in COMMANDS if verb.option("--replace") is not None}
     places = ("--out", "--report", "--layout", "--html")
-    writes = {verb.name for verb in VERBS if any(verb.switch(place) for place in places)}
+    writes = {verb.name for verb in COMMANDS if any(verb.option(place) for place in places)}
     assert writes | {"cp", "train"} == has
 
 

@@ -43,7 +43,7 @@ def sent(board: Board, line: str, *headers: str, body: bytes = b"") -> tuple[int
 def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
     board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host, cookie = f"Host: 127.0.0.1:{board.port}", f"Cookie: {board.door.name}={board.door.token}"
+    host, cookie = f"Host: 127.0.0.1:{board.port}", f"Cookie: {board.policy.name}={board.policy.token}"
     own, file = f"Origin: {board.address}", "GET /file?run=0/run&file="
     picture = "samples/step-00000000/00-raw.png"
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAA")
@@ -55,7 +55,7 @@ def test_attacks_are_refused_and_a_run_that_trains_is_not_touched(
         ("POST /api/act", (host, cookie, "Origin: null", "Content-Length: 2"), b"{}"),
         ("POST /api/act", (host, cookie, own, "Content-Length: 10000000"), bytes(10_000_000)),
         ("GET /", (host,), b""),
-        ("GET /", (host, f"Cookie: {board.door.name}=x"), b""),
+        ("GET /", (host, f"Cookie: {board.policy.name}=x"), b""),
         (f"{file}../../../secret.png", (host, cookie), b""),
         (f"{file}%2e%2e/%2e%2e/secret.png", (host, cookie), b""),
         (f"{file}..%5c..%5csecret.png", (host, cookie), b""),

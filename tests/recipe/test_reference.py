@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -116,26 +115,6 @@ def test_shipped_recipes_are_valid_by_the_schema() -> None:
     validator = jsonschema.Draft202012Validator(reference.json_schema())
     for path in shipped_recipes().values():
         assert list(validator.iter_errors(load(path.read_text(encoding="utf-8"), path.name).tree)) == [], path
-
-
-def test_the_reference_page_is_current() -> None:
-    folder = DOCS / "reference" / "recipe"
-    pages, whole = reference.pages(), reference.markdown()
-    assert {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()} == pages, "run: make docs"
-    for row in settings():
-        assert [f"| `{row.path}` |" in page for page in pages.values()].count(True) == 1, row.path
-        assert f"| `{row.path}` |" in whole
-
-
-def test_a_large_section_inside_another_has_a_page_and_every_page_is_in_the_index(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pages = reference.pages()
-    assert "| `data.captions.dropout` |" in pages["data-captions.md"]
-    assert "| `data.buckets.step` |" in pages["data.md"]
-    assert set(re.findall(r"\(([\w-]+\.md)\)", pages["README.md"])) == pages.keys() - {"README.md"}
-    monkeypatch.setattr(reference, "LARGE", 10**6)
-    assert "data-captions.md" not in reference.pages()
 
 
 def test_the_schema_file_is_current() -> None:

@@ -24,7 +24,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from mezzotint.board import server
 from mezzotint.board.app import application
-from mezzotint.board.guard import Door
+from mezzotint.board.guard import AccessPolicy
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading.places import Places
 
@@ -145,7 +145,7 @@ class Board:
     """A page that answers. pages: what it is made of."""
 
     pages: Pages
-    door: Door
+    policy: AccessPolicy
     port: int
 
     @property
@@ -159,7 +159,7 @@ class Board:
         """Status, text and headers of an answer."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
         sent = {"Host": host or f"127.0.0.1:{self.port}"}
-        sent |= {"Cookie": f"{self.door.name}={self.door.token}"} if cookie else {}
+        sent |= {"Cookie": f"{self.policy.name}={self.policy.token}"} if cookie else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         connection.putrequest(method, path, skip_host=True)
         for name, value in (sent | ({"Content-Length": str(len(body))} if body is not None else {})).items():
@@ -181,22 +181,22 @@ class Board:
 
 
 @contextmanager
-def opened(*folders: Path, door: Door | None = None, any_folder: bool = False) -> Iterator[Board]:
+def opened(*folders: Path, policy: AccessPolicy | None = None, any_folder: bool = False) -> Iterator[Board]:
     """The page over folders, in a thread of this process."""
     own = server.listening("127.0.0.1", 0)
     port = own.getsockname()[1]
-    door = door or Door(name=f"mezzotint-{port}")
-    pages = Pages(Places.of(folders), read_only=door.read_only)
+    policy = policy or AccessPolicy(name=f"mezzotint-{port}")
+    pages = Pages(Places.of(folders), read_only=policy.read_only)
     servers: list[Any] = []
     thread = threading.Thread(
-        target=lambda: server.serve(application(pages, door, any_folder=any_folder), own, servers.append), daemon=True
+        target=lambda: server.serve(application(pages, policy, any_folder=any_folder), own, servers.append), daemon=True
     )  # fmt: skip
     thread.start()
     until = time.monotonic() + 10
     while not (servers and servers[0].started) and time.monotonic() < until:
         time.sleep(0.01)
     try:
-        yield Board(pages, door, port)
+        yield Board(pages, policy, port)
     finally:
         servers[0].should_exit = True
         thread.join(5)

@@ -36,9 +36,14 @@ def test_pins_have_hashes_and_packages_their_licences() -> None:
         ("apple", "BSD License"), ("bare", "see the package"), ("Zoo_Keeper", "MIT"),
     ]  # fmt: skip
     assert f"Zoo_Keeper==2.0+cpu \\\n    --hash=sha256:{'ab' * 32}\n" in supply.lock(packages)
-    last = supply.bill(packages)["components"][-1]
-    assert last["purl"] == "pkg:pypi/zoo-keeper@2.0+cpu"
-    assert last["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
+    components = {each["name"]: each for each in json.loads(supply.bill(packages))["components"]}
+    zoo = components["Zoo_Keeper"]
+    assert zoo["purl"] == "pkg:pypi/zoo-keeper@2.0%2Bcpu"
+    assert zoo["hashes"] == [{"alg": "SHA-256", "content": "ab" * 32}]
+    assert zoo["licenses"] == [{"license": {"name": "MIT"}}]
+    assert components["uPlot"]["licenses"] == [{"license": {"id": "MIT"}}]
+    assert components["uPlot"]["properties"] == [{"name": "file", "value": "LICENSES/uplot.txt"}]
+    assert supply.bill(packages) == supply.bill(packages[::-1])
 
 
 def test_the_lock_and_the_bill_are_of_the_pins() -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from textwrap import dedent
 
 import pytest
@@ -13,213 +12,133 @@ import survey
 
 FILES = {
     "src/mezzotint/__init__.py": "",
-    "src/mezzotint/cli.py": '''\
-        """The command line."""
+    "src/mezzotint/cli.py": '"""The command line."""\n',
+    "src/mezzotint/tasks/train/loop.py": "def found() -> int: return 1\n",
+    "src/mezzotint/data/plan.py": """\
+        class Plan: ...
 
-        from mezzotint.data import _private
-        from mezzotint.data.plan import plan
-        ''',
-    "src/mezzotint/durable.py": "import os\nos.replace('a', 'b')\n",
-    "src/mezzotint/data/__init__.py": "",
-    "src/mezzotint/data/_private.py": "def found() -> int: return 1\n",
-    "src/mezzotint/data/plan.py": '''\
-        """Plans."""
-
-        from __future__ import annotations
-
-        from typing import TYPE_CHECKING, Any, ClassVar, cast
-
-        from mezzotint.data import cells
-
-        if TYPE_CHECKING:
-            from mezzotint.data.formats.kohya import Source
-
-        class Plan:
-            size: int
-            KINDS: ClassVar[int] = 3
-
-            def __init__(self) -> None:
-                """Sets two,
-                in as many lines."""
-                self.size = 1
-                self.other = cast(int, 2)
-
-        def plan(a: Any, b: int, c: int, d: int, e: int, f: int, *rest: int) -> int:  # type: ignore[x]
+        def plan(a, told, *rest):
             found = 1
             for x in rest:
-                if x and a:
+                with open(x) as made:
                     found += 1
-                elif b:
-                    with open(str(x)) as told:
-                        pass
-            def inner() -> None:
-                made = [y for y in rest if y]
+            def inner():
+                made = [y for y in rest]
             return found
-        ''',
-    "src/mezzotint/data/cells.py": "import difflib\ndifflib.get_close_matches('a', [])\n",
-    "src/mezzotint/data/formats/kohya.py": '''\
-        """The format `kohya`: "latte" is no name here."""
-
-        from pathlib import Path
-        from mezzotint.data import plan
-
-        class Source: ...
-        NAMES = ("kohya", "latte", "image_folder")
-        try:
-            Path("x").replace("y")
-            "x".replace("y", "z")
-        except Exception:
-            raise
-        ''',
-    "src/mezzotint/data/formats/image_folder/__init__.py": "",
-    "src/mezzotint/compat/other.py": "FORMATS = ('kohya',)\n",
-    "src/mezzotint/families/latte.py": "",
-    "src/mezzotint/data/formats/_beside.py": """\
-        from mezzotint.data.formats.kohya import Source as S
-        class Source: ...
         """,
-    "tests/data/test_plan.py": "def test_a() -> None: ...\n",
-    "tests/data/test_private.py": "",
-    "tests/test_kohya.py": "",
-    "README.md": "one\ntwo\n",
+    "src/mezzotint/data/formats/kohya.py": "class Source: ...\nclass Family: ...\n",
+    "src/mezzotint/data/formats/_beside.py": "class Source: ...\nNAMES = ('found',)\n",
+    "src/mezzotint/families/sd.py": "class Family: ...\n",
+    "src/mezzotint/families/sdxl.py": "class Family: ...\n",
+    "tests/data/test_plan.py": "def test_a() -> None: ...\nclass B:\n    def test_b(self): ...\n",
     "docs/page.md": "x" * 20_001,
     "docs/decisions/0001.md": "x",
 }
 
 
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(dedent(text))
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tree")
-    for name, text in FILES.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(dedent(text))
+    write(root, FILES)
     return root
-
-
-@pytest.fixture(scope="module")
-def figures(root: Path) -> survey.Figures:
-    return survey.figures_of(survey.read_house(root))
 
 
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        ("package data", {"files": 7}),
-        ("package (top level)", {"files": 3, "lines": 6}),
-        (
-            "files, functions, classes",
-            {
-                "functions": 4,
-                "functions with over 6 parameters": 1,
-                "most fields": "data/plan.py Plan 2, data/formats/_beside.py Source 0, data/formats/kohya.py Source 0",
-            },
-        ),
-        (
-            "rooms",
-            {
-                "data: rooms": 4,
-                "data: arrows between rooms": 2,
-                "tasks: rooms": 0,
-                "folders with over 14 modules": 0,
-                "files under 60 lines": 9,
-                "files under 60 lines that are no choices": 6,
-                "modules with one importer": 3,
-                "files under 60 lines with one importer": 3,
-            },
-        ),
-        (
-            "imports",
-            {
-                "edges at run time": 5,
-                "edges for types alone": 1,
-                "circles at run time": 0,
-                "which circles": "data.formats.kohya – data.plan",
-                "private modules imported from another package": 1,
-                "which private ones": "data._private by cli",
-            },
-        ),
+        ("folder data", {"files": 3, "lines": 14, "file median / p90 / max": "2 / 10 / 10"}),
+        ("folder tasks", {"files": 1, "lines": 1}),
+        ("folder tasks/train", {"files": 1, "lines": 1}),
+        ("folder (top level)", {"files": 2, "lines": 1}),
+        ("folder all", {"files": 8, "lines": 18}),
+        ("stories", {"data": "14 (77.8%)", "command train": "1 (5.6%)", "command line": "1 (5.6%)"}),
         (
             "names",
             {
-                "functions with a local found, told, made, wanted, asked, given, taught": 2,
-                "functions with a local told": 1,
-                "functions and properties so called": 1,
-                "which class names": "Source 2",
+                "result words in src": 5,
+                "result words in tests": 0,
+                "class names with more than one meaning": "Family, Source",
+                "functions that stand twice": 0,
             },
         ),
-        (
-            "one of each",
-            {
-                "get_close_matches: calls": 1,
-                "renames outside of durable: calls": 1,
-                "which rename": "data/formats/kohya.py",
-                "names of families outside of their own files": 1,
-                "names of formats outside of their own files": 2,
-                "names of formats outside of their own files and of compat": 1,
-                "which name formats": "data/formats/kohya.py 1",
-            },
-        ),
-        ("typing", {"Any": 1, "type: ignore": 1, "typing.cast": 1, "broad except": 1}),
-        (
-            "tests and pages",
-            {
-                "modules that need a test of their name": 8,
-                "modules with a test of their name": 2,
-                "modules with a test of that name in any folder": 3,
-                "test functions": 1,
-                "README lines": 2,
-                "pages over 20 KB": 1,
-            },
-        ),
+        ("tests and pages", {"test functions": 2, "test lines": 3, "pages in docs, without decisions": 1,
+                             "KB in docs, without decisions": 20}),
     ],
-)
-def test_a_small_tree_is_counted(figures: survey.Figures, section: str, expected: dict[str, float | str]) -> None:
+)  # fmt: skip
+def test_a_small_tree_is_counted(root: Path, section: str, expected: dict[str, float | str]) -> None:
+    figures = survey.figures_of(root, None)
     assert {name: figures[section][name] for name in expected} == expected
+    assert "files of the last features" not in figures
 
 
-def test_a_function_is_measured_without_what_lies_inside_it() -> None:
-    tree = ast.parse(dedent(FILES["src/mezzotint/data/plan.py"]))
-    by_name = {f.name: f for f in ast.walk(tree) if isinstance(f, ast.FunctionDef)}
-    assert survey.length(by_name["__init__"]) == 3
-    assert survey.branches(by_name["plan"]) == 5  # 1, for, if, and, elif
-    assert survey.branches(by_name["inner"]) == 3  # 1, the comprehension and its condition
-    assert survey.nesting(by_name["plan"].body) == 3  # for, elif, with
-    assert survey.parameters(by_name["plan"]) == 7
-    assert survey.result_words(by_name["plan"]) == {"found", "told"}
-    assert survey.result_words(by_name["inner"]) == {"made"}
+def test_every_source_file_belongs_to_a_story_and_the_longest_prefix_decides() -> None:
+    assert survey.story_of(PurePosixPath("data/cache/store.py")) == "cache"
+    assert survey.story_of(PurePosixPath("data/formats/mindone_cache.py")) == "other trainers"
+    assert survey.story_of(PurePosixPath("data/formats/kohya.py")) == "data"
+    assert survey.story_of(PurePosixPath("draws.py")) == "ground"
 
 
 def test_bodies_that_stand_twice_are_counted(tmp_path: Path) -> None:
     body = "    a = 1\n    b = 2\n    c = 3\n    return a + b + c\n"
-    (tmp_path / "src" / "mezzotint").mkdir(parents=True)
-    (tmp_path / "src" / "mezzotint" / "one.py").write_text(f'def one():\n    """Adds."""\n{body}\ndef other():\n{body}')
-    (tmp_path / "src" / "mezzotint" / "two.py").write_text(f"def short():\n    return 1\n\ndef two():\n{body}    \n")
-    house = survey.read_house(tmp_path)
-    assert survey.bodies_twice(house) == [["one.py:1 one", "one.py:8 other", "two.py:4 two"]]
-    assert survey.bodies_twice(house, least=5) == []
+    write(tmp_path, {
+        "src/mezzotint/one.py": f'def one():\n    """Adds."""\n{body}\ndef other():\n{body}',
+        "src/mezzotint/two.py": f"def short():\n    return 1\n\ndef two():\n{body}    \n",
+    })  # fmt: skip
+    modules = survey.read_modules(tmp_path)
+    assert survey.bodies_twice(modules) == [["one.py:1 one", "one.py:8 other", "two.py:4 two"]]
+    assert survey.bodies_twice(modules, least=5) == []
 
 
-def test_circles_are_found_apart() -> None:
-    graph = {"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": ["e"], "e": ["d"], "f": ["a"]}
-    assert survey.circles(graph) == [["a", "b", "c"], ["d", "e"]]
+def test_features_are_commits_that_add_a_choice_or_more_settings_than_they_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "ROOT", tmp_path)
+    package, section = "src/mezzotint", "src/mezzotint/recipe/sections/run.py"
+    commits: list[tuple[str, dict[str, str]]] = [
+        ("begin", {section: "class Run:\n    steps: int = 1\n", f"{package}/cli.py": "", f"{package}/a.py": ""}),
+        ("a format", {f"{package}/data/formats/zip.py": "x\n", f"{package}/cli.py": "1\n", "README.md": "x"}),
+        ("a part of formats", {f"{package}/data/formats/_zip.py": "y\n", f"{package}/data/formats/shared/z.py": ""}),
+        ("a new name", {section: "class Run:\n    length: int = 1\n"}),
+        ("two settings", {section: "class Run:\n    length: int = 1\n    seed: int = 0\n    name: str = ''\n"}),
+        ("a dialect", {f"{package}/dialects/other/__init__.py": "z\n", f"{package}/a.py": "2\n"}),
+        ("docs", {"docs/page.md": "x"}),
+    ]
+    survey.git("init", "-q")
+    for subject, files in commits:
+        write(tmp_path, files)
+        survey.git("add", "-A")
+        survey.git("-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", subject)
+    figures = {name.partition(" ")[2]: text for name, text in survey.feature_figures("HEAD").items()}
+    assert figures == {
+        "a dialect": "2 (other)", "two settings": "1 (seed, name)", "a format": "2 (zip)", "begin": "3 (steps)",
+    }  # fmt: skip
+    monkeypatch.setattr(survey, "COUNT", 1)
+    assert [name.partition(" ")[2] for name in survey.feature_figures("HEAD~2")] == ["two settings"]
 
 
 def test_two_trees_stand_side_by_side(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(survey, "extract", lambda commit, folder: root)
+    monkeypatch.setattr(survey, "feature_figures", lambda commit: {f"of {commit}": "1"})
     assert survey.main([str(root), "--against", "v0"]) == 0
     printed = capsys.readouterr().out
-    assert "| rooms | v0 | now |" in printed
-    assert "| data: rooms | 4 | 4 |" in printed
-    assert "| package | files (v0) | files (now) |" in printed
+    assert "| stories | v0 | now |" in printed
+    assert "| of v0 | 1 | – |" in printed
+    assert "| folder | files (v0) | files (now) |" in printed
     assert survey.main([str(root), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rooms"]["data: rooms"] == 4
+    assert json.loads(capsys.readouterr().out)["folder data"]["files"] == 3
 
 
-def test_a_package_that_only_one_tree_has_leaves_a_gap() -> None:
-    before = {"package all": {"files": 2}, "package gone": {"files": 1}}
-    now = {"package new": {"files": 3}, "package all": {"files": 4}}
+def test_a_folder_that_only_one_tree_has_leaves_a_gap() -> None:
+    before: survey.Figures = {"folder all": {"files": 2}, "folder gone": {"files": 1}}
+    now: survey.Figures = {"folder new": {"files": 3}, "folder all": {"files": 4}}
     table = survey.markdown({"v0": before, "now": now})
     assert "| gone | 1 | – |" in table
     assert "| new | – | 3 |" in table

@@ -18,7 +18,7 @@ from mezzotint.board.acting.draw_pages import DrawPages
 from mezzotint.board.acting.recipe_pages import RecipePages
 from mezzotint.board.answers import JsonAnswer
 from mezzotint.board.data_pages import DataPages
-from mezzotint.board.guard import Door, Guard
+from mezzotint.board.guard import AccessPolicy, Guard
 from mezzotint.board.pages import Pages
 from mezzotint.board.reading.places import OutOfPlace
 from mezzotint.errors import MezzotintError
@@ -29,7 +29,7 @@ _PARTS = ("/api/", "/part/", "/file", "/live", "/thumb", "/sample", "/picture")
 _KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
-def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp:
+def application(view: Pages, policy: AccessPolicy, *, any_folder: bool = False) -> ASGIApp:
     """The whole page. any_folder: whether data of runs are shown wherever they lie."""
     data, recipes, drawing = DataPages(view, any_folder), RecipePages(view), DrawPages(view)
     view.at_end.append(drawing.close)
@@ -69,7 +69,7 @@ def application(view: Pages, door: Door, *, any_folder: bool = False) -> ASGIApp
         MezzotintError: _error_page(view),
         HTTPException: _of_status(view),
     }  # fmt: skip
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), door)
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), policy)
 
 
 def _static(request: Request) -> Response:
@@ -104,7 +104,8 @@ def _answer(view: Pages, status: int, sentence: str) -> Callable[[Request, Excep
 
 def _of_status(view: Pages) -> Callable[[Request, Exception], Any]:
     async def answer(request: Request, error: Exception) -> Response:
-        status = error.status_code if isinstance(error, HTTPException) else 500
-        return await _answer(view, status, "There is no such page.")(request, error)  # type: ignore[no-any-return]
+        assert isinstance(error, HTTPException)
+        sentence = "There is no such page." if error.status_code == 404 else f"{error.detail}."
+        return await _answer(view, error.status_code, sentence)(request, error)  # type: ignore[no-any-return]
 
     return answer

@@ -1,4 +1,4 @@
-"""The verb `board`: a local page over runs, data and pictures. It shows files and commands, and has nothing of its own.
+"""The command `board`: a local page over runs, data and images. It shows files and commands, and stores nothing.
 
 Its parts are the extra `board`; nothing else imports them.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 
 from mezzotint import outside
 from mezzotint.errors import RecipeError
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.command_line import CommandLine
 
 _HERE = "127.0.0.1"
 _INSTALL = "mezzotint board needs Starlette, uvicorn and Jinja; `pip install 'mezzotint[board]'` brings them"
@@ -26,27 +26,27 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError: E1940 without its packages, E1941 for another address without a password, E1943 for a folder
     that is not there, E1944 for a port that is taken.
     """
-    line = words.parse(arguments, "board")
+    line = command_line.parse(arguments, "board")
     folders = _folders(line)
     host, password = line.get("--host") or _HERE, _password(line)
     try:
         from mezzotint.board import server
         from mezzotint.board.app import application
-        from mezzotint.board.guard import Door, hosts_of
+        from mezzotint.board.guard import AccessPolicy
         from mezzotint.board.pages import Pages
         from mezzotint.board.reading.places import Places
     except ModuleNotFoundError as error:
         raise RecipeError(f"{_INSTALL} ({error.name} is missing)", code="E1940") from error
     own = server.listening(host, line.whole("--port", 0) or 0)
     port = own.getsockname()[1]
-    door = Door(
-        hosts=hosts_of([host, *line.all("--allow-host")]), any_address=host != _HERE, password=password,
+    policy = AccessPolicy(
+        hosts=(host, *line.all("--allow-host")), any_address=host != _HERE, password=password,
         read_only="--read-only" in line, name=f"mezzotint-{port}",
     )  # fmt: skip
-    pages = Pages(Places.of(folders), read_only=door.read_only)
-    app = application(pages, door, any_folder="--data" in line)
+    pages = Pages(Places.of(folders), read_only=policy.read_only)
+    app = application(pages, policy, any_folder="--data" in line)
     where = f"[{host}]" if ":" in host else host
-    query = "" if password else f"/?token={door.token}"
+    query = "" if password else f"/?token={policy.token}"
     print(f"Runs in {', '.join(map(str, folders))}: http://{where}:{port}{query}", flush=True)
     print("Press Ctrl-C to close the page; runs continue.", flush=True)
     try:
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _folders(line: Words) -> list[Path]:
+def _folders(line: CommandLine) -> list[Path]:
     """The folders that are named, or `runs/` and the current folder. Raises RecipeError E1943."""
     named = [Path(word).expanduser() for word in line.plain]
     for path in named:
@@ -66,7 +66,7 @@ def _folders(line: Words) -> list[Path]:
     return named or [Path.cwd()]
 
 
-def _password(line: Words) -> str:
+def _password(line: CommandLine) -> str:
     """The password of a page that others can reach; "" for one that nobody else can. Raises RecipeError E1941."""
     file = line.path("--password-file")
     if file is None and line.get("--host") in (None, _HERE, "localhost", "::1"):

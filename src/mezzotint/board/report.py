@@ -1,5 +1,5 @@
-"""The verb `report`: the page of a run or of a data set as one HTML file, which needs no network and no program: to be
-sent to somebody. It holds at most 30 MB, and says what was left out.
+"""The command `report`: the page of a run or of a data set as one HTML file to send, which needs no network and no
+other program. It holds at most 30 MB, and says what was left out.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from markupsafe import Markup
 from mezzotint import durable, outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.counting import size
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.verbs import REPLACE
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.commands import REPLACE
 
 MOST = 30_000_000
 """Bytes of a report."""
@@ -44,7 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError: E1940 without its packages, E1943 for no folder, and for one that has runs below it, E1014 for
     a file that lies there; DatasetError for a folder that is no data set; StorageError.
     """
-    line = words.parse(arguments, "report")
+    line = command_line.parse(arguments, "report")
     path = Path(line.plain[0]).expanduser()
     if not path.is_dir():
         raise RecipeError(f"mezzotint report: there is no folder {path}; name a run or a data set", code="E1943")

@@ -21,7 +21,8 @@ _FILES = 8192
 
 
 class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that closes a connection whose request, headers and body, is not finished after some seconds."""
+    """HTTP/1.1 that closes a connection whose request, headers and body, is not finished after some seconds. uvicorn's
+    own timeout, `timeout_keep_alive`, begins after an answer; it has none for a first request or a body."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -80,6 +80,7 @@ CODES: dict[str, str] = {
     "last "
     "group.",
     "E1292": "The data set has clips and the model trains images.",
+    "E1293": "The package that resizes images as OpenCV does is not installed.",
     "E1300": "The cache cannot be read or written.\nDeleting a cache is always safe: it only holds what can be made "
     "again.",
     "E1301": "The cache folder cannot be written.\nA complete cache can be read from a folder that is not writable.",

@@ -1,5 +1,5 @@
-"""The settings explained from their own source: for `mezzotint explain`, for editors (JSON Schema), for the reference
-page. The sections are the only place where a setting is written down; everything here is read off them."""
+"""The settings explained from their own source: for `mezzotint explain` and for editors (JSON Schema). The sections are
+the only place where a setting is written down; everything here is read off them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,6 @@ ON_RESUME: dict[ChangeKind, str] = {
 
 _MOST_MATCHES, _MOST_OTHERS = 12, 6
 """So many settings are listed for a phrase, and beside the setting that a name of another trainer stands for."""
-
-LARGE = 1600
-"""Bytes of a section's table from which on it has a page of its own, though it lies inside another section."""
 
 _LIMITS = {"gt": "above {}", "ge": "at least {}", "lt": "below {}", "le": "at most {}", "multiple_of": "multiple of {}"}
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -89,50 +86,6 @@ def json_schema() -> dict[str, Any]:
 def json_schema_text() -> str:
     """`json_schema` as the file that ships."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
-
-
-def markdown() -> str:
-    """The recipe reference in one page, a table for each section."""
-    text = ["# Recipe reference", "", *_introduction("`mezzotint schema --markdown`")]
-    for section in ("", *sections()):
-        text += _table(section)
-    return "\n".join(text)
-
-
-def pages() -> dict[str, str]:
-    """The recipe reference as files of a folder: README.md, and a page a section with the small sections inside it.
-    A large section inside another has a page of its own."""
-    tables: dict[str, list[str]] = {}
-    for section in sections():
-        table = _table(section)
-        top = section.partition(".")[0]
-        is_large = section != top and len("\n".join(table).encode()) > LARGE
-        tables.setdefault(section if is_large else top, []).extend(table)
-    texts = {name: "\n".join([f"# Recipe reference: `{name}`", "", *table]) for name, table in tables.items() if table}
-    return {"README.md": _index(tuple(texts)), **{_page(name): text for name, text in texts.items()}}
-
-
-def _index(names: tuple[str, ...]) -> str:
-    about = sections()
-    lines = [f"- [`{name}`]({_page(name)}): {about[name]}" for name in names]
-    head = ["# Recipe reference", "", *_introduction("`make docs`")]
-    return "\n".join([*head, "**Sections**", "", *lines, "", *_table("")])
-
-
-def _introduction(maker: str) -> list[str]:
-    return [
-        "Every setting: its type, its default, what a changed value does when a run is resumed, what it is for.",
-        f"Made from the source by {maker}; a test keeps it current.",
-        "",
-        "**On resume**",
-        "",
-        *(f"- `{kind}`: {words}" for kind, words in ON_RESUME.items()),
-        "",
-    ]
-
-
-def _page(section: str) -> str:
-    return section.replace(".", "-") + ".md"
 
 
 class _Schema(GenerateJsonSchema):
@@ -194,7 +147,7 @@ def _number(value: float) -> str:
 def _explain_setting(row: Setting) -> str:
     text = [
         row.path,
-        wrapped(f"{type_words(row.shape)}; default {_default(row)}"),
+        wrapped(f"{type_words(row.shape)}; default {default_text(row)}"),
         wrapped(f"on resume: {ON_RESUME[row.change]}"),
         "",
         wrapped(row.help),
@@ -243,25 +196,12 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
-def _default(row: Setting) -> str:
+def default_text(row: Setting) -> str:
+    """The default as it is written in a recipe; JSON for what is no text."""
     value = row.default
     if isinstance(value, list) and len(value) == 1 and "or a list of them" in type_words(row.shape):
         value = value[0]  # as one would write it
     return json.dumps(value, ensure_ascii=False).strip('"') or '""'
-
-
-def _table(section: str) -> list[str]:
-    """The settings directly in a section, "" for the top."""
-    inside = [row for row in settings() if row.path.rpartition(".")[0] == section]
-    if not inside:
-        return []
-    about = sections().get(section, "The recipe itself.")
-    head = [f"## `{section}`" if section else "## Top", "", about, ""]
-    head += ["| setting | type | default | on resume | what it does |", "|---|---|---|---|---|"]
-    for row in inside:
-        cells = (f"`{row.path}`", type_words(row.shape), f"`{_default(row)}`", row.change, row.help)
-        head.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return [*head, ""]
 
 
 def _admit_one(schema: dict[str, Any], setting: Setting) -> None:

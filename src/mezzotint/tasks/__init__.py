@@ -1,5 +1,5 @@
-"""The verbs, a page each. Only here is a whole recipe read; every package below takes its own section of it.
+"""The commands, a page each. Only here is a whole recipe read; every package below takes its own section of it.
 
-A verb is a module with `run(arguments: Sequence[str]) -> int`, which returns the exit status, and one entry in the
-table of `reading/verbs.py`. From outside: every file without an underscore, for the page (`board`).
+A command is a module with `run(arguments: Sequence[str]) -> int`, which returns the exit status, and one entry in the
+table of `reading/commands.py`. From outside: every file without an underscore, for the page (`board`).
 """

@@ -27,6 +27,7 @@ from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.loader import Loader, RankShare
 from mezzotint.data.loading.prefetch import Prefetched, steps_ahead
+from mezzotint.data.media import decoding
 from mezzotint.data.schedule.plan import Timeline, plan_columns
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.masking import LossMask
@@ -112,10 +113,11 @@ def open_files(recipe: Recipe) -> ModelFiles:
 
 def open_dataset(recipe: Recipe, runtime: Runtime, progress: Callable[[int, int], None] | None = None) -> Dataset:
     """Lists, checks and indexes the pictures; the first process does the work, the others find it done. Raises
-    RecipeError E1020 without data.path, E1474 for a new word that no caption has; DatasetError for what is wrong with
-    the data, E1110 where it is a cache, E1475 without masks."""
+    RecipeError E1020 without data.path, E1293 without OpenCV where it resizes, E1474 for a new word that no caption
+    has; DatasetError for what is wrong with the data, E1110 where it is a cache, E1475 without masks."""
     if not recipe.data.path:
         raise RecipeError("data.path is not set; write data.path=FOLDER, a folder of pictures", code="E1020")
+    decoding.require_packages(resize=recipe.data.resize, antialias=recipe.data.antialias)
     try:
         catalogue = _indexed(recipe, recipe.data, runtime, progress)
     except DatasetError as error:

@@ -9,8 +9,8 @@ from mezzotint import durable
 from mezzotint.assets import ASSETS
 from mezzotint.errors import RecipeError, StorageError, did_you_mean
 from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.verbs import REPLACE
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.commands import REPLACE
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -19,7 +19,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError: E1012 for another number of words, E1011 for an unknown name, E1014 where a file lies already;
     StorageError E1701 where the destination cannot be written. Folders that are missing are made.
     """
-    line = words.parse(arguments, "cp")
+    line = command_line.parse(arguments, "cp")
     name, *destination = line.plain
     source = _shipped(name)
     target = _target(source, *destination)

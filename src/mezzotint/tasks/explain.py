@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from mezzotint.errors import RecipeError, explain_code
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.nearest import search
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the explanation of each word, or what is found for them together where one of them means nothing by
     itself. Raises RecipeError: E1012 without a word, E1013 for an unknown one."""
-    plain = words.parse(arguments, "explain").plain
+    plain = command_line.parse(arguments, "explain").plain
     is_phrase = len(plain) > 1 and not all(_code(word) or reference.explain_name(word) for word in plain)
     texts = map(explained, [" ".join(plain)] if is_phrase and search(" ".join(plain)) else plain)
     print("\n\n".join(texts))

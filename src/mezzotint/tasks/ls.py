@@ -9,12 +9,12 @@ from mezzotint import registry
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.reading.read import SCHEMA_COMMENT, shipped_recipes
-from mezzotint.tasks.reading import foreign, words
+from mezzotint.tasks.reading import command_line, foreign
 
 
 def run(arguments: Sequence[str]) -> int:
     """Lists everything, or the kinds that are named. Raises RecipeError E1012 for an unknown kind."""
-    kinds, named = _kinds(), words.parse(arguments, "ls").plain
+    kinds, named = _kinds(), command_line.parse(arguments, "ls").plain
     for word in named:
         if word not in kinds:
             hint = did_you_mean(word, kinds, f"it lists {', '.join(kinds)}")

@@ -16,7 +16,7 @@ from mezzotint.recipe import renamed
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading.wording import shown
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Edit:
 def run(arguments: Sequence[str]) -> int:
     """Rewrites recipes in place: only renamed names and values change, comments and order stay. Prints each change.
     Raises RecipeError for a file that is no recipe, StorageError when it cannot be written."""
-    line = words.parse(arguments, "migrate")
+    line = command_line.parse(arguments, "migrate")
     for name in line.plain:
         _migrate_file(Path(name), is_dry="--dry-run" in line)
     return 0

@@ -1,15 +1,15 @@
-"""`mezzotint schema`: the JSON Schema of recipes for editors, or the reference page of all settings."""
+"""`mezzotint schema`: the JSON Schema of recipes, for editors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from mezzotint.recipe import reference
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints JSON Schema, with `--markdown` the reference page. Raises RecipeError E1012 for anything else."""
-    as_page = "--markdown" in words.parse(arguments, "schema")
-    print(reference.markdown() if as_page else reference.json_schema_text(), end="")
+    """Prints the JSON Schema. Raises RecipeError E1012 for any word behind the command."""
+    command_line.parse(arguments, "schema")
+    print(reference.json_schema_text(), end="")
     return 0

@@ -1,4 +1,4 @@
-"""The verb `translate`: prints the recipe that a foreign command line amounts to, and a note for each option that is
+"""The command `translate`: prints the recipe that a foreign command line amounts to, and a note for each option that is
 not simply carried over. The notes are comments, so that the whole output is a recipe.
 
 Reads no weights and no data: what is not there is told by `check` and `train`.
@@ -12,15 +12,15 @@ from textwrap import wrap
 from mezzotint.recipe.reading.translation import Translation
 from mezzotint.recipe.reading.writing import as_yaml
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading import foreign, words
+from mezzotint.tasks.reading import command_line, foreign
 
 
 def run(arguments: Sequence[str]) -> int:
     """`mezzotint translate --as NAME [--processes=N] -- …`. Raises RecipeError: E1012 for words it does not know, and
     as `Dialect.translate`."""
-    line = words.parse(arguments, "translate")
+    line = command_line.parse(arguments, "translate")
     if line.dialect is None:
-        raise line.wrong(f"name the dialect; write mezzotint translate {line.verb.form}")
+        raise line.wrong(f"name the dialect; write mezzotint translate {line.command.form}")
     place = foreign.launched(Launch.read(), line.whole("--processes", 1))
     print(text(foreign.translation(line.dialect, line.foreign, place), line.dialect), end="")
     return 0

@@ -11,7 +11,7 @@ import pytest
 from board_runs import opened, write_run
 
 from mezzotint.board.acting import actions
-from mezzotint.board.guard import Door
+from mezzotint.board.guard import AccessPolicy
 from mezzotint.run_folder import RunFolder
 
 
@@ -43,7 +43,7 @@ def test_what_a_run_is_not_offered_is_refused(name: object, tmp_path: Path) -> N
 
 def test_a_page_that_is_read_only_offers_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "first", ended=None)
-    with opened(tmp_path, door=Door(read_only=True)) as board, RunFolder(folder).lock():
+    with opened(tmp_path, policy=AccessPolicy(read_only=True)) as board, RunFolder(folder).lock():
         assert "data-act" not in board.ask("/run?run=0/first")[1]
         assert board.post("/api/act", {"run": "0/first", "name": "stop"})[0] == 403
     assert not (folder / "requests").exists()

@@ -344,9 +344,9 @@ def test_what_cannot_be_decoded_smaller_keeps_pixels_and_version(
     options: dict[str, Any] = {"resize": resize, "antialias": antialias}
     one, other = (fit(path, (40, 40), scaled=scaled, **options) for scaled in (False, True))
     assert np.array_equal(one, other)
-    is_known = decoding.version(scaled=True, **options) == decoding.PREPROCESSING
-    assert is_known == (ending == "jpg")
-    assert decoding.version(scaled=False, **options) == decoding.PREPROCESSING
+    one, other = (decoding.version(scaled=scaled, **options) for scaled in (False, True))
+    assert (one == other) == (ending == "jpg")
+    assert (one == decoding.OPENCV) == (resize == "area" or not antialias)
 
 
 @pytest.mark.parametrize("ending", ["jpg", "png"])

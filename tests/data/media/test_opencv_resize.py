@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from refusals import refused
 
-from mezzotint.data.media import _opencv_resize
+from mezzotint.data.media import _opencv_resize, decoding
 from mezzotint.data.media.decoding import placed
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
@@ -40,3 +44,23 @@ def test_without_antialias_a_recipe_gets_these_pixels(kind: str) -> None:
     plain = placed(Image.fromarray(PICTURE), placement, resize=kind, antialias=False)
     assert (plain == _opencv_resize.resize(PICTURE, Size(9, 6), kind).transpose(2, 0, 1)).all()
     assert (plain != placed(Image.fromarray(PICTURE), placement, resize=kind)).any()
+
+
+def test_intels_library_is_left_out_and_left_as_it_was() -> None:
+    size = Size(23, 17)
+    with_ipp = cv2.ipp.useIPP()
+    resized = _opencv_resize.resize(PICTURE, size, "bicubic")
+    assert cv2.ipp.useIPP() == with_ipp
+    cv2.ipp.setUseIPP(False)
+    try:
+        assert (resized == cv2.resize(PICTURE, (23, 17), interpolation=cv2.INTER_CUBIC)).all()
+    finally:
+        cv2.ipp.setUseIPP(with_ipp)
+
+
+def test_without_opencv_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    decoding.require_packages(resize="lanczos", antialias=True)
+    for resize, antialias in (("area", True), ("nearest", False)):
+        with refused("E1293", r"pip install 'mezzotint\[opencv\]'"):
+            decoding.require_packages(resize=resize, antialias=antialias)

@@ -15,7 +15,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.bench import bench
-from mezzotint.tasks.reading.words import parse as parse_words
+from mezzotint.tasks.reading.command_line import parse as parse_words
 
 CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""

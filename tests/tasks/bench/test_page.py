@@ -12,7 +12,7 @@ from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, bench
 from mezzotint.tasks.bench._page import Context
 from mezzotint.tasks.bench._run import Measured, RowLength, Step
-from mezzotint.tasks.reading.words import parse as parse_words
+from mezzotint.tasks.reading.command_line import parse as parse_words
 
 
 def step(seconds: float, processed: int = 256, distinct: int = 256, loss: float = 0.06) -> Step:

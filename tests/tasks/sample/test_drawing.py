@@ -40,7 +40,7 @@ def test_a_picture_says_how_it_was_drawn(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_a_picture_can_be_drawn_again_from_what_it_says(tmp_path: Path) -> None:
     pictures = draw(
-        tmp_path / "all", "--prompt=a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
+        tmp_path / "all", "--prompt", "a fox", "a hare", "a hen", "--seed=1,2", "--solver=euler-a", "--batch=5"
     )
     assert len(pictures) == 6
     pixels, facts = pictures["002-1-seed2.png"]
@@ -86,7 +86,7 @@ def test_what_ctrl_c_ends_has_a_contact_sheet_of_what_was_drawn(
 
     monkeypatch.setattr(pictures, "file", interrupted)
     out = tmp_path / "out"
-    assert main(["sample", str(FOLDER), "--prompt=a", "b", "c", "--size=32x32", *SHORT, f"--out={out}"]) == 130
+    assert main(["sample", str(FOLDER), "--prompt", "a", "b", "c", "--size=32x32", *SHORT, f"--out={out}"]) == 130
     assert sorted(drawn(out)) == ["000-0-seed0.png", "001-0-seed0.png"]
     assert f"interrupted: 2 of 3 pictures in {out}; contact sheet: {out / 'contact.png'}" in capsys.readouterr().out
     with Image.open(out / "contact.png") as sheet:

@@ -73,7 +73,7 @@ def test_seed_minus_1_is_a_new_one_which_is_printed(tmp_path: Path, capsys: pyte
     for number, words in enumerate((["--seed=-1"], ["--seed=-1"], ["sample.seed=-1"])):
         assert (
             verb.run(
-                [str(FOLDER), "--prompt=a", "b", "--size=32x32", *SHORT, f"--out={tmp_path / str(number)}", *words]
+                [str(FOLDER), "--prompt", "a", "b", "--size=32x32", *SHORT, f"--out={tmp_path / str(number)}", *words]
             )
             == 0
         )

@@ -107,7 +107,7 @@ def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) ->
     [
         ([], "E1012", "nothing is named to draw from"),
         (["a", "b"], "E1012", "'b' stands beside 'a'"),
-        (["a", "--promt=x"], "E1012", "mezzotint sample has no switch --promt; did you mean --prompt?"),
+        (["a", "--promt=x"], "E1012", "mezzotint sample has no option --promt; did you mean --prompt?"),
         (["a", "--prompt"], "E1012", "--prompt needs a value"),
         (["a", "--size=5by4"], "E1012", "512 for a square, or sdxl-1.46, got '5by4'"),
         (["a", "--seed=1,x"], "E1012", "--seed is a whole number, got 'x'"),

@@ -46,10 +46,13 @@ from mezzotint.stages import Placement
 
 PREPROCESSING = 1
 """The version of everything here and in `colour.py` that decides pixels: part of every cache address. Raise it when a
-pixel changes, and `SCALED` with it."""
+pixel changes, and `SCALED` and `OPENCV` with it."""
 
 SCALED = 2
 """That of pixels that may come from a JPEG decoded smaller than it is (`picture`, scaled)."""
+
+OPENCV = 3
+"""The version of pixels that OpenCV has resized."""
 
 _LEAST = ((8, 4.0), (4, 3.5), (2, 2.75))
 """By how much a JPEG may be decoded smaller, and how many times the wanted size is left then: at least 50 dB to what a
@@ -144,7 +147,20 @@ def _is_plain(image: ImageFile) -> bool:
 
 def version(*, scaled: bool, resize: str, antialias: bool) -> int:
     """The version of `picture`'s pixels with these settings."""
+    if uses_opencv(resize=resize, antialias=antialias):
+        return OPENCV
     return SCALED if scaled and antialias and resize in _SMOOTH else PREPROCESSING
+
+
+def uses_opencv(*, resize: str, antialias: bool) -> bool:
+    """Whether images are resized by OpenCV and not by Pillow."""
+    return resize == "area" or not antialias
+
+
+def require_packages(*, resize: str, antialias: bool) -> None:
+    """Raises RecipeError E1293 where these settings need OpenCV and it is not installed."""
+    if uses_opencv(resize=resize, antialias=antialias):
+        _opencv_resize.load()
 
 
 def picture(

@@ -1,4 +1,4 @@
-"""The verb `bench`.
+"""The command `bench`.
 
-From outside: nothing but the verb, `bench.run`.
+From outside: nothing but the command, `bench.run`.
 """

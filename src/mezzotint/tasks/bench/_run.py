@@ -131,7 +131,7 @@ def measure(name: str, recipe: Recipe, runtime: Runtime, length: RowLength, say:
             torch.accelerator.empty_cache()
 
 
-def _measured(
+def _measured(  # noqa: PLR0913  everything that a row of the table depends on
     name: str, recipe: Recipe, files: ModelFiles, runtime: Runtime, dataset: Dataset, caches: Caches, count: int, *,
     memory: PeakMemory, ends: Sequence[int], began: float, cache_seconds: float,
 ) -> Measured:  # fmt: skip

@@ -31,8 +31,8 @@ from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
 from mezzotint.tasks.bench.origin import origin
 from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.arguments import parse_with
-from mezzotint.tasks.reading.verbs import REPLACE
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading.command_line import CommandLine
+from mezzotint.tasks.reading.commands import REPLACE
 
 _FILES = ("bench.json", "bench.txt", "bench.png")
 MOST_STEPS = 101
@@ -278,14 +278,14 @@ def _written(document: dict[str, Any], measured: Sequence[Measured], options: Op
     return [*page, "", f"bench.json, bench.txt and bench.png lie in {folder}"]
 
 
-def _against(line: Words) -> str:
+def _against(line: CommandLine) -> str:
     word = line.get("--against") or ""
     if word not in ("", _stock.NAME):
         raise RecipeError(f"mezzotint bench: --against knows {_stock.NAME} alone, got {word!r}", code="E1012")
     return word
 
 
-def _options(line: Words, words: Sequence[str] = ()) -> Options:
+def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
     """What the switches say. words: of the whole line. A foreign line has a second row, and the target of the protocol
     that is published for it."""
     target = line.number("--target")

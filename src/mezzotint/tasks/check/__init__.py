@@ -1,4 +1,4 @@
-"""The verb `check`.
+"""The command `check`.
 
 From outside: `check`, and what it counts: every file without an underscore.
 """

@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
     if launch.rank:
         return 0  # the first process looks for all
     processes = line.whole("--processes", 1) or launch.world_size
-    words = line.written(leaving=[switch.name for switch in line.verb.switches])
+    words = line.written(leaving=[switch.name for switch in line.command.options])
     checked = check(reading, processes=processes, deep="--deep" in line, dry="--dry" in line, words=words)
     if "--json" in line:
         print(json.dumps(page.document(checked), indent=1, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""The verb `doctor`: what is odd about a data set, and about this machine, each with what to do.
+"""The command `doctor`: what is odd about a data set, and about this machine, each with what to do.
 
-From outside: nothing but the verb, `doctor.run`.
+From outside: nothing but the command, `doctor.run`.
 """

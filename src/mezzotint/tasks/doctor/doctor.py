@@ -18,9 +18,9 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
 from mezzotint.tasks.doctor._findings import Finding, Report
 from mezzotint.tasks.doctor._looking import ExaminedData
-from mezzotint.tasks.reading import continuing, hub, settling, words
+from mezzotint.tasks.reading import command_line, continuing, hub, settling
+from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.reading.continuing import folder_of
-from mezzotint.tasks.reading.verbs import REPLACE
 from mezzotint.tasks.train import resume
 
 _RECIPES = (".yaml", ".yml", ".json", "")
@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError for a line or a recipe that cannot be read, E1014 for a page whose name is taken; DatasetError
     for data that cannot be opened at all.
     """
-    line = words.parse(arguments, "doctor")
+    line = command_line.parse(arguments, "doctor")
     processes = line.whole("--processes", 1)
     where, replaces = line.path("--html"), REPLACE.name in line
     if where is not None:
@@ -54,8 +54,8 @@ def run(arguments: Sequence[str]) -> int:
 
 def read(plain: Sequence[str]) -> Reading:
     """The recipe that a line names, or one of the folders of pictures that it names, with its settings."""
-    sources = [word for word in plain if not words.is_setting(word)]
-    settings = [word for word in plain if words.is_setting(word)]
+    sources = [word for word in plain if not command_line.is_setting(word)]
+    settings = [word for word in plain if command_line.is_setting(word)]
     if not sources or not all(map(is_data, sources)):
         name, *others = plain
         try:

@@ -15,7 +15,7 @@ from mezzotint.reports import data_report
 from mezzotint.reports.curves import read_metrics
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.proof import manifest
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 
 _SAMPLES = 3
 
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
 
     Raises CheckpointError E1515 for a folder without a manifest.
     """
-    line = words.parse(arguments, "diff")
+    line = command_line.parse(arguments, "diff")
     first, second = (RunFolder(Path(word).expanduser()) for word in line.plain)
     differing = compared(first, second)
     if "--json" in line:

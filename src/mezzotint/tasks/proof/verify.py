@@ -19,7 +19,7 @@ from mezzotint.reports import data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.tasks import assemble
 from mezzotint.tasks.proof import manifest
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 from mezzotint.training.checkpoints import state
 
 
@@ -29,7 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises CheckpointError: E1515 without a manifest, E1516 naming the first thing that differs; what reading the
     recipe, the model and the data raises.
     """
-    folder = RunFolder(Path(words.parse(arguments, "verify").plain[0]).expanduser())
+    folder = RunFolder(Path(command_line.parse(arguments, "verify").plain[0]).expanduser())
     for line in verify(folder):
         print(visible(line), flush=True)
     return 0

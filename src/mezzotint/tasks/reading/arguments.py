@@ -1,5 +1,5 @@
-"""From the words behind a verb to a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of another
-trainer; and from the line of another trainer's tool to the words behind our verb."""
+"""From the words after a command to a recipe: `RECIPE key=value …`, or `--as NAME -- …` with the command line of
+another trainer; and from the line of another trainer's tool to the words after our command."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from dataclasses import replace
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading import continuing, foreign, hub, words
-from mezzotint.tasks.reading.verbs import ALLOW, AS, REPLACE, Verb
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading import command_line, continuing, foreign, hub
+from mezzotint.tasks.reading.command_line import CommandLine
+from mezzotint.tasks.reading.commands import ALLOW, AS, REPLACE, Command
 
 PACKAGES = ("torch", "bitsandbytes", "pytorch_optimizer")
 """Packages that are imported for an optimizer's class without being asked."""
 
 
-def parse(arguments: Sequence[str], verb: str) -> Reading:
+def parse(arguments: Sequence[str], command: str) -> Reading:
     """The recipe of `RECIPE key=value …`, or of `--as NAME [key=value …] -- …`.
 
-    arguments: the words after the verb. Raises RecipeError: E1012 for a missing recipe and as `words.parse`, E1015 for
-    an unknown dialect, and whatever `read` or the dialect finds.
+    arguments: the words after the command. Raises RecipeError: E1012 for a missing recipe and as `command_line.parse`,
+    E1015 for an unknown dialect, and whatever `read` or the dialect reports.
     """
-    return parse_with(arguments, verb)[0]
+    return parse_with(arguments, command)[0]
 
 
-def parse_with(arguments: Sequence[str], verb: str) -> tuple[Reading, Words]:
-    """What `parse` reads, and the words with the verb's switches. A foreign line is translated for as many processes as
-    `--processes=N` says, otherwise for those that run. Raises as `parse`."""
-    line = words.parse(arguments, verb)
+def parse_with(arguments: Sequence[str], command: str) -> tuple[Reading, CommandLine]:
+    """What `parse` reads, and the line with the command's options. A foreign line is translated for as many processes
+    as `--processes=N` says, otherwise for those that run. Raises as `parse`."""
+    line = command_line.parse(arguments, command)
     reading = replace(_read(line), packages=line.packages, replaces=REPLACE.name in line)
     problems = list(_strange_packages(reading))
     if problems:
@@ -37,24 +37,23 @@ def parse_with(arguments: Sequence[str], verb: str) -> tuple[Reading, Words]:
     return reading, line
 
 
-def preflight(arguments: Sequence[str], verb: Verb) -> tuple[list[str], Mapping[str, str]]:
-    """Reads what a line says before the verb's module, and with it torch, is imported: a mistyped recipe answers at
-    once.
+def preflight(arguments: Sequence[str], command: Command) -> tuple[list[str], Mapping[str, str]]:
+    """Reads a line before the command's module, and with it torch, is imported: a mistyped recipe is refused at once.
 
-    Returns the words for the verb, those that a tool's line of another trainer amounts to, others as they are; and, of
-    a foreign line, the flag behind each of our settings and switches. Raises as `parse`, and as the dialect.
+    Returns the words for the command, for a line of another trainer's tool those that it amounts to; and, of a foreign
+    line, the flag behind each of our settings and options. Raises as `parse`, and as the dialect.
     """
-    if verb.reads_recipe:
-        reading, line = parse_with(arguments, verb.name)
+    if command.reads_recipe:
+        reading, line = parse_with(arguments, command.name)
         return list(arguments), reading.origin if line.dialect is not None else {}
-    line = words.parse(arguments, verb.name)
-    if line.dialect is None or not verb.has_tools:
+    line = command_line.parse(arguments, command.name)
+    if line.dialect is None or not command.has_tools:
         return list(arguments), {}
-    return foreign.words(verb.name, line.dialect, line.foreign, line.written(leaving=[AS.name]))
+    return foreign.words(command.name, line.dialect, line.foreign, line.written(leaving=[AS.name]))
 
 
 def _strange_packages(reading: Reading) -> Iterator[Problem]:
-    """Classes of packages that nobody at the keyboard has named."""
+    """Classes of packages that the command line has not allowed."""
     optim = reading.recipe.optim
     named = {f"optim.part_optimizer.{part}": rule for part, rule in optim.part_optimizer.items()}
     for where, rule in ({"optim.optimizer": optim.optimizer} | named).items():
@@ -67,8 +66,8 @@ def _strange_packages(reading: Reading) -> Iterator[Problem]:
             yield Problem(f"{where}.class_name", what, remedy, "E1161")
 
 
-def _read(line: Words) -> Reading:
-    name, plain = line.verb.name, line.plain
+def _read(line: CommandLine) -> Reading:
+    name, plain = line.command.name, line.plain
     if line.dialect is not None:
         place = foreign.launched(Launch.read(), line.whole("--processes", 1))
         return hub.with_folders(

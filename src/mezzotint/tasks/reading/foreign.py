@@ -18,7 +18,7 @@ from mezzotint.recipe.reading.translation import Launched, Translation, Translat
 from mezzotint.recipe.reading.writing import as_yaml
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
-from mezzotint.tasks.reading.verbs import REPLACE
+from mezzotint.tasks.reading.commands import REPLACE
 
 _UNREAD = {
     "kohya": "kohya", "kohyass": "kohya", "sdscripts": "kohya", "onetrainer": "OneTrainer",

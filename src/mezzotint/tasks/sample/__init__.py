@@ -1,4 +1,4 @@
-"""The verb `sample`.
+"""The command `sample`.
 
-From outside: the verb, `sample.run`, and `again`, the line that draws a picture once more.
+From outside: the command, `sample.run`, and `again`, the line that draws a picture once more.
 """

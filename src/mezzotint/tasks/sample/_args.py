@@ -17,9 +17,9 @@ from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import size_named
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import Line, PromptFile
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.verbs import REPLACE
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.command_line import CommandLine
+from mezzotint.tasks.reading.commands import REPLACE
 
 _MOST_SEEDS = 1000
 _ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".mp4")
@@ -53,22 +53,22 @@ class SampleArgs:
 
 def parse(arguments: Sequence[str]) -> SampleArgs:
     """Reads a command line. Raises RecipeError: E1012 for what cannot be understood, E1073 for a prompt file."""
-    line = words.parse(arguments, "sample")
-    places = [word for word in line.plain if not words.is_setting(word)]
+    line = command_line.parse(arguments, "sample")
+    places = [word for word in line.plain if not command_line.is_setting(word)]
     if len(places) != 1:
         what = f"{places[1]!r} stands beside {places[0]!r}" if places else "nothing is named to draw from"
         raise line.wrong(f"{what}; write mezzotint sample MODEL --prompt='a red fox'")
     prompts: list[Line] = []
     files: list[PromptFile] = []
-    for switch, value in line.switches:
+    for switch, value in line.options:
         if switch.name == "--prompt":
             prompts.append(Line(value))
         elif switch.name == "--file":
             files.append(read_file(Path(value).expanduser()))
             prompts += files[-1].lines
     overrides = [f"sample.{name}={_as_word(value)}" for file in files for name, value in file.settings.items()]
-    overrides += [word for word in line.plain if words.is_setting(word)]
-    for switch in line.verb.switches:
+    overrides += [word for word in line.plain if command_line.is_setting(word)]
+    for switch in line.command.options:
         text = line.get(switch.name) if switch.setting else None
         if text is not None:
             several = switch.name == "--guidance" and "," in text
@@ -104,7 +104,7 @@ def read_file(path: Path) -> PromptFile:
     return file
 
 
-def _folder(line: Words) -> Path | None:
+def _folder(line: CommandLine) -> Path | None:
     out = line.path("--out")
     if out is not None and out.suffix.lower() in _ENDINGS and not out.is_dir():
         raise line.wrong(
@@ -117,7 +117,7 @@ def _as_word(value: object) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value, ensure_ascii=False)
 
 
-def _size(line: Words, text: str) -> tuple[int, int]:
+def _size(line: CommandLine, text: str) -> tuple[int, int]:
     sides = re.fullmatch(r"\s*(\d{1,5})(?:\s*[x×X]\s*(\d{1,5}))?\s*", text)
     if sides is not None:
         return int(sides[1]), int(sides[2] or sides[1])
@@ -130,7 +130,7 @@ def _size(line: Words, text: str) -> tuple[int, int]:
     return named
 
 
-def _seeds(line: Words, text: str) -> Sequence[int]:
+def _seeds(line: CommandLine, text: str) -> Sequence[int]:
     """One seed, or those of a range such as `1-4`."""
     ends = re.fullmatch(r"\s*(\d{1,19})\s*-\s*(\d{1,19})\s*", text)
     if ends is None:
@@ -141,20 +141,20 @@ def _seeds(line: Words, text: str) -> Sequence[int]:
     return range(first, last + 1)
 
 
-def _whole(line: Words, name: str, text: str) -> int:
+def _whole(line: CommandLine, name: str, text: str) -> int:
     if re.fullmatch(r"\s*-?\d{1,19}\s*", text) is None:
         raise line.wrong(f"{name} is a whole number, got {text!r}")
     return int(text)
 
 
-def _adapter(line: Words, text: str) -> tuple[Path, float]:
-    path, strength = words.weighted(text)
+def _adapter(line: CommandLine, text: str) -> tuple[Path, float]:
+    path, strength = command_line.weighted(text)
     if not path.exists():
         raise line.wrong(f"--adapter: {path} is not there; write --adapter=FILE, or FILE:0.8 with a strength")
     return path, 1.0 if strength is None else strength
 
 
-def _embedding(line: Words, text: str) -> tuple[str, str]:
+def _embedding(line: CommandLine, text: str) -> tuple[str, str]:
     word, equals, name = text.partition("=")
     path = Path(name).expanduser()
     if not (word and equals and path.exists()):
@@ -162,7 +162,7 @@ def _embedding(line: Words, text: str) -> tuple[str, str]:
     return word, str(path.resolve())
 
 
-def _weights(line: Words) -> Weights | None:
+def _weights(line: CommandLine) -> Weights | None:
     match text := line.get("--weights"):
         case None | "raw" | "ema":
             return text

@@ -10,7 +10,7 @@ from mezzotint.tasks.sample._args import parse
 
 
 def run(arguments: Sequence[str]) -> int:
-    """`mezzotint sample MODEL|RUN|RECIPE [--prompt=TEXT …] [switches] [key=value …]`. Returns 0.
+    """`mezzotint sample MODEL|RUN|RECIPE [--prompt TEXT …] [switches] [key=value …]`. Returns 0.
 
     Raises RecipeError E1012 and E1070 to E1075, CheckpointError, WeightsError, StorageError, OutOfMemory E1751.
     """

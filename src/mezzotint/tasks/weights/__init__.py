@@ -1,4 +1,4 @@
-"""Models and adapters in another form, or made of others: the verbs `convert`, `merge`, `extract`, `resize`.
+"""Models and adapters in another form, or made of others: the commands `convert`, `merge`, `extract`, `resize`.
 
-From outside: nothing but the verbs, and `convert.single_file_of`.
+From outside: nothing but the commands, and `convert.single_file_of`.
 """

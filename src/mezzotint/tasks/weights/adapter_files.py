@@ -24,8 +24,8 @@ from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.adapter import AdapterSettings
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.tasks.reading.verbs import REPLACE
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading.command_line import CommandLine
+from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights.args import require_free
 from mezzotint.weights import merge
 from mezzotint.weights.files import pickled, tensor_files
@@ -145,7 +145,7 @@ def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[s
         yield portion[0].component, portion
 
 
-def rule(line: Words) -> RankRule:
+def rule(line: CommandLine) -> RankRule:
     """What `--rank`, `--convolutions` and one of `--share`, `--sv-ratio`, `--sv-cumulative` say. Raises RecipeError
     E1012."""
     rank, share = line.whole("--rank", 1), line.number("--share")
@@ -184,17 +184,17 @@ def remainders(rows: Sequence[Remainder]) -> Iterator[str]:
     )
 
 
-def target(line: Words) -> Path:
+def target(line: CommandLine) -> Path:
     """The last name, where an adapter is written. Raises RecipeError E1012 for another ending, WeightsError E1410 where
     something is."""
     path = Path(line.plain[-1]).expanduser()
     if path.suffix != ".safetensors":
         raise line.wrong(f"an adapter is written as a file that ends in .safetensors, got {path.name}")
-    require_free(path, line.verb.name, replaces=REPLACE.name in line)
+    require_free(path, line.command.name, replaces=REPLACE.name in line)
     return path
 
 
-def layout(line: Words, otherwise: Layout) -> Layout:
+def layout(line: CommandLine, otherwise: Layout) -> Layout:
     """What `--layout` says."""
     return cast("Layout | None", line.get("--layout")) or otherwise
 

@@ -14,9 +14,9 @@ from mezzotint import durable
 from mezzotint.assets import MODELS
 from mezzotint.errors import RecipeError, StorageError, WeightsError
 from mezzotint.recipe.reading.read import locate
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.verbs import REPLACE
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.command_line import CommandLine
+from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.weights.files import mindspore, pickled
 from mezzotint.weights.folder.components import DTypeName
 
@@ -44,7 +44,7 @@ class ConvertArgs:
 def parse(arguments: Sequence[str]) -> ConvertArgs:
     """Reads the words after `convert`. SOURCE is a path or the name of a model that ships. Raises RecipeError E1012
     naming what is wrong and what is known."""
-    line = words.parse(arguments, "convert")
+    line = command_line.parse(arguments, "convert")
     source = Path(line.plain[0]).expanduser()
     return ConvertArgs(
         source if source.exists() else locate(source, None, shipped=MODELS),
@@ -60,7 +60,7 @@ def parse(arguments: Sequence[str]) -> ConvertArgs:
     )
 
 
-def destination(line: Words) -> Path:
+def destination(line: CommandLine) -> Path:
     """The last name, where the model is written. Raises RecipeError E1012 for one that would be a pickle."""
     path = Path(line.plain[-1]).expanduser()
     if path.suffix in pickled.SUFFIXES and path.suffix != mindspore.SUFFIX:
@@ -69,12 +69,12 @@ def destination(line: Words) -> Path:
     return path
 
 
-def dtype(line: Words) -> DTypeName | None:
+def dtype(line: CommandLine) -> DTypeName | None:
     """What tensors become, None to keep every tensor's type."""
     return cast("DTypeName | None", line.get("--dtype"))
 
 
-def config(line: Words) -> Path | None:
+def config(line: CommandLine) -> Path | None:
     """The folder of configurations, where it was found."""
     path = line.path("--config")
     return None if path is None else locate(path, None, shipped=MODELS)

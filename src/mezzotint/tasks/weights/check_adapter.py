@@ -16,7 +16,7 @@ from mezzotint.adapters.names import LayerNames
 from mezzotint.adapters.readers import Verdict
 from mezzotint.errors import WeightsError, visible
 from mezzotint.recipe.families.base import specs
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights.adapter_files import BaseModel
 from mezzotint.tasks.weights.args import config
 from mezzotint.weights.files import pickled, tensor_files
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 for words it does not know; WeightsError E1430 for a file without an adapter, E1431 for one
     of an unknown model, E1442 for a base that is no model, and as `files.read` with a base.
     """
-    line = words.parse(arguments, "check-adapter")
+    line = command_line.parse(arguments, "check-adapter")
     base = line.path("--base")
     path = Path(line.plain[0]).expanduser()
     for file in files.files_at(path):

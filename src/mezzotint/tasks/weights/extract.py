@@ -18,7 +18,7 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
 from mezzotint.errors import WeightsError, visible
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights.adapter_files import BaseModel, Reads
 from mezzotint.tasks.weights.args import config, dtype, store_beside
@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 for words it does not know; WeightsError as models are read, E1410 for a destination that
     is taken, E1444 for models between which no adapter leads, E1451 and E1452 for models of several kinds.
     """
-    line = words.parse(arguments, "extract")
+    line = command_line.parse(arguments, "extract")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     first, second = (Path(word).expanduser() for word in line.plain[:2])
     base = BaseModel.at(first, config(line))

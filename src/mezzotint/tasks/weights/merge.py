@@ -28,9 +28,9 @@ from mezzotint.errors import RecipeError, WeightsError, visible
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading.read import locate
 from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.tasks.reading import words
-from mezzotint.tasks.reading.verbs import REPLACE
-from mezzotint.tasks.reading.words import Words
+from mezzotint.tasks.reading import command_line
+from mezzotint.tasks.reading.command_line import CommandLine
+from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights import adapter_files, convert
 from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
 from mezzotint.weights.files import mindspore, new_words, tensor_files
@@ -197,12 +197,12 @@ def _into_family(args: MergeArgs, adapters: Sequence[bool], store: Path) -> Iter
 
 def parse(arguments: Sequence[str]) -> MergeArgs:
     """Reads the words after `merge`. Sources may also be given as one word with commas. Raises RecipeError E1012."""
-    line = words.parse(arguments, "merge")
-    sources = [words.weighted(part) for word in line.plain[:-1] for part in _parted(word)]
+    line = command_line.parse(arguments, "merge")
+    sources = [command_line.weighted(part) for word in line.plain[:-1] for part in _parted(word)]
     paths, strengths = [path for path, _ in sources], tuple(strength for _, strength in sources)
     paths[:1] = [path if path.exists() else locate(path, None, shipped=MODELS) for path in paths[:1]]
     if len(paths) < 2 and line.get("--base") is None:
-        raise line.wrong(f"one model alone merges with nothing; write mezzotint merge {line.verb.form}")
+        raise line.wrong(f"one model alone merges with nothing; write mezzotint merge {line.command.form}")
     target, shares = destination(line), _numbers(line)
     if shares and len(shares) != len(paths):
         raise line.wrong(f"--weights has {len(shares)} numbers for {len(paths)} models; write one for each")
@@ -223,10 +223,10 @@ def parse(arguments: Sequence[str]) -> MergeArgs:
 
 def _parted(word: str) -> list[str]:
     """A list with commas, unless a file of that very name is there."""
-    return [word] if words.weighted(word)[0].exists() else [part for part in word.split(",") if part]
+    return [word] if command_line.weighted(word)[0].exists() else [part for part in word.split(",") if part]
 
 
-def _numbers(line: Words) -> tuple[float, ...]:
+def _numbers(line: CommandLine) -> tuple[float, ...]:
     text = line.get("--weights")
     try:
         return () if text is None else tuple(float(part) for part in text.split(","))

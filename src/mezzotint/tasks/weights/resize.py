@@ -13,7 +13,7 @@ from mezzotint.adapters.files import Adapter
 from mezzotint.adapters.modules import AdapterModule
 from mezzotint.adapters.names import LayerName
 from mezzotint.errors import visible
-from mezzotint.tasks.reading import words
+from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights.args import config, dtype, store_beside
 from mezzotint.weights.folder.components import DTYPES, DTypeName
@@ -25,7 +25,7 @@ def run(arguments: Sequence[str]) -> int:
     Raises RecipeError E1012 for words it does not know; WeightsError as `files.read`, E1410 for a destination that is
     taken, E1441 and E1442 for a base that is not there.
     """
-    line = words.parse(arguments, "resize")
+    line = command_line.parse(arguments, "resize")
     rule, target = adapter_files.rule(line), adapter_files.target(line)
     source = Path(line.plain[0]).expanduser()
     base = adapter_files.base_of(line.path("--base"), "resize", config(line))

@@ -1,4 +1,4 @@
-"""The table of verbs: their help."""
+"""The table of commands: their help."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from mezzotint.cli import main
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.tasks.reading.verbs import VERBS
+from mezzotint.tasks.reading.commands import COMMANDS
 
 Captured = pytest.CaptureFixture[str]
 
@@ -18,8 +18,8 @@ def test_help_of_sample_shows_how_to_begin_with_a_picture(capsys: Captured) -> N
     assert "sample.image=photo.png sample.strength=0.6" in said
 
 
-@pytest.mark.parametrize("name", [each.name for each in VERBS])
-def test_each_verb_shows_three_examples_of_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", [each.name for each in COMMANDS])
+def test_each_command_shows_three_examples_of_itself(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
     examples = [
@@ -31,11 +31,12 @@ def test_each_verb_shows_three_examples_of_itself(name: str, capsys: pytest.Capt
     assert capsys.readouterr().out == text
 
 
-def test_the_meanings_of_switches_stand_below_each_other(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_every_option_and_what_it_means(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sample", "--help"]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("  --")]
-    assert len(lines) == len(next(each for each in VERBS if each.name == "sample").switches)
-    assert len({len(line) - len(line[2:].partition("  ")[2].lstrip()) for line in lines}) == 1
+    text = " ".join(capsys.readouterr().out.split())
+    for option in next(each for each in COMMANDS if each.name == "sample").all_options():
+        assert f" {option.form.replace('=', ' ', 1)} " in text
+        assert f" {option.help} " in text
 
 
 @pytest.mark.parametrize("name", ["train", "cache", "check", "bench", "sample", "convert", "merge"])
@@ -48,24 +49,24 @@ def test_help_names_the_lines_of_other_trainers_where_they_are_taken(
     assert "everydream2" in capsys.readouterr().err
 
 
-def test_names_of_switches_are_clear_within_a_verb() -> None:
-    for each in VERBS:
-        names = [name for switch in each.known() for name in (switch.name, *switch.aliases)]
+def test_names_of_options_are_clear_within_a_command() -> None:
+    for each in COMMANDS:
+        names = [name for option in each.all_options() for name in (option.name, *option.aliases)]
         assert len(names) == len(set(names)), each.name
-        assert all(each.switch(name.replace("-", "_")) is each.switch(name) for name in names)
+        assert all(each.option("--" + name[2:].replace("-", "_")) is each.option(name) for name in names)
         assert not set(names) & set(each.instead), each.name
 
 
-def test_settings_that_switches_stand_for_exist() -> None:
+def test_settings_that_options_stand_for_exist() -> None:
     from mezzotint.recipe.reading.paths import by_path
 
-    named = [switch.setting for each in VERBS for switch in each.switches if switch.setting]
+    named = [option.setting for each in COMMANDS for option in each.options if option.setting]
     assert "sample.steps" in named
     assert set(named) <= set(by_path())
 
 
 def test_examples_name_settings_that_exist() -> None:
 
-    for each in VERBS:
-        for line, _ in each.examples:
+    for each in COMMANDS:
+        for line in each.examples:
             read_text("schema: 1", overrides=[word for word in line.split() if "=" in word and "--" not in word])

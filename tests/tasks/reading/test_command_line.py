@@ -9,7 +9,7 @@ import pytest
 from mezzotint import errors
 from mezzotint.cli import main
 from mezzotint.tasks.reading import arguments
-from mezzotint.tasks.reading.words import parse
+from mezzotint.tasks.reading.command_line import parse
 
 Captured = pytest.CaptureFixture[str]
 FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
@@ -18,23 +18,22 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (["train", "mini", "--lr", "1e-4"], "no switch --lr; write optim.lr=1e-4\n"),
-        (["train", "--lr", "1e-4", "mini"], "no switch --lr; write optim.lr=1e-4\n"),
-        (["train", "mini", "--lr=1e-4"], "no switch --lr; write optim.lr=1e-4\n"),
-        (["train", "mini", "--data", "pics"], "no switch --data; write data.path=pics\n"),
-        (["train", "mini", "-o", "out"], "no switch -o; write run.folder=out\n"),
+        (["train", "mini", "--lr", "1e-4"], "no option --lr; write optim.lr=1e-4\n"),
+        (["train", "--lr", "1e-4", "mini"], "no option --lr; write optim.lr=1e-4\n"),
+        (["train", "mini", "--lr=1e-4"], "no option --lr; write optim.lr=1e-4\n"),
+        (["train", "mini", "--data", "pics"], "no option --data; write data.path=pics\n"),
+        (["train", "mini", "-o", "out"], "no option -o; write run.folder=out\n"),
         (["train", "mini", "--mixed_precision", "no"], "write run.precision=fp32 (no is fp32)\n"),
         (["train", "mini", "--gradient_checkpointing"], "write run.gradient_checkpointing.enabled=true\n"),
         (["train", "--gradient_checkpointing", "mini"], "write run.gradient_checkpointing.enabled=true\n"),
         (["train", "mini", "--train_text_encoder"], "write model.train=[denoiser, text_encoder]"),
-        (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no switch --learning_rate; write optim.lr=2"),
+        (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no option --learning_rate; write optim.lr=2"),
         (["check", "mini", "--jsno"], "did you mean --json?"),
         (["check", "mini", "--zorp"], "`mezzotint check --help` lists what it takes"),
         (["resume", "runs/first"], "did you mean `mezzotint train runs/first`?"),
         (["generate", "runs/first", "--prompt=a fox"], "did you mean `mezzotint sample runs/first '--prompt=a fox'`?"),
-        (["train", "mini", "--resume"], "a run goes on by itself where it stopped; write mezzotint train mini\n"),
-        (["train", "mini", "run.name=a", "--resume=latest"], "write mezzotint train mini run.name=a\n"),
-        (["train", "mini", "--resume", "runs/first"], "write mezzotint train runs/first\n"),
+        (["train", "mini", "--resume"], "no option --resume; a run resumes by itself where it stopped; write the"),
+        (["train", "mini", "run.name=a", "--resume=latest"], "no option --resume; a run resumes by itself"),
         (["train", "first"], "there is no recipe first; did you mean runs/first?"),
         (["train", "plain"], "or a run's folder; a folder of pictures is given as data.path=plain"),
         (
@@ -44,8 +43,8 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["train", "mini", "sample.size=32"], "sample.size  E1002 must be a list of 2, got 32; write it like [32, 32]"),
         (["train", "mini", "run.name=my run"], "got 'my run', which does not fit; the run's name: letters, digits"),
         (["train", "mini", "sample.number=5"], "`mezzotint explain sample` lists what is known there"),
-        (["merge", "a", "b", "--out", "c"], "merge has no switch --out; write c as the last name, without a switch"),
-        (["convert", "a", "--to=c"], "convert has no switch --to; write c as the last name, without a switch"),
+        (["merge", "a", "b", "--out", "c"], "merge has no option --out; write c as the last name, without an option"),
+        (["convert", "a", "--to=c"], "convert has no option --to; write c as the last name, without an option"),
         (["verify", "runs/none"], "runs/none; name the folder of a run"),
         (["report", "runs/none"], "there is no folder runs/none; name a run or a data set"),
         (["report", "runs"], "runs has runs below it and is none itself; name one of them, such as runs/first"),
@@ -66,11 +65,9 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
         (["translate", "--as", "OneTrainer", "--", "--x=1"], "OneTrainer's lines are not read yet"),
         (
             ["train", *FOREIGN],
-            "mezzotint train reads a recipe; for a line of diffusers-sd write mezzotint train --as diffusers-sd -- "
-            "--pretrained_model_name_or_path=x --train_data_dir=y",
+            "no recipe is given; write mezzotint train RECIPE.yaml, or mezzotint train --as NAME",
         ),
-        (["train", "--resume_ckpt=a.ckpt", "--data_root=y", "--max_epochs=4"], "for a line of everydream2 write"),
-        (["train", "mini", FOREIGN[0]], "no switch --pretrained_model_name_or_path; write model.path=x\n"),
+        (["train", "mini", FOREIGN[0]], "no option --pretrained_model_name_or_path; write model.path=x\n"),
         (["check", "a.toml"], "line 3  file  E1004 this is TOML, not YAML; settings are written `optim:`"),
         (["check", "windows.yaml"], "a backslash begins a code; write the value in single quotes: 'C:\\Users\\me'"),
         (["cache", "mini", "data.path=a,b"], "); several folders are data.path=[a,b]"),
@@ -100,14 +97,14 @@ def test_a_setting_in_a_hint_is_quoted_as_a_shell_wants_it(here: Path, capsys: C
     assert "write data.path='my pictures'" in capsys.readouterr().err
 
 
-def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
+def test_options_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> None:
     recipe = tmp_path / "r.yaml"
     recipe.write_text("optim: {lr: 1e-6}\n")
-    line = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
-    reading, switches = arguments.parse_with(line, "bench")
+    words = ["--out=a=b", str(recipe), "--json", "optim.accumulation=2", "--warm_up", "3"]
+    reading, line = arguments.parse_with(words, "bench")
     assert reading.recipe.optim.accumulation == 2
-    assert (switches.get("--out"), "--json" in switches, switches.whole("--warm-up", 0)) == ("a=b", True, 3)
-    assert "--fast" not in switches
+    assert (line.get("--out"), "--json" in line, line.whole("--warm-up", 0)) == ("a=b", True, 3)
+    assert "--fast" not in line
     for word, hint in (
         ("--jsn", "did you mean --json?"),
         ("--out", "--out needs a value; write --out=FOLDER"),
@@ -121,7 +118,7 @@ def test_switches_stand_anywhere_and_unknown_ones_are_named(tmp_path: Path) -> N
         arguments.parse([str(recipe), "--optim.lr=1"], "train")
 
 
-def test_words_may_be_typed_again_without_a_verbs_own_switches() -> None:
+def test_words_may_be_typed_again_without_a_commands_own_options() -> None:
     foreign = ["--as", "diffusers-sd", "optim.lr=1", "--processes", "2", "--allow-package=x", "--", "--processes=3"]
     line = parse(foreign, "check")
     assert (line.dialect, line.packages, line.whole("--processes", 1)) == ("diffusers-sd", ("x",), 2)

@@ -1,0 +1,138 @@
+"""The words behind a command: names and settings, options with their values, and the line of another trainer.
+
+argparse reads the options (`parser.py`), by its usual rules: `--option value` and `--option=value`, no abbreviations.
+Hyphens and underscores are the same, and options and other words may be in any order. After a lone `--` every word
+belongs to the foreign line. The table of commands is `commands.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from mezzotint.errors import RecipeError
+from mezzotint.tasks.reading import hints
+from mezzotint.tasks.reading.commands import ALLOW, AS, COMMANDS, Command, Option
+from mezzotint.tasks.reading.parser import is_setting as is_setting
+from mezzotint.tasks.reading.parser import read_options
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """The words behind a command. plain: names, then settings, each in order. options: with their values, "" for a
+    flag. foreign: what follows `--`."""
+
+    command: Command
+    plain: tuple[str, ...] = ()
+    options: tuple[tuple[Option, str], ...] = ()
+    foreign: tuple[str, ...] = ()
+
+    def __contains__(self, name: str) -> bool:
+        return any(option.name == name for option, _ in self.options)
+
+    def all(self, name: str) -> list[str]:
+        """The values of an option that may be given several times."""
+        return [value for option, value in self.options if option.name == name]
+
+    def get(self, name: str) -> str | None:
+        """The value of an option, None without one."""
+        return next(iter(self.all(name)), None)
+
+    def path(self, name: str) -> Path | None:
+        """The path that an option names, with `~` expanded."""
+        text = self.get(name)
+        return None if text is None else Path(text).expanduser()
+
+    def whole(self, name: str, least: int) -> int | None:
+        """The whole number of an option. Raises RecipeError E1012 for anything else, and below `least`."""
+        text = self.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and least <= int(text) <= 10**9):
+            raise self.wrong(f"{name} is a whole number of at least {least}, got {text!r}")
+        return int(text)
+
+    def number(self, name: str) -> float | None:
+        """The number of an option. Raises RecipeError E1012 for anything else."""
+        text = self.get(name)
+        try:
+            value = None if text is None else float(text)
+        except ValueError:
+            value = math.nan
+        if value is not None and not math.isfinite(value):
+            raise self.wrong(f"{name} is a number, got {text!r}")
+        return value
+
+    @property
+    def dialect(self) -> str | None:
+        """The value of `--as`."""
+        return self.get(AS.name)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The values of `--allow-package`, each once."""
+        names = (name for value in self.all(ALLOW.name) for name in value.split(","))
+        return tuple(dict.fromkeys(filter(None, names)))
+
+    def written(self, *, leaving: Sequence[str] = ()) -> list[str]:
+        """The words as they may be typed, without the options named in `leaving`, the foreign line at the end."""
+        kept = [(option, value) for option, value in self.options if option.name not in leaving]
+        dialect = [word for option, value in kept if option is AS for word in (AS.name, value)]
+        ours = [f"{one.name}={value}" if one.takes_value else one.name for one, value in kept if one is not AS]
+        return [*dialect, *self.plain, *ours, *(["--", *self.foreign] if dialect else [])]
+
+    def wrong(self, what: str) -> RecipeError:
+        """What is wrong with the line, to be raised: E1012."""
+        return self.command.wrong(what)
+
+
+def parse(arguments: Sequence[str], name: str) -> CommandLine:
+    """Parses the words after a command.
+
+    Raises RecipeError E1012 for an unknown option, with what to write instead; for one without the value it takes, with
+    one that it does not take, or given twice; for `--` without `--as NAME` and the other way round; and for another
+    number of names than the command takes.
+    """
+    command = next(each for each in COMMANDS if each.name == name)
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    parsed, plain = Namespace(options=[], settings=[]), list(arguments[:end])
+    if not command.flags_are_names:
+        names = _read_options(command, plain, parsed)
+        settings = sorted(filter(is_setting, (*names, *parsed.settings)), key=plain.index)
+        plain = [*(name for name in names if not is_setting(name)), *settings]
+    line = CommandLine(command, tuple(plain), tuple(parsed.options), tuple(arguments[end + 1 :]))
+    if (line.dialect is None) != (end == len(arguments)):
+        what = "-- needs --as NAME" if line.dialect is None else "--as needs the foreign line after --"
+        raise line.wrong(f"{what}; write mezzotint {name} --as NAME -- THE LINE AS IT IS")
+    least, most = command.names
+    if not least <= len(plain) <= most and not (line.dialect is not None and command.has_tools):
+        write = f"write {f'mezzotint {name} {command.form}'.rstrip()}"
+        count = f"got {len(plain)} name{'s' if len(plain) != 1 else ''}"
+        raise line.wrong(f"{write}; {count}" if plain else f"nothing is named; {write}")
+    return line
+
+
+def _read_options(command: Command, ours: list[str], parsed: Namespace) -> list[str]:
+    """Reads the options into a namespace and returns the other words."""
+    rest = read_options(command, ours, parsed)
+    unknown = next((word for word in rest if word.startswith("-") and word != "-"), None)
+    if unknown is None:
+        return rest
+    flag, sign, text = unknown.partition("=")
+    names = [word for word in rest if not word.startswith("-") and "=" not in word]
+    follower = next(iter(ours[ours.index(unknown) + 1 :]), "--")
+    if sign or follower.startswith("--") or "=" in follower or names == [follower]:  # the only name is the recipe
+        raise hints.unknown_option(flag, text if sign else None, names, command)
+    raise hints.unknown_option(flag, follower, names, command)
+
+
+def weighted(text: str) -> tuple[Path, float | None]:
+    """`FILE`, or `FILE:0.8` with a strength behind it. A file whose own name ends so comes first."""
+    name, _, number = text.rpartition(":")
+    if not name or re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)", number) is None or Path(text).expanduser().exists():
+        return Path(text).expanduser(), None
+    return Path(name).expanduser(), float(number)
