@@ -36,7 +36,7 @@ def open_solver(
     return SchedulerSolver(scheduler)
 
 
-def check(settings: SampleSettings, *, starts: bool = False, has_refiner: bool = False) -> None:
+def check(name: SolverName, settings: SampleSettings, *, starts: bool = False, has_refiner: bool = False) -> None:
     """Raises RecipeError E1219 for what flow-matching models do not support. starts: whether sampling starts from
     latents. has_refiner: whether a second model samples a part."""
     unsupported = {
@@ -53,10 +53,9 @@ def check(settings: SampleSettings, *, starts: bool = False, has_refiner: bool =
                 "pipeline; leave it out",
                 code="E1219",
             )
-    if settings.solver not in FLOW_SOLVERS:
+    if name not in FLOW_SOLVERS:
         raise RecipeError(
-            f"sample.solver: {settings.solver} does not work with flow-matching models; take one of "
-            f"{', '.join(FLOW_SOLVERS)}",
+            f"sample.solver: {name} does not work with flow-matching models; take one of {', '.join(FLOW_SOLVERS)}",
             code="E1219",
         )
 

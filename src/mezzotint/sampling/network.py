@@ -1,4 +1,4 @@
-"""The network function that a solver evaluates: the family's denoiser with its texts, sizes, first frame and guidance."""
+"""The network function that a solver evaluates: the family's denoiser with texts, sizes, first frame and guidance."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def build_network(
 ) -> Network:
     """The network function of a batch for a solver that evaluates it there. Raises RecipeError E1220 for a guidance
     scale that the model cannot be sampled at."""
-    settings, form, schedule = requests[0].settings(how.settings), how.form, how.schedule.to(how.device)
-    scale = settings.guidance[0]
+    settings, form, schedule = how.settings, how.form, how.schedule.to(how.device)
+    scale = how.guidance(requests[0])
     family.refuse_guidance(scale)
     is_guided = scale != family.no_guidance and not family.tells_guidance
     text, negative = _texts(family, requests, how.device, settings)
@@ -182,11 +182,12 @@ def _framing(requests: Sequence[Request], framing: FramingSettings, count: int, 
 def _texts(
     family: ModelFamily, requests: Sequence[Request], device: torch.device | str, settings: SampleSettings
 ) -> tuple[TextEmbedding, TextEmbedding]:
-    ready = [r if r.text is not None and r.negative_text is not None else embed_prompts(family, [r])[0] for r in requests]
-    texts = [r.text for r in ready if r.text is not None]
+    if any(r.text is None or r.negative_text is None for r in requests):
+        requests = embed_prompts(family, requests)
+    texts = [r.text for r in requests if r.text is not None]
     negatives = [
         zeros_like(r.negative_text) if is_unconditional(family, r.negative, settings) else r.negative_text
-        for r in ready
+        for r in requests
         if r.negative_text is not None
     ]
     return concatenate(texts).to(device), concatenate(negatives).to(device)

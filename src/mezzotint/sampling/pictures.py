@@ -25,7 +25,7 @@ from mezzotint import __version__, outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.sampling.grids import spread
-from mezzotint.sampling.sample import Request
+from mezzotint.sampling.requests import Request
 from mezzotint.shapes import Size
 
 OWN, PARAMETERS = "mezzotint", "parameters"

@@ -43,20 +43,14 @@ class Request:
     start: Tensor | None = None
     first_frame: Tensor | None = None
 
-    def settings(self, settings: SampleSettings) -> SampleSettings:
-        """The settings with what this request changes."""
-        guidance = None if self.guidance is None else (self.guidance,)
-        own = {"steps": self.steps, "guidance": guidance, "solver": self.solver}
-        return settings.model_copy(update={name: value for name, value in own.items() if value is not None})
-
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """Which of the noise levels are run, by shares of all, counted from the lowest.
 
-    strength: the share that is run when requests have a start; noise of the first of these levels is added to it, unless
-    it is_noised already. refiner_share: the share that is left to a second model, which gets noisy latents. stage: 0, or
-    1 for a second model, which has noise of its own.
+    strength: the share that is run when requests have a start; noise of the first of these levels is added to it,
+    unless it is_noised already. refiner_share: the share that is left to a second model, which gets noisy latents.
+    stage: 0, or 1 for a second model, which has noise of its own.
     """
 
     strength: float = 1.0
@@ -96,6 +90,18 @@ class Sampling:
         """The parameterization."""
         name = self.parameterization
         return Parameterization(name) if isinstance(name, str) else name
+
+    def steps(self, request: Request) -> int:
+        """Of the request, or of the settings."""
+        return request.steps or self.settings.steps
+
+    def guidance(self, request: Request) -> float:
+        """Of the request, or the first of the settings."""
+        return self.settings.guidance[0] if request.guidance is None else request.guidance
+
+    def solver(self, request: Request) -> SolverName:
+        """Of the request, or of the settings."""
+        return request.solver or self.settings.solver
 
 
 def embed_prompts(family: ModelFamily, requests: Sequence[Request]) -> list[Request]:

@@ -55,8 +55,8 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
         noise = initial_noise(family, requests, stage).to(how.device)
         starts = [r.start for r in requests if r.start is not None]
         assert len(starts) in (0, len(requests)), "all requests have a start, or none"
-        settings = requests[0].settings(how.settings)
-        solver = _open_solver(how, settings, shape=noise.shape[1:], starts=bool(starts))
+        name, steps = how.solver(requests[0]), how.steps(requests[0])
+        solver = _open_solver(how, name, steps, shape=noise.shape[1:], starts=bool(starts))
         network = build_network(family, requests, how, solver.evaluates_at)
         image = torch.cat(starts).to(how.device, torch.float32) if starts else None
         x = image if image is not None and how.span.is_noised else solver.initial_state(noise, image)
@@ -70,37 +70,31 @@ def sample_latents(family: ModelFamily, requests: Sequence[Request], how: Sampli
 
 def check_solver(solver: SolverName, schedule: Schedule, prediction: str, settings: SampleSettings) -> None:
     """Raises RecipeError E1070, of flow-matching models E1219, if such a model cannot be sampled this way."""
-    settings = settings.model_copy(update={"solver": solver})
-    if not isinstance(schedule, FlowSchedule):
-        _open_solver(Sampling(schedule, prediction, "cpu"), settings)
-        return
-    from mezzotint.sampling import flow_solvers
-
-    flow_solvers.check(settings)
+    _open_solver(Sampling(schedule, prediction, "cpu", settings), solver, settings.steps, shape=(1, 64, 64))
 
 
-def _open_solver(how: Sampling, settings: SampleSettings, *, shape: Sequence[int] = (), starts: bool = False) -> Solver:
-    """settings: of the batch. shape: of one sample's latents. starts: whether requests start from latents."""
+def _open_solver(how: Sampling, name: SolverName, steps: int, *, shape: Sequence[int], starts: bool = False) -> Solver:
+    """shape: of one sample's latents. starts: whether requests start from latents."""
     # imported here: importing diffusers takes seconds
     from mezzotint.sampling import flow_solvers, sigma_solvers, timestep_solvers
 
-    schedule, prediction, span, steps = how.schedule, how.form.solved, how.span, settings.steps
+    schedule, settings, span = how.schedule, how.settings, how.span
     if isinstance(schedule, FlowSchedule):
-        flow_solvers.check(settings, starts=starts, has_refiner=span.has_refiner)
-        return flow_solvers.open_solver(settings.solver, schedule, shape, steps=steps, device=how.device)
-    reason = _needs_sigmas(settings, starts, span)
+        flow_solvers.check(name, settings, starts=starts, has_refiner=span.has_refiner)
+        return flow_solvers.open_solver(name, schedule, shape, steps=steps, device=how.device)
+    prediction, reason = how.form.solved, _needs_sigmas(name, settings, starts, span)
     if not reason:
         return timestep_solvers.open_solver(
-            settings.solver, schedule, prediction, steps=steps, device=how.device, spacing=settings.spacing
+            name, schedule, prediction, steps=steps, device=how.device, spacing=settings.spacing
         )
-    sigma_solvers.check(settings.solver, reason)
+    sigma_solvers.check(name, reason)
     sigmas = compute_sigmas(settings, schedule, prediction, steps)
     first = first_of_share(sigmas, span.strength) if starts else 0
     last = first_of_share(sigmas, span.refiner_share)
-    return sigma_solvers.SigmaSolver(settings.solver, sigmas[first:], steps=max(0, last - first))
+    return sigma_solvers.SigmaSolver(name, sigmas[first:], steps=max(0, last - first))
 
 
-def _needs_sigmas(settings: SampleSettings, starts: bool, span: Span) -> str:
+def _needs_sigmas(name: SolverName, settings: SampleSettings, starts: bool, span: Span) -> str:
     """The setting that needs a solver in σ instead of timesteps; "" if there is none."""
     reasons = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
@@ -108,7 +102,7 @@ def _needs_sigmas(settings: SampleSettings, starts: bool, span: Span) -> str:
         "sample.thresholding": settings.thresholding.ratio is not None,
         "a second model (sample.refiner)": span.has_refiner,
         "a start image (sample.image)": starts,
-        f"{settings.solver}": settings.solver in _ONLY_IN_SIGMA,
+        f"{name}": name in _ONLY_IN_SIGMA,
     }
     return next((reason for reason, applies in reasons.items() if applies), "")
 

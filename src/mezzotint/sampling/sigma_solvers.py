@@ -1,15 +1,9 @@
 """Solvers in σ: x_σ = x_0 + σ ε, from the highest noise level down to 0, or to where a refiner takes over.
 
 They evaluate the network for the clean latents at a level, know nothing of timesteps or of what the network predicts,
-and so visit any levels. Each is tested against a recorded run of Stability's sampler of its name:
-
-    euler, ddim   diffusers' EulerDiscreteScheduler; deterministic DDIM is Euler's step in σ
-    heun          diffusers' HeunDiscreteScheduler
-    lms           diffusers' LMSDiscreteScheduler with exact coefficients
-    dpm++         diffusers' DPMSolverMultistepScheduler (DPM-Solver++, second order)
-    euler-a       here: diffusers' scheduler takes its noise from a generator
-    dpm++-2s-a    here: diffusers has single-step DPM-Solver++ only without fresh noise
-    lcm           here: diffusers' scheduler visits its own timesteps, and mixes x_0 with x
+and so visit any levels. Each is tested against a recorded run of Stability's sampler of its name. Where a scheduler of
+diffusers does the same, it does it here; it does not for those with noise, which it takes from a generator, and lcm,
+whose timesteps are fixed. Deterministic DDIM is Euler's step in σ.
 
 Import this module where it is needed: diffusers takes seconds.
 """
@@ -18,7 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -30,9 +23,10 @@ from torch import Tensor
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.solvers import Network, Noise
-from mezzotint.sampling.timestep_solvers import ExactLms
+from mezzotint.sampling.timestep_solvers import ExactLms, ancestral_sigmas
 
-Step = Callable[[int, Tensor, Network, Noise], Tensor]
+Step = Callable[[Tensor, float, float, Network, Callable[[], Tensor]], Tensor]
+"""(x, σ, the next σ, network, noise) → x at the next σ."""
 
 
 class SigmaSolver:
@@ -43,7 +37,7 @@ class SigmaSolver:
     def __init__(self, name: SolverName, sigmas: Tensor, *, steps: int | None = None) -> None:
         self.sigmas = [float(sigma) for sigma in sigmas]
         self._steps = len(self.sigmas) - 1 if steps is None else steps
-        self._step = _STEPS[name](self.sigmas) if self._steps else None
+        self._step = _STEPS.get(name) or (_scheduler_step(name, self.sigmas) if self._steps else None)
 
     def __len__(self) -> int:
         return self._steps
@@ -55,7 +49,7 @@ class SigmaSolver:
 
     def step(self, number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
         assert self._step is not None
-        return self._step(number, x, network, noise)
+        return self._step(x, *self.sigmas[number : number + 2], network, lambda: noise(number))
 
 
 def check(name: SolverName, reason: str) -> None:
@@ -68,9 +62,10 @@ def check(name: SolverName, reason: str) -> None:
         )
 
 
-def _of_scheduler(scheduler: Any, sigmas: list[float], *, is_heun: bool = False, has_unit_variance: bool = False) -> Step:
-    """The step of a scheduler of diffusers at these levels. is_heun: it evaluates the network at the next level too,
-    unless that is 0. has_unit_variance: it works on x/√(1 + σ²)."""
+def _scheduler_step(name: SolverName, sigmas: list[float]) -> Step:
+    """The step of a scheduler of diffusers at these levels. Heun's evaluates the network at the next level too, unless
+    that is 0. DPM-Solver's works on x of unit variance, x/√(1 + σ²)."""
+    scheduler, is_heun, has_unit_variance = _SCHEDULERS[name](), name == "heun", name == "dpm++"
     levels = torch.tensor(sigmas, dtype=torch.float32)
     scheduler.set_timesteps(len(sigmas) - 1)
     scheduler.sigmas = torch.cat([levels[:1], levels[1:-1].repeat_interleave(2), levels[-1:]]) if is_heun else levels
@@ -83,8 +78,7 @@ def _of_scheduler(scheduler: Any, sigmas: list[float], *, is_heun: bool = False,
         t = scheduler.timesteps[scheduler.step_index or 0]
         return cast(Tensor, scheduler.step((x - x_0) / sigma, t, x / before, return_dict=False)[0]) * after
 
-    def step(number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
-        sigma, next_sigma = sigmas[number], sigmas[number + 1]
+    def step(x: Tensor, sigma: float, next_sigma: float, network: Network, noise: Callable[[], Tensor]) -> Tensor:
         x = substep(x, sigma, next_sigma, network(x, sigma))
         if is_heun and next_sigma > 0:
             return substep(x, next_sigma, next_sigma, network(x, next_sigma))
@@ -93,52 +87,46 @@ def _of_scheduler(scheduler: Any, sigmas: list[float], *, is_heun: bool = False,
     return step
 
 
-def _ancestral_euler(sigmas: list[float], number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
+def _ancestral_euler(
+    x: Tensor, sigma: float, next_sigma: float, network: Network, noise: Callable[[], Tensor]
+) -> Tensor:
     """Euler's step to σ_down, then noise: k-diffusion's `sample_euler_ancestral` with η = 1."""
-    sigma, next_sigma = sigmas[number : number + 2]
-    down, up = _ancestral_sigmas(sigma, next_sigma)
-    x_0 = network(x, sigma)
-    return _add_noise(x + (x - x_0) / sigma * (down - sigma), up, number, noise)
+    down, up = ancestral_sigmas(sigma, next_sigma)
+    x = x + (x - network(x, sigma)) / sigma * (down - sigma)
+    return x + noise() * up if up > 0 else x
 
 
-def _ancestral_dpm(sigmas: list[float], number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
+def _ancestral_dpm(x: Tensor, sigma: float, next_sigma: float, network: Network, noise: Callable[[], Tensor]) -> Tensor:
     """DPM-Solver++(2S) to σ_down, then noise: k-diffusion's `sample_dpmpp_2s_ancestral` with η = 1."""
-    sigma, next_sigma = sigmas[number : number + 2]
-    down, up = _ancestral_sigmas(sigma, next_sigma)
+    down, up = ancestral_sigmas(sigma, next_sigma)
     x_0 = network(x, sigma)
     if down == 0:
         return x_0
     middle = math.sqrt(sigma * down)  # half way in log σ
     x_0 = network(middle / sigma * x + (1 - middle / sigma) * x_0, middle)
-    return _add_noise(down / sigma * x + (1 - down / sigma) * x_0, up, number, noise)
+    x = down / sigma * x + (1 - down / sigma) * x_0
+    return x + noise() * up if up > 0 else x
 
 
-def _latent_consistency(sigmas: list[float], number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
+def _latent_consistency(
+    x: Tensor, sigma: float, next_sigma: float, network: Network, noise: Callable[[], Tensor]
+) -> Tensor:
     """The clean latents and noise of the next level (Luo et al. 2023, arXiv:2310.04378)."""
-    return _add_noise(network(x, sigmas[number]), sigmas[number + 1], number, noise)
+    x_0 = network(x, sigma)
+    return x_0 + noise() * next_sigma if next_sigma > 0 else x_0
 
 
-def _ancestral_sigmas(sigma: float, next_sigma: float) -> tuple[float, float]:
-    """σ_down and σ_up, with σ_down² + σ_up² = next_sigma²."""
-    up = math.sqrt(next_sigma**2 * (sigma**2 - next_sigma**2) / sigma**2)
-    return math.sqrt(max(0.0, next_sigma**2 - up**2)), up
-
-
-def _add_noise(x: Tensor, sigma: float, number: int, noise: Noise) -> Tensor:
-    return x + noise(number) * sigma if sigma > 0 else x
-
-
-_STEPS: dict[SolverName, Callable[[list[float]], Step]] = {
-    "ddim": lambda sigmas: _of_scheduler(EulerDiscreteScheduler(), sigmas),
-    "euler": lambda sigmas: _of_scheduler(EulerDiscreteScheduler(), sigmas),
-    "euler-a": lambda sigmas: partial(_ancestral_euler, sigmas),
-    "heun": lambda sigmas: _of_scheduler(HeunDiscreteScheduler(), sigmas, is_heun=True),
-    "lms": lambda sigmas: _of_scheduler(ExactLms(), sigmas),
-    "dpm++": lambda sigmas: _of_scheduler(
-        DPMSolverMultistepScheduler(algorithm_type="dpmsolver++"), sigmas, has_unit_variance=True
-    ),
-    "dpm++-2s-a": lambda sigmas: partial(_ancestral_dpm, sigmas),
-    "lcm": lambda sigmas: partial(_latent_consistency, sigmas),
+_SCHEDULERS: dict[SolverName, Callable[[], Any]] = {
+    "ddim": EulerDiscreteScheduler,
+    "euler": EulerDiscreteScheduler,
+    "heun": HeunDiscreteScheduler,
+    "lms": ExactLms,
+    "dpm++": DPMSolverMultistepScheduler,
 }
-SIGMA_SOLVERS = tuple(_STEPS)
+_STEPS: dict[SolverName, Step] = {
+    "euler-a": _ancestral_euler,
+    "dpm++-2s-a": _ancestral_dpm,
+    "lcm": _latent_consistency,
+}
+SIGMA_SOLVERS: tuple[SolverName, ...] = (*_SCHEDULERS, *_STEPS)
 """Solvers that visit any levels."""

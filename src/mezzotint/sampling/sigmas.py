@@ -70,8 +70,8 @@ def _of_schedule(spacing: Spacing, table: Tensor, steps: int) -> Tensor:
         )
     if spacing == "library":
         raise RecipeError(
-            "sample.spacing is library, which uses diffusers' classes unchanged, and another setting needs noise levels "
-            "of its own; take another sample.spacing",
+            "sample.spacing is library, which uses diffusers' classes unchanged, and another setting needs noise "
+            "levels of its own; take another sample.spacing",
             code="E1070",
         )
     if spacing == "stability":

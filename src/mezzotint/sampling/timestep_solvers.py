@@ -1,8 +1,9 @@
 """Diffusers' schedulers as solvers over the timesteps of a discrete noise schedule, configured with its exact betas.
 
-With `sample.spacing=library` the classes keep their own defaults: DDIM and DDPM clip the predicted x_0 at −1 and 1, PNDM
-begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan samples this
-way. Even then the noise schedule is the model's: Heun's and DPM2's defaults are one that no such model was trained on.
+With `sample.spacing=library` the classes keep their own defaults: DDIM and DDPM clip the predicted x_0 at −1 and 1,
+PNDM begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan samples
+this way. The noise schedule is the model's even then: the default of Heun and DPM2 is one that no such model was
+trained on.
 
 Import this module where it is needed: diffusers takes seconds.
 """
@@ -41,16 +42,21 @@ _RUNGE_KUTTA_STEPS = 4
 _PREDICTION_TYPES = {"epsilon": "epsilon", "v": "v_prediction", "x0": "sample"}
 
 
+def ancestral_sigmas(sigma: float, next_sigma: float) -> tuple[float, float]:
+    """σ_down and σ_up, with σ_down² + σ_up² = next_sigma² (k-diffusion's `get_ancestral_step`)."""
+    up = math.sqrt(next_sigma**2 * (sigma**2 - next_sigma**2) / sigma**2)
+    return math.sqrt(max(0.0, next_sigma**2 - up**2)), up
+
+
 class AncestralEuler(EulerAncestralDiscreteScheduler):  # type: ignore[misc]
     """Diffusers' ancestral Euler scheduler, with the noise passed in."""
 
     def step_with_noise(self, output: Tensor, t: Tensor, x: Tensor, noise: Tensor) -> Tensor:
-        """Down to σ_down, then noise of σ_up: k-diffusion's `to_d` and `get_ancestral_step`."""
+        """Euler's step to σ_down, then noise of σ_up."""
         sigma, next_sigma = (float(s) for s in self.sigmas[self.step_index : self.step_index + 2])
         # x = x_0 + σ ε; scaled to unit variance it is √ᾱ x_0 + √(1 − ᾱ) ε with ᾱ = 1/(1 + σ²)
         x_0 = _x_0(self, output, x / math.sqrt(1.0 + sigma**2), 1.0 / (1.0 + sigma**2))
-        sigma_up = math.sqrt(next_sigma**2 * (sigma**2 - next_sigma**2) / sigma**2)
-        sigma_down = math.sqrt(next_sigma**2 - sigma_up**2)
+        sigma_down, sigma_up = ancestral_sigmas(sigma, next_sigma)
         self._step_index += 1
         return x + (x - x_0) / sigma * (sigma_down - sigma) + noise * sigma_up
 
@@ -125,13 +131,13 @@ def _x_0(scheduler: Any, output: Tensor, x_t: Tensor, alpha_bar: float) -> Tenso
 @dataclass(frozen=True, slots=True)
 class Scheduler:
     """How a solver uses a class of diffusers. config: besides the noise schedule and the spacing. library: the same
-    with `sample.spacing=library`; None refuses it. is_spaced: whether the class knows spacings. predicts_x0: whether it
+    with `sample.spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it
     takes models that predict x_0. from_zero_snr: whether it can begin at zero SNR, where the others divide by the
     signal. has_zero_snr: whether it has the option `rescale_betas_zero_snr`."""
 
     kind: Any
     config: dict[str, Any] = field(default_factory=dict)
-    library: dict[str, Any] | None = field(default_factory=dict)
+    library: dict[str, Any] = field(default_factory=dict)
     is_spaced: bool = True
     predicts_x0: bool = True
     from_zero_snr: bool = False
@@ -154,7 +160,7 @@ SCHEDULERS: dict[SolverName, Scheduler] = {
     "pndm": Scheduler(PNDMScheduler, {"skip_prk_steps": True}, predicts_x0=False),  # as Stable Diffusion configures it
     "unipc": Scheduler(UniPCMultistepScheduler, from_zero_snr=True, has_zero_snr=True),
     "dpm2-a": Scheduler(AncestralDpm2, predicts_x0=False),
-    "lms": Scheduler(ExactLms, library=None),
+    "lms": Scheduler(ExactLms),
 }
 
 
@@ -178,7 +184,7 @@ def open_solver(
         "prediction_type": _PREDICTION_TYPES[prediction],
     }
     if spacing == "library":
-        config |= entry.library or {}
+        config |= entry.library
     else:
         config |= entry.config
         config |= {"timestep_spacing": spacing, "steps_offset": 1} if entry.is_spaced else {}
@@ -205,16 +211,7 @@ def _refuse_impossible(name: SolverName, schedule: Schedule, prediction: str, sp
             f"take one of {usable}, or sample.spacing=leading",
             code="E1070",
         )
-    if spacing != "library":
-        return
-    if entry.library is None:
-        usable = ", ".join(other for other, its in SCHEDULERS.items() if its.library is not None)
-        raise RecipeError(
-            f"sample.spacing is library, and {name} does not run with diffusers' defaults; take one of {usable}, or "
-            "another sample.spacing",
-            code="E1070",
-        )
-    if name == "pndm" and steps < _RUNGE_KUTTA_STEPS:
+    if spacing == "library" and name == "pndm" and steps < _RUNGE_KUTTA_STEPS:
         raise RecipeError(
             f"sample.steps is {steps}, and diffusers' default pndm begins with {_RUNGE_KUTTA_STEPS} Runge-Kutta steps; "
             f"set sample.steps={_RUNGE_KUTTA_STEPS} or more, or another sample.spacing",
