@@ -49,7 +49,8 @@ class SigmaSolver:
 
     def step(self, number: int, x: Tensor, network: Network, noise: Noise) -> Tensor:
         assert self._step is not None
-        return self._step(x, *self.sigmas[number : number + 2], network, lambda: noise(number))
+        sigma, next_sigma = self.sigmas[number : number + 2]
+        return self._step(x, sigma, next_sigma, network, lambda: noise(number))
 
 
 def check(name: SolverName, reason: str) -> None:
