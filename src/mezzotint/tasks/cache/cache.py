@@ -15,10 +15,11 @@ from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, findings
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import carrying, class_pictures, inventory, text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
+from mezzotint.tasks.findings.captions import of_lost_words
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles
@@ -71,8 +72,10 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
             tokenizers = assemble.family_class(recipe).load(files, only=[])
         except WeightsError:  # what is missing is said where it is needed
             tokenizers = None
-        for line in long_captions.notes(tokenizers, dataset.catalogue, recipe.data.captions) if tokenizers else ():
-            say(f"note: {line}")
+        if tokenizers is not None:
+            lost = long_captions.lost_words(tokenizers, dataset.catalogue, recipe.data.captions)
+            for line in findings.as_notes(of_lost_words(dataset.catalogue, lost, recipe.data.captions)):
+                say(f"note: {line}")
     fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
 
 

@@ -9,8 +9,9 @@ from functools import cache
 from html import escape
 
 from mezzotint.errors import MezzotintError, visible
-from mezzotint.tasks.doctor._findings import Example, Finding, Report, closing
 from mezzotint.tasks.doctor._looking import ExaminedData
+from mezzotint.tasks.doctor._report import Report, closing
+from mezzotint.tasks.findings.finding import Example, Finding
 
 _SHOWN = 24
 """Examples of a finding; the document of `--json` has them all."""
@@ -64,8 +65,8 @@ def html(report: Report, looked: ExaminedData | None) -> str:
     """The whole page. looked: whose pictures are shown, None for a machine."""
 
     @cache
-    def picture(place: int) -> str:
-        return _picture(looked, place) if looked is not None else ""
+    def picture(sample: tuple[str, int]) -> str:
+        return _picture(looked, sample) if looked is not None else ""
 
     title = "Data" if looked is not None else "This machine"
     about = "".join(f"<dt>{_text(name)}</dt><dd>{_text(words)}</dd>" for name, words in report.about)
@@ -99,28 +100,28 @@ def _text(words: str) -> str:
     return escape(visible(words))
 
 
-def _examples(examples: Sequence[Example], picture: Callable[[int], str]) -> Iterator[str]:
-    shown = [one for one in examples if one.pictures]
+def _examples(examples: Sequence[Example], picture: Callable[[tuple[str, int]], str]) -> Iterator[str]:
+    shown = [one for one in examples if one.samples]
     if shown:
         figures = (
-            f"<figure><div>{''.join(map(picture, one.pictures))}</div><figcaption>{_text(one.words)}</figcaption>"
+            f"<figure><div>{''.join(map(picture, one.samples))}</div><figcaption>{_text(one.text)}</figcaption>"
             "</figure>"
             for one in shown
         )
         yield f'<div class="pictures">{"".join(figures)}</div>'
     if len(shown) < len(examples):
-        yield f"<ul>{''.join(f'<li>{_text(one.words)}</li>' for one in examples if not one.pictures)}</ul>"
+        yield f"<ul>{''.join(f'<li>{_text(one.text)}</li>' for one in examples if not one.samples)}</ul>"
 
 
-def _picture(looked: ExaminedData, place: int) -> str:
+def _picture(looked: ExaminedData, sample: tuple[str, int]) -> str:
     try:
-        image = looked.image(place, _SIDE)
+        image = looked.image(sample, _SIDE)
     except (MezzotintError, OSError):
         return ""
     content = io.BytesIO()
     image.save(content, "WEBP", quality=75)
     data = base64.b64encode(content.getvalue()).decode("ascii")
-    name = _text(looked.name(place))
+    name = _text(looked.name(sample))
     size = f'width="{image.width}" height="{image.height}"'
     return f'<img alt="{name}" title="{name}" {size} src="data:image/webp;base64,{data}">'
 

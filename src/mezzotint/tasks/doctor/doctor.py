@@ -15,9 +15,11 @@ from mezzotint.errors import RecipeError, visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
-from mezzotint.tasks.doctor._findings import Finding, Report
+from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _page, _pictures, _report
 from mezzotint.tasks.doctor._looking import ExaminedData
+from mezzotint.tasks.doctor._report import Report
+from mezzotint.tasks.findings import of_data
+from mezzotint.tasks.findings.finding import Finding, in_order
 from mezzotint.tasks.reading import continuing, hub, settling, words
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.reading.verbs import REPLACE
@@ -48,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(map(visible, _findings.text(report))))
+        print("\n".join(map(visible, _report.text(report))))
     return report.exit_status
 
 
@@ -108,15 +110,14 @@ def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int]
         ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
         *((("note", "; ".join(notes)),) if notes else ()),
     )  # fmt: skip
-    return Report(about, _findings.in_order(findings)), looked
+    return Report(about, in_order(findings)), looked
 
 
 def _all(looked: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
+    lost, unmeasured = _captions.lost_words(looked)
+    yield from unmeasured
+    yield from of_data(looked.recipe, looked.dataset, lost)
     yield from _pictures.of_likeness(looked)
     yield from _captions.of_captions(looked)
-    yield from _pictures.of_shapes(looked)
     yield from _batches.of_batches(looked.recipe, looked.dataset, processes)
     yield from _pictures.of_conversions(looked)
-    catalogues = [looked.dataset.catalogue, *(one.catalogue for one in looked.dataset.sets.values())]
-    for catalogue in catalogues + [one.stills for one in catalogues if one.stills is not None]:
-        yield from _pictures.of_files(catalogue.report)

@@ -1,44 +1,17 @@
-"""What the doctor finds, as values: shown as text, as JSON and as a page."""
+"""The doctor's report: the findings, and what was examined, as text and as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-Status = Literal["mend", "look", "know"]
-"""`mend`: something is lost or learned wrongly. `look`: it may not be meant. `know`: a fact; nothing has to be done."""
-
-ORDER: tuple[Status, ...] = ("mend", "look", "know")
-KEPT = 1000
-"""Examples of a finding."""
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """One of what a finding concerns. words: names first. pictures: places in the doctor's table of pictures."""
-
-    words: str
-    pictures: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """name: stable, for scripts. count: of what the sentence counts. advice: what to do. table: its first row names
-    the columns."""
-
-    name: str
-    status: Status
-    count: int
-    sentence: str
-    advice: str
-    examples: tuple[Example, ...] = ()
-    table: tuple[tuple[str, ...], ...] = ()
+from mezzotint.tasks.findings.finding import MOST_EXAMPLES, ORDER, Finding
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that was found. about: what was looked at, by name."""
+    """All findings. about: what was examined, by name."""
 
     about: tuple[tuple[str, str], ...]
     findings: tuple[Finding, ...]
@@ -58,18 +31,8 @@ class Report:
         """As plain values for JSON."""
         findings = [asdict(finding) for finding in self.findings]
         for finding in findings:
-            finding["examples"] = [example["words"] for example in finding["examples"]]
+            finding["examples"] = [example["text"] for example in finding["examples"]]
         return {"schema": 1, "status": self.status, "about": dict(self.about), "findings": findings}
-
-
-def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first."""
-    return tuple(sorted(findings, key=lambda finding: ORDER.index(finding.status)))
-
-
-def some(examples: Sequence[Example]) -> tuple[Example, ...]:
-    """As many as a report keeps."""
-    return tuple(examples[:KEPT])
 
 
 def text(report: Report, *, shown: int = 3) -> list[str]:
@@ -77,9 +40,9 @@ def text(report: Report, *, shown: int = 3) -> list[str]:
     lines = [f"{name:<12} {words}" for name, words in report.about] + [""]
     for finding in report.findings:
         lines += [f"{finding.status:<5} {finding.sentence}", f"      → {finding.advice}"]
-        lines += [f"        {example.words}" for example in finding.examples[:shown]]
+        lines += [f"        {example.text}" for example in finding.examples[:shown]]
         if len(finding.examples) > shown:
-            more = (finding.count if len(finding.examples) == KEPT else len(finding.examples)) - shown
+            more = (finding.count if len(finding.examples) == MOST_EXAMPLES else len(finding.examples)) - shown
             lines.append(f"        and {more:,} more (--json and --html have them)")
         lines += _columns(finding.table[: 1 + 4 * shown])
         if len(finding.table) > 1 + 4 * shown:
