@@ -36,27 +36,6 @@ def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
     return name, str(fill.bucket), pictures, *cells
 
 
-def underfilled(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[str]:
-    """A sentence for each name and bucket that lacks more than half as many pictures as it has, with what to do. None
-    where batches are neither filled up nor kept to names."""
-    columns = plan_columns(catalogue, rows, settings)
-    if settings.remainder not in ("fill", "repeat") and columns.group is None:
-        return []
-    few = (fill for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled)
-    return [_describe(catalogue, fill) for fill in few]
-
-
-def _describe(catalogue: Catalogue, fill: Fill) -> str:
-    name = f"{readable(catalogue.overrides.group_name(fill.group))!r}, " if fill.group else ""
-    ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
-    taken = f", or take {fill.over} away" if fill.over < fill.pictures else ""
-    return (
-        f"{name}bucket {fill.bucket}: {fill.pictures} picture{'' if fill.pictures == 1 else 's'} for batches "
-        f"of {fill.batch_size}; add {fill.missing} of "
-        f"about {ratio}{taken}, or multiply these by {fill.multiplier:g}"
-    )
-
-
 def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:
     """Those of the rows whose pictures are small for their bucket (`buckets.is_undersized`)."""
     width, height = catalogue.width[rows], catalogue.height[rows]

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue import findings, kept
+from mezzotint.data.catalogue import kept
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings import images
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
@@ -69,10 +70,10 @@ def _oddities(
         wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed] for side in ("width", "height"))
         for row in np.flatnonzero((catalogue.width < wide) | (catalogue.height < high)).tolist():
             oddities.setdefault(row, {})["enlarged"] = True
-        shares = findings.seen_shares(catalogue, rows, settings)
-        for row in np.flatnonzero(shares < findings.MOSTLY_CUT).tolist():
+        shares = images.seen_shares(catalogue, rows, settings)
+        for row in np.flatnonzero(shares < images.MOSTLY_CUT).tolist():
             oddities.setdefault(row, {})["seen"] = round(float(shares[row]), 4)
-    for row, first in findings.duplicates(catalogue).items():
+    for row, first in images.find_copies(catalogue).items():
         oddities.setdefault(row, {})["same_as"] = catalogue.key(first)
     counts = catalogue.caption_counts()
     for row in np.flatnonzero(counts > 1).tolist():

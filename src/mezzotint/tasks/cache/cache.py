@@ -9,17 +9,18 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import NDArray
 
+from mezzotint.data import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
-from mezzotint.tasks import assemble, findings
+from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches, Dataset
 from mezzotint.tasks.cache import carrying, class_pictures, inventory, text_files
 from mezzotint.tasks.cache._filling import VERIFIED_BYTES, Worker, fill
-from mezzotint.tasks.findings.captions import of_lost_words
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading.arguments import parse
 from mezzotint.weights.model_files import ModelFiles

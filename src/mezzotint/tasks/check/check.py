@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from mezzotint import outside
+from mezzotint.data import findings
+from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
@@ -30,7 +32,7 @@ from mezzotint.reports import batch_report
 from mezzotint.run_folder import RunFolder, refuse_older_checkpoint
 from mezzotint.runtimes.base import Launch, device_for, free_memory
 from mezzotint.runtimes.single import Runtime
-from mezzotint.tasks import assemble, findings, holding
+from mezzotint.tasks import assemble, holding
 from mezzotint.tasks.cache import carrying, class_pictures, text_files
 from mezzotint.tasks.check import estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
@@ -38,7 +40,6 @@ from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
 from mezzotint.tasks.check.notes import notes, of_clips, of_names
-from mezzotint.tasks.findings.captions import of_lost_words
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
@@ -195,7 +196,12 @@ def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> N
         catalogue, rows = dataset.catalogue, dataset.rows
         if catalogue.overrides.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
-        checked.notes += findings.as_notes(findings.of_data(recipe, dataset))
+        checked.notes += findings.as_notes(
+            findings.of_data(
+                catalogue, recipe.data, rows=rows, held=dataset.held,
+                others=[one.catalogue for one in dataset.sets.values()],
+            )
+        )  # fmt: skip
         if outline is not None:
             denoiser = outline.family.denoisers[0]
             room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)

@@ -10,6 +10,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
+from mezzotint.data import findings
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted, duration, size
@@ -18,7 +19,6 @@ from mezzotint.recipe.reading.paths import settings
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
 from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.reports import batch_report
-from mezzotint.tasks import findings
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check.estimates import BucketRow, Disk
 from mezzotint.tasks.check.memory import Memory
@@ -161,7 +161,11 @@ def _data(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
     word = "clip" if checked.recipe.data.has_clips else "picture"
-    yield findings.count_samples(checked.recipe, checked.dataset)
+    dataset = checked.dataset
+    yield findings.count_samples(
+        dataset.catalogue, checked.recipe.data, rows=dataset.rows, held=dataset.held,
+        sets={name: len(one.rows) for name, one in dataset.sets.items()},
+    )  # fmt: skip
     yield from _stills(checked)
     bucket = "w×h×frames" if checked.recipe.data.has_clips else "bucket"
     head = [bucket, f"{word}s", "visits", "batches", "left over", "activations"]

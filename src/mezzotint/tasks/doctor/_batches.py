@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from mezzotint.data.findings.finding import Finding, Status
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check import estimates
-from mezzotint.tasks.findings.finding import Finding, Status
 
 _PROCESSES = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 

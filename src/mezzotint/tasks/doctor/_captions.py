@@ -6,15 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from mezzotint.data.files.tags import Tags
+from mezzotint.data.findings.captions import LostWords, shorten
+from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.counting import counted
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
 from mezzotint.tasks.check import memory
 from mezzotint.tasks.doctor._looking import ExaminedData
-from mezzotint.tasks.findings.captions import shorten
-from mezzotint.tasks.findings.finding import Example, Finding, limit_examples
 from mezzotint.tasks.prompts import long_captions
-from mezzotint.tasks.prompts.long_captions import LostWords
 
 _MANY = 3
 """So many samples with one caption are a finding."""

@@ -17,6 +17,7 @@ from PIL import Image
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.likeness import Looks
+from mezzotint.data.findings.finding import Finding
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
@@ -25,7 +26,6 @@ from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import carrying
-from mezzotint.tasks.findings.finding import Finding
 
 _SIDE = 64  # pixels that are enough for a hash
 _GREY = 3

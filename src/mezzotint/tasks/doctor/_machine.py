@@ -22,10 +22,10 @@ from packaging.requirements import Requirement
 
 import mezzotint
 from mezzotint import outside
+from mezzotint.data.findings.finding import Finding, Status, in_order
 from mezzotint.recipe.counting import counted, size
 from mezzotint.runtimes.base import free_memory
 from mezzotint.tasks.doctor._report import Report
-from mezzotint.tasks.findings.finding import Finding, Status, in_order
 
 _PACKAGES = (
     "torch", "diffusers", "transformers", "safetensors", "numpy", "pillow", "peft", "torchao", "bitsandbytes",

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from html import escape
 
+from mezzotint.data.findings.finding import Example, Finding
 from mezzotint.errors import MezzotintError, visible
 from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.doctor._report import Report, closing
-from mezzotint.tasks.findings.finding import Example, Finding
 
 _SHOWN = 24
 """Examples of a finding; the document of `--json` has them all."""

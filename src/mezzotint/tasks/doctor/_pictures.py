@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from mezzotint.data.catalogue import likeness
+from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.data.media.colour import WORDS, Conversion
 from mezzotint.recipe.counting import counted
 from mezzotint.tasks.doctor._looking import ExaminedData, by_digest
-from mezzotint.tasks.findings.finding import Example, Finding, limit_examples
 
 _ADVICE = {
     Conversion.TURNED: "nothing: the image is trained as viewers show it",

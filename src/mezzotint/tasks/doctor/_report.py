@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mezzotint.tasks.findings.finding import MOST_EXAMPLES, ORDER, Finding
+from mezzotint.data.findings.finding import MOST_EXAMPLES, ORDER, Finding
 
 
 @dataclass(frozen=True, slots=True)

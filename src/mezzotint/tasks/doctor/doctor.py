@@ -11,6 +11,8 @@ from pathlib import Path
 
 from mezzotint import durable
 from mezzotint.data.files.listing import is_remote
+from mezzotint.data.findings import of_data
+from mezzotint.data.findings.finding import Finding, in_order
 from mezzotint.errors import RecipeError, visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
@@ -18,8 +20,6 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _page, _pictures, _report
 from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.doctor._report import Report
-from mezzotint.tasks.findings import of_data
-from mezzotint.tasks.findings.finding import Finding, in_order
 from mezzotint.tasks.reading import continuing, hub, settling, words
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.reading.verbs import REPLACE
@@ -116,7 +116,11 @@ def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int]
 def _all(looked: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
     lost, unmeasured = _captions.lost_words(looked)
     yield from unmeasured
-    yield from of_data(looked.recipe, looked.dataset, lost)
+    dataset = looked.dataset
+    yield from of_data(
+        dataset.catalogue, looked.recipe.data, rows=dataset.rows, held=dataset.held,
+        others=[one.catalogue for one in dataset.sets.values()], lost=lost,
+    )  # fmt: skip
     yield from _pictures.of_likeness(looked)
     yield from _captions.of_captions(looked)
     yield from _batches.of_batches(looked.recipe, looked.dataset, processes)

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from mezzotint import durable, outside
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
@@ -26,18 +26,6 @@ _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
 _VERSION = 1
 _MEASURED = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class LostWords:
-    """tokens: how many the longest caption of a row loses, by row. cut: captions that lose some, among those looked at.
-    looked_at: captions that were. long: captions that may be too long. all: captions there are."""
-
-    tokens: Mapping[int, int]
-    cut: int
-    looked_at: int
-    long: int
-    all: int
 
 
 def token_lengths(

@@ -13,7 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import mezzotint
+from mezzotint.data import findings
 from mezzotint.data.buckets import buckets
+from mezzotint.data.findings.captions import LostWords
 from mezzotint.recipe.counting import counted, listed, size
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
@@ -21,10 +23,8 @@ from mezzotint.recipe.resume_rules import DEFAULT_STEPS
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
-from mezzotint.tasks import findings
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check.notes import notes, of_names
-from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.resolving import rate_factor, resolve
 from mezzotint.training import lr
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -76,7 +76,12 @@ def before_step_one(
 ) -> list[str]:  # fmt: skip
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
     captions that the text encoder cuts."""
-    of_data = findings.as_notes(findings.of_data(recipe, dataset, lost))
+    of_data = findings.as_notes(
+        findings.of_data(
+            dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
+            others=[one.catalogue for one in dataset.sets.values()], lost=lost,
+        )
+    )  # fmt: skip
     of_model = (*model.family.notes, *(model.adapter.notes if model.adapter is not None else ()))
     buckets = len(_bucket_counts(recipe, dataset))
     of_recipe = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
@@ -131,7 +136,11 @@ def _data_line(recipe: Recipe, dataset: Dataset) -> str:
     low, *_, high = sorted([recipe.data.flip, recipe.data.flip, *own[~np.isnan(own)].tolist()])
     chance = f"{low:g} to {high:g}" if low < high else f"{high:g}"
     flips = f"; mirrored with chance {chance}" if high else ""
-    return f"{findings.count_samples(recipe, dataset)}; from {', '.join(map(str, recipe.data.path))}{flips}"
+    samples = findings.count_samples(
+        dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
+        sets={name: len(one.rows) for name, one in dataset.sets.items()},
+    )  # fmt: skip
+    return f"{samples}; from {', '.join(map(str, recipe.data.path))}{flips}"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:

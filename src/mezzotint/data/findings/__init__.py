@@ -4,6 +4,6 @@ and `check` and the start of `train` as notes.
 From outside: `of_data`, `count_samples`, `as_notes`, and every file without an underscore.
 """
 
-from mezzotint.tasks.findings.data_set import count_samples as count_samples
-from mezzotint.tasks.findings.data_set import of_data as of_data
-from mezzotint.tasks.findings.finding import as_notes as as_notes
+from mezzotint.data.findings.data_set import count_samples as count_samples
+from mezzotint.data.findings.data_set import of_data as of_data
+from mezzotint.data.findings.finding import as_notes as as_notes

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.data_report import readable
+from mezzotint.data.findings.finding import Finding, examples_of
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.tasks.findings.finding import Finding, examples_of
-from mezzotint.tasks.prompts.long_captions import LostWords
+
+MANY_CAPTIONS = 10
+"""A sample with this many captions has probably some that are not meant as such."""
 
 _READ = 20_000
 """Captions of so many samples are searched for directions."""
@@ -29,6 +31,19 @@ _DIRECTION = re.compile(
 """What changes in a mirror. Words, not meaning: "right now" matches."""
 
 
+@dataclass(frozen=True, slots=True)
+class LostWords:
+    """Captions that a text encoder truncates. tokens: how many the longest caption of a row loses, by row. cut:
+    captions that lose some, among those looked at. looked_at: captions that were. long: captions that may be too long.
+    all: captions in the data set."""
+
+    tokens: Mapping[int, int]
+    cut: int
+    looked_at: int
+    long: int
+    all: int
+
+
 def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding]:
     """Samples with an empty caption, and with very many."""
     empty = np.intersect1d(catalogue.with_empty_captions(), rows).tolist()
@@ -40,12 +55,12 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
             examples_of(empty, map(catalogue.label, empty)),
         )  # fmt: skip
     counts = catalogue.caption_counts()
-    chosen = np.intersect1d(np.flatnonzero(counts >= findings.MANY_CAPTIONS), rows)
+    chosen = np.intersect1d(np.flatnonzero(counts >= MANY_CAPTIONS), rows)
     many = chosen[np.argsort(-counts[chosen], kind="stable")].tolist()
     if many:
         yield Finding(
             "many-captions", "look", len(many),
-            f"{counted(len(many), 'sample')} with {findings.MANY_CAPTIONS} captions or more, of which each visit draws "
+            f"{counted(len(many), 'sample')} with {MANY_CAPTIONS} captions or more, of which each visit draws "
             "one",
             "with data.captions.lines=choose each line of a caption file is a caption; for translations set "
             "data.captions.lines=first, for one text over several lines data.captions.lines=join",
@@ -85,7 +100,7 @@ def of_lost_words(catalogue: Catalogue, lost: LostWords | None, settings: Captio
         count = round(lost.cut * lost.long / lost.looked_at)
         about = f" (estimated from {lost.looked_at:,} of the {lost.long:,} longer ones)"
     rows = sorted(lost.tokens, key=lambda row: (-lost.tokens[row], row))
-    first = "; of caption files with several lines, such as translations, data.captions.lines=first takes the first"
+    first = "; of caption files with several lines, such as translations, set data.captions.lines=first"
     yield Finding(
         "cut-captions", "look", count,
         f"{counted(count, 'caption')} of {lost.all:,} {'is' if count == 1 else 'are'} longer than the text encoder "

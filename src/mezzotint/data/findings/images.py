@@ -5,22 +5,52 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings.finding import Example, Finding, examples_of, limit_examples
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.tasks.findings.finding import Example, Finding, examples_of, limit_examples
+
+MOSTLY_CUT = 0.5
+"""Of an image of which less than this share is seen, most is cropped."""
 
 _MUCH = 1.5
 """Enlarged by more than this, an image is visibly blurred."""
 
 
+def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.float64]:
+    """The share of each image's area that is left when it covers its bucket and the rest is cropped, (n,), 0 to 1."""
+    chosen = np.asarray(rows, dtype=np.int64)
+    table = buckets.table(settings)
+    bucket = catalogue.buckets_of(chosen, settings)
+    wide, high = (np.asarray([getattr(size, side) for size in table], np.float64) for side in ("width", "height"))
+    aspect = catalogue.width[chosen] / catalogue.height[chosen].astype(np.float64)
+    ratio = aspect / (wide / high)[bucket]
+    return np.minimum(ratio, 1.0 / ratio)
+
+
+def find_copies(catalogue: Catalogue) -> dict[int, int]:
+    """Rows whose file has the same bytes as another file of an earlier row, with the first such row."""
+    keys = np.ascontiguousarray(catalogue.digest[:, :8]).view("<u8")[:, 0]
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():  # twice as fast as what follows
+        return {}
+    order = np.argsort(keys, kind="stable")  # equal ones stay in the order of rows
+    again = np.flatnonzero(keys[order][1:] == keys[order][:-1]) + 1
+    first_row: dict[int, int] = {}
+    for place in again.tolist():
+        row, before = int(order[place]), int(order[place - 1])
+        is_same = bool((catalogue.digest[row] == catalogue.digest[before]).all())
+        if is_same and catalogue.path(row) != catalogue.path(before):
+            first_row[row] = first_row.get(before, before)
+    return first_row
+
+
 def of_copies(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding]:
     """Exact copies among the trained samples. rows: theirs."""
-    same = findings.duplicates(catalogue)
+    same = find_copies(catalogue)
     if not same:
         return
     trained = set(rows.tolist())
@@ -62,8 +92,8 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
         )  # fmt: skip
     if settings.has_clips:
         return
-    shares = findings.seen_shares(catalogue, rows, settings)
-    cut = np.flatnonzero(shares < findings.MOSTLY_CUT)
+    shares = seen_shares(catalogue, rows, settings)
+    cut = np.flatnonzero(shares < MOSTLY_CUT)
     if len(cut):
         order = cut[np.argsort(shares[cut], kind="stable")].tolist()
         yield Finding(
