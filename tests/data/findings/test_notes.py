@@ -13,7 +13,7 @@ from PIL import Image
 from mezzotint.data import findings
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.data.catalogue.data_report import DataReport
-from mezzotint.data.findings import batches, captions, files
+from mezzotint.data.findings import captions, data_set, files
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.findings.finding import MOST_EXAMPLES, Example, Finding
 from mezzotint.recipe.sections.data import DataSettings
@@ -66,11 +66,11 @@ def test_names_that_a_held_out_share_splits_are_counted() -> None:
     groups = np.array([0, 1, 1, 2, 3, 4, 4, 4])
     catalogue = catalogue_of(overrides=SimpleNamespace(group=groups, group_name=lambda number: f"name {number}"))
     held = np.array([1, 3, 4, 5, 7], np.int32)
-    [split] = batches.of_split_names(catalogue, np.array([0, 2, 6], np.int32), held)
+    [split] = data_set.of_split_names(catalogue, np.array([0, 2, 6], np.int32), held)
     assert (
         "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more" in split.sentence
     )
-    assert list(batches.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
+    assert list(data_set.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
 
 
 def test_folders_that_say_how_often_are_named_where_the_format_does_not_read_it(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def named_pictures(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray
 
 
 def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Path) -> None:
-    [finding] = batches.of_batches(*named_pictures(tmp_path, remainder="repeat"))
+    [finding] = data_set.of_batches(*named_pictures(tmp_path, remainder="repeat"))
     assert [example.text for example in finding.examples] == [
         "'horses', bucket 512×512: 5 images for batches of 4; add 3 of about 1:1, remove 1, or multiply these by 1.6",
         "'horses', bucket 640×384: 2 images for batches of 4; add 2 of about 5:3, or multiply these by 2",
@@ -140,7 +140,7 @@ def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Pat
 def test_batches_that_are_neither_filled_nor_named_have_no_finding(tmp_path: Path) -> None:
     catalogue, rows, settings = named_pictures(tmp_path)
     nameless = rows[catalogue.overrides.group == 0][:1]
-    assert list(batches.of_batches(catalogue, nameless, settings)) == []
+    assert list(data_set.of_batches(catalogue, nameless, settings)) == []
     filled = settings.model_copy(update={"remainder": "fill"})
-    assert len(list(batches.of_batches(catalogue, nameless, filled))) == 1
-    assert list(batches.of_batches(catalogue, rows[catalogue.overrides.group == 0][:8], filled)) == []
+    assert len(list(data_set.of_batches(catalogue, nameless, filled))) == 1
+    assert list(data_set.of_batches(catalogue, rows[catalogue.overrides.group == 0][:8], filled)) == []

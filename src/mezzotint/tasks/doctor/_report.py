@@ -1,12 +1,25 @@
-"""The doctor's report: the findings, and what was examined, as text and as JSON."""
+"""The doctor's report: the findings, and what was examined, as text, as JSON and as one HTML page."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
+from markupsafe import Markup
+
 from mezzotint.data.findings.finding import MOST_EXAMPLES, ORDER, Finding
+from mezzotint.errors import MezzotintError, visible
+from mezzotint.tasks.doctor._looking import ExaminedData
+
+_ON_PAGE = 24
+"""Examples of a finding on the HTML page; the document of `--json` has them all."""
+
+_SIDE = 192  # pixels; they are shown at half of it on fine screens
+_LABELS = {"mend": "to mend", "look": "to look at", "know": "to know"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +65,7 @@ def text(report: Report, *, shown: int = 3) -> list[str]:
 
 def closing(report: Report) -> str:
     """The last line: the status, and how many findings there are of each."""
-    verbs = {"mend": "to mend", "look": "to look at", "know": "to know"}
-    counts = [f"{sum(one.status == status for one in report.findings)} {verbs[status]}" for status in ORDER]
+    counts = [f"{sum(one.status == status for one in report.findings)} {_LABELS[status]}" for status in ORDER]
     return f"{report.status}: {', '.join(counts)}"
 
 
@@ -63,3 +75,40 @@ def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
         "        " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, wide, strict=True)).rstrip()
         for row in rows
     ]
+
+
+def html(report: Report, looked: ExaminedData | None) -> str:
+    """The report as a page that holds its images and needs no network. looked: whose images are shown, None for a
+    machine."""
+
+    @cache
+    def thumbnail(sample: tuple[str, int]) -> Markup:
+        return _thumbnail(looked, sample) if looked is not None else Markup()
+
+    from mezzotint.reports import html_pages  # here: few ask for a page
+
+    templates = html_pages.templates("mezzotint.tasks.doctor", visible=visible)
+    return templates.get_template("doctor.html").render(
+        title="Data" if looked is not None else "This machine", report=report, labels=_LABELS, shown=_ON_PAGE,
+        counts=closing(report).partition(": ")[2], thumbnail=thumbnail, bars=_bars,
+    )  # fmt: skip
+
+
+def _thumbnail(looked: ExaminedData, sample: tuple[str, int]) -> Markup:
+    try:
+        image = looked.image(sample, _SIDE)
+    except (MezzotintError, OSError):
+        return Markup()
+    content = io.BytesIO()
+    image.save(content, "WEBP", quality=75)
+    data = base64.b64encode(content.getvalue()).decode("ascii")
+    return Markup('<img alt="{0}" title="{0}" width="{1}" height="{2}" src="data:image/webp;base64,{3}">').format(
+        visible(looked.name(sample)), image.width, image.height, data
+    )
+
+
+def _bars(table: tuple[tuple[str, ...], ...]) -> list[str]:
+    """How long the bar of each row is, in percent, where the second column counts something."""
+    counts = [int(cell) if (cell := row[1].replace(",", "")).isdecimal() else 0 for row in table[1:]]
+    most = max(counts, default=0)
+    return [f"{100 * count / most:.1f}" for count in counts] if most else []

@@ -17,7 +17,7 @@ from mezzotint.errors import RecipeError, visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _page, _pictures, _report
+from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _pictures, _report
 from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.doctor._report import Report
 from mezzotint.tasks.reading import continuing, hub, settling, words
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     else:
         report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
     if where is not None:
-        durable.write_new(where, _page.html(report, looked), replaces=replaces)
+        durable.write_new(where, _report.html(report, looked), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
