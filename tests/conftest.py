@@ -15,12 +15,16 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+# what the tests of one folder of `compat` share lies beside them
+sys.path += map(str, sorted(Path(__file__).parent.glob("compat/*/support")))
 
 import browsers
 import hypothesis

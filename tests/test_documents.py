@@ -21,13 +21,13 @@ from installed import install
 from mezzotint import errors, registry
 from mezzotint.data.catalogue import catalogue
 from mezzotint.data.media import colour, decoding
-from mezzotint.dialects.base import Launched
 from mezzotint.errors import CODES, MezzotintError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.base import change_of
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.reading.paths import by_path, owner, sections
 from mezzotint.recipe.reading.read import Reading, read, read_text, shipped_recipes
+from mezzotint.recipe.reading.translation import Launched
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
@@ -504,7 +504,7 @@ def test_the_first_steps_show_a_line_of_every_verb_that_makes_something() -> Non
     pages = (TEXTS["README.md"], TEXTS["docs/start/first-steps.md"])
     lines = [line for text in pages for words, body in fences(text) if words == "sh" for line in body.splitlines()]
     shown = {line.split()[1] for line in lines if line.startswith("mezzotint ")}
-    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls"}
+    assert {verb.name for verb in VERBS} - shown <= {"cache", "schema", "ls", "migrate"}
 
 
 def test_every_exit_status_is_listed() -> None:

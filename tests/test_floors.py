@@ -260,7 +260,7 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
     texts = {str(path.relative_to(PACKAGE)): code_of(path) for path in FILES if says_one_of(words, path)}
     copying, changing = ({name for name, text in texts.items() if word in text} for word in words[:2])
     assert copying == {"recipe/base.py", "recipe/reading/read.py"}
-    assert {name for name in changing if not name.startswith(("tasks/", "recipe/", "dialects/"))} == {
+    assert {name for name in changing if not name.startswith(("tasks/", "recipe/", "compat/"))} == {
         "data/catalogue/catalogue.py",
         "data/catalogue/indexing.py",
         "data/schedule/plan.py",
@@ -275,12 +275,12 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
 
 def test_no_shared_code_keeps_a_list_of_families_formats_or_optimizers() -> None:
     """Where one is named outside of its own files it is a default, a word of other programs that is the same, or what
-    the file itself makes. Dialects say in our names what other trainers mean."""
+    the file itself makes. Folders of `compat` say in our names what other trainers mean."""
     for kind, reasons in NAMED.items():
         places = {
             where for where, _ in survey().named_outside(house(), survey().names_of(house(), survey().NAMES[kind]))
         }
-        assert {where for where in places if not where.startswith("dialects/")} == reasons.keys(), kind
+        assert {where for where in places if not where.startswith("compat/")} == reasons.keys(), kind
 
 
 _LORA_FILES = "kohya and diffusers are layouts of adapter files"
@@ -288,14 +288,13 @@ NAMED = {
     "families": {
         "recipe/sections/data.py": "the list of sizes in SDXL's paper",
         "recipe/sections/model.py": "the default",
+        "weights/layouts/shared.py": "the layout of SDXL and its kin",
         "weights/single_file/extras.py": "the layout of files from before they said so",
     },
     "formats": {
         "adapters/files.py": _LORA_FILES,
         "adapters/writing.py": _LORA_FILES,
         "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
-        "recipe/advice.py": "whose documents advise",
-        "recipe/families/sdxl.py": "whose documents advise",
         "recipe/formats/base.py": "the default for the pictures beside clips",
         "recipe/reading/foreign_names.py": "a program whose settings are recognised",
         "recipe/sections/data.py": "the default",

@@ -14,14 +14,14 @@ from model_export import load_model
 
 from mezzotint import outside
 from mezzotint.assets import MODELS
+from mezzotint.compat.mindone.dialect import DIALECT as MINDONE
 from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
-from mezzotint.dialects.base import Launched
-from mezzotint.dialects.mindone_sdxl import DIALECT as MINDONE
 from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.families.sd import Family
 from mezzotint.outside import NoPlainFile
 from mezzotint.recipe.reading.read import read as read_recipe
+from mezzotint.recipe.reading.translation import Launched
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports.run_report import run_report

@@ -12,6 +12,7 @@ from installed import install
 
 from mezzotint import registry
 from mezzotint.cli import main
+from mezzotint.compat import everydream2
 from mezzotint.errors import RecipeError
 
 
@@ -26,15 +27,14 @@ def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
     assert registry.names("kinds") == ("csv", "image-folder")
 
 
-def test_a_room_of_a_group_adds_no_word_to_the_names_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("kinds/a/plain.py", "kinds/a/room/far_off.py", "kinds/a/room/_common.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    for folder in ("kinds/a", "kinds/a/room"):
-        (tmp_path / folder / "__init__.py").write_text('"""A group."""')
+def test_a_folder_of_compat_brings_what_its_init_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = {"mezzotint.kinds": {"far-off": "mezzotint.compat.everydream2.dialect"}}
+    monkeypatch.setattr(everydream2, "ENTRY_POINTS", groups)
+    (tmp_path / "compat" / "everydream2").mkdir(parents=True)
+    (tmp_path / "compat" / "everydream2" / "__init__.py").touch()
     monkeypatch.setattr(registry, "_HERE", tmp_path)
-    assert registry.names("kinds") == ("a-far-off", "a-plain")
-    assert registry._choices("kinds")["a-far-off"].module == "mezzotint.kinds.a.room.far_off"
+    assert registry.names("kinds") == ("far-off",)
+    assert registry.find("kinds", "far_off").__name__ == "mezzotint.compat.everydream2.dialect"
 
 
 def test_a_folder_that_is_not_there_has_no_names() -> None:
@@ -122,6 +122,6 @@ def test_a_package_neither_ends_a_command_nor_writes_into_its_output(capsys: pyt
 @pytest.mark.usefixtures("broken")
 def test_nothing_of_another_package_is_imported_before_it_is_named() -> None:
     assert "torn" in registry.names("data/formats")
-    assert "torn" not in registry.names("data/formats", at_hand=True)
+    assert "torn" not in registry.names("data/formats", skip_unimported=True)
     assert registry.about("training/callbacks")["torn"] == "from the package strangers 1.2"
     assert "torn_format" not in sys.modules

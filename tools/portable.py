@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-QUICK = ("tests/parity", "tests/diffusion", "tests/nets", "tests/families", "tests/effects/test_latte_effects.py")
+QUICK = ("tests/parity", "tests/diffusion", "tests/families", "tests/compat")
 """Where settings have made a difference so far: what `--quick` runs."""
 SLOW = (
-    "tests/adapters", "tests/diffusion", "tests/nets", "tests/families", "tests/parity", "tests/sampling",
+    "tests/adapters", "tests/compat", "tests/diffusion", "tests/families", "tests/parity", "tests/sampling",
     "tests/training", "tests/weights/test_layers_in_turn.py", "tests/runtimes/shared/test_offload.py",
 )  # fmt: skip
 """Whose slow tests compare with numbers of other programs, or of other ways to one result. They run where all run."""

@@ -22,7 +22,7 @@ How each figure is counted:
   are one.
 - a **closed list** shows as a string that is the name of a family, format or optimizer, of a file in the folder that
   lists them, in a module that is not its own (none of the words of its path is the name). Docstrings do not count, nor
-  does `library`, which is a word of its own. Tables of other trainers (`dialects/`) name ours by design, and are
+  does `library`, which is a word of its own. Tables of other trainers (`compat/`) name ours by design, and are
   counted apart.
 """
 
@@ -51,7 +51,7 @@ RESULT_WORDS = ("found", "told", "made", "wanted", "asked", "given", "taught")
 """Words that say of a value only that it is one."""
 FRAGMENT = 60
 CHOICES = frozenset(
-    ("data.formats", "dialects", "dialects.diffusers", "dialects.diffusers.flow", "families", "recipe.families",
+    ("data.formats", "families", "recipe.families",
      "recipe.formats", "recipe.optimizers", "runtimes", "training.callbacks", "training.optimizers", "weights.layouts")
 )  # fmt: skip
 """Folders that the program lists: a choice is a file there without an underscore."""
@@ -578,7 +578,11 @@ def _is_choice(module: Module) -> bool:
     if module.path.name[0] == "_" or module.path.stem == "base":
         return False
     verbs = (n for n in module.tree.body if isinstance(n, ast.FunctionDef) and n.name == "run")
-    return module.folder in CHOICES or (module.room == "tasks" and any(parameters(verb) == 1 for verb in verbs))
+    return (
+        module.folder in CHOICES
+        or module.room == "compat"
+        or (module.room == "tasks" and any(parameters(verb) == 1 for verb in verbs))
+    )
 
 
 def room_figures(house: House) -> dict[str, float | str]:
@@ -606,8 +610,15 @@ def room_figures(house: House) -> dict[str, float | str]:
 
 def several_meanings(house: House) -> dict[str, int]:
     """Class names that mean more than one thing, with how many."""
-    homes = {(c.name, m.folder if c.name in ASKED_FOR.get(m.folder, ()) else m.name)
-             for m in house.modules.values() for c in m.classes}  # fmt: skip
+    listed = {name: folder for folder, names in ASKED_FOR.items() for name in names}
+    homes = {
+        (
+            c.name,
+            listed[c.name] if m.folder == listed.get(c.name) or (m.room == "compat" and c.name in listed) else m.name,
+        )
+        for m in house.modules.values()
+        for c in m.classes
+    }
     return {name: n for name, n in Counter(name for name, _ in homes).items() if n > 1}
 
 
@@ -658,7 +669,7 @@ def repetition_figures(house: House) -> dict[str, float | str]:
             name = _called(call).rpartition(".")[2]
             near[where] += name == "get_close_matches"
             copies[where] += name == "model_copy"
-            others[where] += name == "with_values" and module.room not in ("tasks", "recipe", "dialects")
+            others[where] += name == "with_values" and module.room not in ("tasks", "recipe", "compat")
             renames[where] += is_rename(call) and module.path.stem != "durable"
     figures: dict[str, float | str] = {
         "get_close_matches: calls": near.total(),
@@ -672,10 +683,10 @@ def repetition_figures(house: House) -> dict[str, float | str]:
     }
     for kind, folders in NAMES.items():
         places = [where for where, _ in named_outside(house, names_of(house, folders))]
-        files = Counter(where for where in places if not where.startswith("dialects/"))
+        files = Counter(where for where in places if not where.startswith("compat/"))
         figures |= {
             f"names of {kind} outside of their own files": len(places),
-            f"names of {kind} outside of their own files and of dialects": files.total(),
+            f"names of {kind} outside of their own files and of compat": files.total(),
             f"which name {kind}": _worst(files.items(), 20) or "none",
         }
     return figures

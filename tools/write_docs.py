@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mezzotint import errors, registry
-from mezzotint.dialects.base import Dialect, Row
+from mezzotint.compat.kit.dialect import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings

@@ -28,13 +28,13 @@ from mezzotint.errors import CheckpointError, RecipeError, StorageError
 _NO_FOLDER = (errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL)
 
 
-RUN_SCHEMA, OLDER_RUN_SCHEMAS = 2, (1,)
+RUN_SCHEMA, OLDER_RUN_SCHEMAS = 4, (1, 2)
 """Versions of a run folder's manifest.json: the one that is read and written, and those that are not read any more."""
 
-CHECKPOINT_SCHEMA, OLDER_CHECKPOINT_SCHEMAS = 4, (1, 2)
+CHECKPOINT_SCHEMA, OLDER_CHECKPOINT_SCHEMAS = 7, (1, 2, 4)
 """The same of a checkpoint's manifest.json. One flipped bit makes none of the older versions of the present one."""
 
-LAST_READER = "a0851a488188"
+LAST_READER = "9540f57e1fb3"
 """The last commit that reads run folders and checkpoints of older versions."""
 
 

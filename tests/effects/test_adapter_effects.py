@@ -158,7 +158,7 @@ def test_dropout_draws_by_address(prepare: Prepare, kind: str) -> None:
     plain, dropped = gradients(), gradients(model__adapter__dropout=0.5)
     assert not torch.equal(plain[f"{QUERY}.lora_up.weight"], dropped[f"{QUERY}.lora_up.weight"])
     torch.rand(7)  # what else is drawn does not matter, nor how a batch is cut, nor what is computed again
-    again = gradients(model__adapter__dropout=0.5, run__micro_batch=1, run__recompute__enabled=True)
+    again = gradients(model__adapter__dropout=0.5, run__micro_batch=1, run__gradient_checkpointing__enabled=True)
     for name, gradient in dropped.items():
         within(again[name], gradient, roundings=256)
 
@@ -204,7 +204,7 @@ def test_max_norm_is_the_longest_change_of_a_layer(prepare: Prepare, kind: str) 
     "settings",
     [
         {"run__compile": True}, {"run__precision": "bf16"}, {"run__precision": "fp16"},
-        {"run__recompute__enabled": True}, {"optim__accumulation": 2, "run__micro_batch": 1},
+        {"run__gradient_checkpointing__enabled": True}, {"optim__accumulation": 2, "run__micro_batch": 1},
         {"optim__ema__rule": "ramp"}, {"optim__in_backward": True, "optim__clip__norm": None},
         {"objective__loss": "huber", "objective__huber_delta": 0.1}, {"objective__loss": "l1"},
         {"objective__min_snr_gamma": 5.0}, {"objective__noise_offset": 0.1}, {"objective__input_perturbation": 0.1},
@@ -240,7 +240,8 @@ def test_path_goes_on_from_a_file_of_either_layout(prepare: Prepare, tmp_path: P
     writing.write(adapter.as_file(begun(first)), file, adapter.names, layout)
     second = prepare(model__adapter__path=file)
     for name, tensor in begun(first).items():
-        assert torch.equal(begun(second)[name], tensor)
+        # diffusers' layout has the strength in its tensors: 3/2 is multiplied in, and divided out again
+        within(begun(second)[name], tensor, roundings=2 if layout == "diffusers" else 0, of="each", name=name)
     layers = adapter.modules(begun(first))
     for layer, other in second.trainer.model.adapter.modules(begun(second)).items():
         assert other.scale == pytest.approx(layers[layer].scale)

@@ -89,7 +89,7 @@ def test_cache_shuffles_keeps_variants_of_drawn_captions(prepare: Make, noisy: M
         path.write_text(f"{{a|one}} thing {path.stem}, red, {{big|small}}, round")
     ready = prepare(
         data__path=folder, data__captions__wildcards=True, data__captions__tag_dropout=0.5, data__cache__shuffles=4,
-        data__captions__dropout=0, data__holdout__share=0.25, data__captions__prefix="sks", run__preview__every=100,
+        data__captions__dropout=0, data__holdout__fraction=0.25, data__captions__prefix="sks", run__preview__every=100,
     )  # fmt: skip
     seen: dict[str, set[str]] = {}
     for _ in range(8):

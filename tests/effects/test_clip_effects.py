@@ -15,14 +15,15 @@ import torch
 from PIL import Image
 from refusals import refused
 
+from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data.cache.entries import Caches, TextCache
+from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.data.media import _clips, patience
 from mezzotint.errors import CacheError, DatasetError, RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch
 from mezzotint.tasks.cache._filling import Worker, fill
-from mezzotint.weights.files import text_cache_npz
 
 Make = Callable[..., Any]
 SHADE = 12
@@ -143,12 +144,12 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
 
 
 # breaks if the place were drawn elsewhere, were another at the same visit, or the last as the reference draws
-@pytest.mark.effect("data.clips.begin")
+@pytest.mark.effect("data.clips.start")
 def test_begin_is_drawn_anywhere_or_is_the_first_frame(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
 
     def begins(begin: str, seed: int = 0) -> list[int]:
-        usual = {"clips__frames": 9, "clips__begin": begin}
+        usual = {"clips__frames": 9, "clips__start": begin}
         return [one[0] for one in seen(feed(path, **SQUARE, **usual, steps=40, seed=seed))]
 
     assert set(begins("first")) == {0}
@@ -203,14 +204,14 @@ def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None
 
 
 # breaks if embeddings of files were not read, were made anew, or came back changed
-@pytest.mark.effect("data.clips.texts")
+@pytest.mark.effect("data.clips.text_embeddings")
 def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
     states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
     for name, count in (("a", 3), ("b", 18)):
         mask = (np.arange(20) < count).astype(np.uint8)
-        text_cache_npz.write(tmp_path / f"texts/{name}.npz", text_cache_npz.TextFile(states, mask))
+        text_cache_npz.write(tmp_path / f"texts/{name}.npz", EmbeddingFile(states, mask))
     path = listed("a.mp4", "b.mp4", texts=tmp_path / "texts")
-    usual = SQUARE | {"clips__frames": 5, "clips__texts": True, "cache__text": True}
+    usual = SQUARE | {"clips__frames": 5, "clips__text_embeddings": True, "cache__text": True}
     fed = feed(path, **usual)
     text = TextCache(tmp_path / "cache", fed.recipe.data, identity="t", compute="fp32")
 
@@ -230,22 +231,22 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
     assert not read_back.states[0, 3:].any()
     assert sorted(store.row_bytes for store in text.stores if len(store)) == [16 * 7 * 4, 20 * 7 * 4]
     text.expected_shape = (300, 6)
-    text_cache_npz.write(tmp_path / "texts/a.npz", text_cache_npz.TextFile(states[:19], mask[:19]))
+    text_cache_npz.write(tmp_path / "texts/a.npz", EmbeddingFile(states[:19], mask[:19]))
     again = feed(path, **usual)
     fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
     fresh.expected_shape = (20, 6)
     with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
         fill(Worker(again.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=fresh))
-    assert "set data.cache.text=true" in refusal("data.clips.texts=true")
+    assert "set data.cache.text=true" in refusal("data.clips.text_embeddings=true")
     with pytest.raises(DatasetError, match=r"set data\.clips\.texts=true"):
         feed(path, **SQUARE, clips__frames=5)
 
 
 # breaks if pictures came from elsewhere, were not those of their clip, or a number without a source were taken
-@pytest.mark.effect("data.clips.stills", "data.clips.stills_from")
+@pytest.mark.effect("data.clips.images", "data.clips.images_from")
 def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
-    usual = SQUARE | {"clips__frames": 5, "clips__stills": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
+    usual = SQUARE | {"clips__frames": 5, "clips__images": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
     for batch in feed(path, **usual, clips__stills_from="clips", steps=4).batches():
         assert batch.stills.captions == tuple(one for one in batch.captions for _ in range(3))
         assert batch.stills.positions.tolist() == [0, 0, 0, 1, 1, 1]
@@ -255,30 +256,30 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     images = listed("0.png", "1.png", "2.png", name="images")
     (batch,) = feed(path, **usual, clips__stills_from="images", clips__stills_path=[str(images)]).batches()
     assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
-    assert "nothing says where these pictures come from" in refusal("data.clips.stills=4")
-    assert "data.clips.stills_from has no effect" in refusal("data.clips.stills_from=clips")
-    assert "more than a sample has frames" in refusal("data.clips.stills=19", "data.clips.stills_from=clips")
+    assert "nothing says where these pictures come from" in refusal("data.clips.images=4")
+    assert "data.clips.images_from has no effect" in refusal("data.clips.images_from=clips")
+    assert "more than a sample has frames" in refusal("data.clips.images=19", "data.clips.images_from=clips")
 
 
 # breaks if the pictures were not those of the path, or were read in another way than they are written down
-@pytest.mark.effect("data.clips.stills_path", "data.clips.stills_kind")
+@pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
 def test_stills_are_read_from_a_list_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
-    usual = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images"}
+    usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__stills_from": "images"}
     (of_list,) = feed(path, **usual, clips__stills_path=[str(images)]).batches()
     assert set(of_list.stills.captions) == {"caption of 0.png", "caption of 4.png"}
     of_folder = feed(path, **usual, clips__stills_path=[str(films)], clips__stills_kind="image-folder", steps=30)
     captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
     assert captions == {f"picture {number}" for number in range(5)}
     with refused("E1291", r"2 pictures, and data\.clips\.stills=3"):
-        feed(path, **(usual | {"clips__stills": 3}), clips__stills_path=[str(images)])
+        feed(path, **(usual | {"clips__images": 3}), clips__stills_path=[str(images)])
 
 
 # breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
-@pytest.mark.effect("data.clips.stills_order")
+@pytest.mark.effect("data.clips.images_order")
 def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")
-    usual = SQUARE | {"clips__frames": 5, "clips__stills": 2, "clips__stills_from": "images", "batch_size": 3}
+    usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__stills_from": "images", "batch_size": 3}
     usual |= {"clips__stills_path": [str(images)]}
     path = listed("a.mp4", "b.mp4", "wide.mp4")
     groups = {"a.mp4": ("0.png", "1.png"), "b.mp4": ("2.png", "3.png"), "wide.mp4": ("0.png", "1.png")}

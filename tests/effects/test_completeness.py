@@ -15,6 +15,7 @@ from mezzotint.recipe.reading import paths
 from mezzotint.recipe.reading.read import read_text
 
 HERE = Path(__file__).parent
+FILES = (*HERE.glob("test_*.py"), *HERE.parent.glob("compat/*/effects/test_*.py"))
 
 
 def rows_in(source: str) -> set[str]:
@@ -70,14 +71,14 @@ def leaves(schema: dict[str, Any]) -> set[str]:
 
 
 def test_every_setting_has_a_row() -> None:
-    shown = set[str]().union(*(rows_in(path.read_text()) for path in HERE.glob("test_*.py")))
+    shown = set[str]().union(*(rows_in(path.read_text()) for path in FILES))
     settings = {setting.path for setting in paths.settings()}
     assert settings - shown == set(), "settings without a row: write a test with @pytest.mark.effect that shows it"
     assert shown - settings == set(), "rows of settings that are not there"
 
 
 def test_every_row_says_what_would_break_it() -> None:
-    for path in HERE.glob("test_*.py"):
+    for path in FILES:
         source = path.read_text()
         for node, _ in _rows(source):
             above = source.splitlines()[node.decorator_list[0].lineno - 2]

@@ -217,7 +217,7 @@ def test_max_samples_are_drawn_from_all(feed: Make, noisy: Make, tmp_path: Path)
 
 
 # breaks if small pictures were always used, or never
-@pytest.mark.effect("data.small")
+@pytest.mark.effect("data.small_images")
 def test_small_pictures_are_enlarged_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32), (24, 24)])
     large, left = feed(folder, small="upscale"), feed(folder, small="skip")
@@ -281,7 +281,7 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
     assert len(feed(folder, decode_timeout=None).catalogue) == 3
     monkeypatch.setattr(decoding, "_regular", hanging)
     with refused("E1233", r"'001\.png' .*: not decoded within 0\.3 s"):
-        feed(folder, decode_timeout=0.3, on_broken="weight-0").batches()
+        feed(folder, decode_timeout=0.3, on_corrupt="zero_weight").batches()
     (folder / "000.txt").write_text("another caption")
     os.utime(folder / "001.png", (1, 1))  # looked at anew
     hasty = feed(folder, decode_timeout=0.3)
@@ -294,10 +294,10 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
 
 
 # breaks if a damaged picture ended the run all the same, counted, or moved what is drawn for others
-@pytest.mark.effect("data.on_broken")
+@pytest.mark.effect("data.on_corrupt")
 def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 5)
-    settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_broken": "weight-0"}
+    settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
     [sound] = feed(folder, **settings).batches()
     broken_inside(folder / "001.png")
     data_set = feed(folder, **settings)
@@ -311,8 +311,8 @@ def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy
     assert torch.equal(batch.pixels[others], sound.pixels[others])
     assert torch.equal(batch.posterior_keys, sound.posterior_keys)
     assert torch.isfinite(batch.pixels).all()
-    with refused("E1831", r"data\.on_broken=weight-0"):
-        feed(folder, **settings | {"on_broken": "stop"}).batches()
+    with refused("E1831", r"data\.on_corrupt=zero_weight"):
+        feed(folder, **settings | {"on_corrupt": "stop"}).batches()
 
 
 # breaks if large JPEGs were decoded alike whatever is asked, or were kept under one address
@@ -396,7 +396,7 @@ def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tm
 
 
 # breaks if the share were another one, the limit not held, or held-out samples trained all the same
-@pytest.mark.effect("data.holdout.share", "data.holdout.max_samples")
+@pytest.mark.effect("data.holdout.fraction", "data.holdout.max_samples")
 def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path: Path) -> None:
     fed = feed(noisy(tmp_path / "one", [(32, 32)] * 8), holdout__share=0.4, holdout__max_samples=2)
     assert (len(fed.dataset.rows), len(fed.dataset.held)) == (6, 2)

@@ -43,12 +43,12 @@ def test_the_same_batches_come_again_with_a_lower_rate(world: Any, poison: Calla
     assert world.train("slower", **settings) == 0
     assert logged(world.root / "slower", "lr/denoiser") == [1e-3] * 4 + [5e-4] * 5
     assert not any(isinstance(loss, str) for loss in logged(world.root / "slower"))
-    assert world.train("slower", **settings | {"run__longer": "1 steps"}) == 0
+    assert world.train("slower", **settings | {"run__extend": "1 steps"}) == 0
     assert logged(world.root / "slower", "lr/denoiser")[-1] == 5e-4
 
 
 # breaks if a step of usual size were written, a spike were not, or a resumed run knew no steps before
-@pytest.mark.effect("run.spikes")
+@pytest.mark.effect("run.spike_factor")
 def test_a_spike_is_written_with_its_samples(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run").open()
     losses = [1.0] * 20 + [3.0, 30.0, 1.0, math.nan, 31.0]

@@ -214,7 +214,7 @@ def test_a_caption_has_so_many_tokens(family: str) -> None:
 
 
 # breaks if no clip or every clip began with its own first frame, whatever the recipe says
-@pytest.mark.effect("model.wan.first_frame", "model.ltx.first_frame")
+@pytest.mark.effect("model.wan.first_frame_prob", "model.ltx.first_frame_prob")
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path) -> None:
     path = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
@@ -323,11 +323,11 @@ def test_latents_are_a_draw_or_the_mean(prepare: Any) -> None:
 
 
 # breaks if Wan's time embedding, modulation and norms went to the smaller type whatever the recipe says
-@pytest.mark.effect("run.float32_islands")
+@pytest.mark.effect("run.keep_in_fp32")
 @pytest.mark.parametrize(("value", "expected"), [("true", torch.float32), ("false", torch.bfloat16)])
 def test_islands_stay_float32(value: str, expected: torch.dtype) -> None:
     named = ("model.family=wan", "model.path=tiny-wan", "model.adapter.kind=lora", "run.precision=bf16")
-    words = (*named, f"run.float32_islands={value}")
+    words = (*named, f"run.keep_in_fp32={value}")
     form = forms_of_frozen(_reading(words).recipe, ["denoiser"])["denoiser"]
     tensors = files(*words).network("denoiser", form).state_dict()
     assert tensors["scale_shift_table"].dtype == tensors["blocks.0.norm2.weight"].dtype == expected

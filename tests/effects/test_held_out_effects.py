@@ -39,7 +39,7 @@ def test_holdout_path_names_folders_that_are_measured_and_never_trained(
 ) -> None:
     faces, places = sets
     several = {"faces": str(faces), "places": str(places)}
-    ready = prepare(data__holdout__path=several, data__holdout__share=0.2, run__log_samples=True, **QUICK)
+    ready = prepare(data__holdout__path=several, data__holdout__fraction=0.2, run__log_samples=True, **QUICK)
     ready.trainer.run()
     losses = measured(ready.folder.path)
     assert sorted(losses) == [0, 2]
@@ -74,13 +74,13 @@ def test_one_folder_is_the_set_val_cached_or_not(prepare: Make, sets: tuple[Path
 
 
 # breaks if measuring moved anything: the trained weights of a run with and without it
-@pytest.mark.effect("data.holdout.path", "run.validation.training_share")
+@pytest.mark.effect("data.holdout.path", "run.validation.training_fraction")
 def test_what_is_measured_changes_nothing_of_what_is_trained(
     shared_world: Any, sets: tuple[Path, Path], prepare: Make
 ) -> None:
     measuring = {
         "data__holdout__path": str(sets[0]),
-        "run__validation__training_share": 0.5,
+        "run__validation__training_fraction": 0.5,
         "run__validation__every": 1,
     }
     for name, settings in (("unmeasured", {"run__validation__every": "null"}), ("measured", measuring)):
@@ -108,7 +108,7 @@ def test_pictures_that_are_trained_as_well_are_told(prepare: Make, sets: tuple[P
 # breaks if a large folder were measured whole
 @pytest.mark.effect("data.holdout.max_samples")
 def test_max_samples_bounds_each_set(prepare: Make, sets: tuple[Path, Path]) -> None:
-    many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_share": 0.9}
+    many = {"data__holdout__path": {"a": str(sets[0]), "b": str(sets[1])}, "run__validation__training_fraction": 0.9}
     ready = prepare(data__holdout__max_samples=2, **many, **QUICK)
     assert [len(one.rows) for one in ready.job.dataset.sets.values()] == [2, 2]
     assert len(held_out.trained_rows(ready.recipe, ready.job.dataset)) == 2
@@ -134,9 +134,9 @@ def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
 
 
 # breaks if other rows were measured, the share were another one, or they were taken out of training
-@pytest.mark.effect("run.validation.training_share")
+@pytest.mark.effect("run.validation.training_fraction")
 def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make) -> None:
-    ready = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
+    ready = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, **QUICK)
     dataset = ready.job.dataset
     rows = held_out.trained_rows(ready.recipe, dataset)
     assert set(rows.tolist()) < set(dataset.rows.tolist())
@@ -145,9 +145,9 @@ def test_training_share_measures_trained_pictures_in_the_same_way(prepare: Make)
     losses = validation.measure()
     assert {"val/loss", "val/train", "val/train_at/250"} <= losses.keys()
     assert "val/all" not in losses, "what is trained says nothing of unseen pictures"
-    again = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, **QUICK)
+    again = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, **QUICK)
     assert np.array_equal(held_out.trained_rows(again.job.resolved.recipe, again.job.dataset), rows)
-    other = prepare(run__validation__training_share=0.4, data__holdout__share=0.2, run__seed=1, **QUICK)
+    other = prepare(run__validation__training_fraction=0.4, data__holdout__fraction=0.2, run__seed=1, **QUICK)
     assert other.job.dataset.held.tolist() != dataset.held.tolist()
     assert not (ready.folder.logs / "held_out.txt").read_text().count("\n") > len(dataset.held)
     assert len(held_out.trained_rows(prepare(**QUICK).job.resolved.recipe, dataset)) == 0

@@ -64,7 +64,7 @@ def test_channels_last_is_taken_where_kernels_like_it(monkeypatch: pytest.Monkey
 
 
 # breaks if kernels were chosen by their time where a run is to repeat itself
-@pytest.mark.effect("run.kernels.measured", "run.tf32")
+@pytest.mark.effect("run.kernels.cudnn_benchmark", "run.tf32")
 def test_measured_kernels_and_tf32_follow_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(**settings: Any) -> tuple[bool, str]:
         base.open_runtime(settings_of(device="cpu", **settings), Launch())
@@ -88,14 +88,14 @@ def test_nothing_is_chosen_by_its_time_in_a_deterministic_run(monkeypatch: pytes
 
 
 # breaks if a filler counted in the loss, the report or the gradients, or short batches kept their shape
-@pytest.mark.effect("run.kernels.whole_batches")
+@pytest.mark.effect("run.kernels.pad_batches")
 def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare) -> None:
     """Six pictures in batches of four: the second is short."""
     settings = {"data__batch_size": 4, "run__micro_batch": 3, "data__remainder": "short"}
     sizes: dict[bool, list[int]] = {True: [], False: []}
     steps = {}
     for whole in (False, True):
-        ready = prepare(run__kernels__whole_batches=whole, **settings)
+        ready = prepare(run__kernels__pad_batches=whole, **settings)
         hook = functools.partial(lambda seen, m, inputs: seen.append(len(inputs[0])), sizes[whole])
         ready.family.parts()["denoiser"].conv_in.register_forward_pre_hook(hook)
         steps[whole] = [ready.step() for _ in range(2)]
@@ -112,7 +112,7 @@ def test_whole_batches_have_one_shape_and_fillers_count_nowhere(prepare: Prepare
 
 # breaks if short batches were compiled anew once every bucket has been met
 @pytest.mark.slow
-@pytest.mark.effect("run.kernels.whole_batches")
+@pytest.mark.effect("run.kernels.pad_batches")
 def test_no_shape_is_compiled_after_the_first_of_its_bucket(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     """A block, traced and guarded as ever, but run without a C++ compiler, of three buckets with four, three and three
     pictures."""
@@ -153,11 +153,11 @@ def graphs_of_two_epochs(prepare: Prepare, **settings: Any) -> list[int]:
 
 
 # breaks if compiled blocks were no graphs, or a step began without saying so
-@pytest.mark.effect("run.kernels.graphs")
+@pytest.mark.effect("run.kernels.cuda_graphs")
 def test_graphs_are_recorded_of_compiled_blocks(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     modes: list[Any] = []
     monkeypatch.setattr(torch, "compile", lambda call, mode=None, **options: modes.append(mode) or call)
-    ready = prepare(run__compile=True, run__kernels__graphs=True)
+    ready = prepare(run__compile=True, run__kernels__cuda_graphs=True)
     assert {*modes} == {"reduce-overhead"}
     assert not ready.job.model.records_graphs, "there are none on a CPU"
     modes.clear()

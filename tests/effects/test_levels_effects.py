@@ -110,7 +110,7 @@ def test_sigmas_are_the_levels_that_are_visited(draw: Callable[..., Drawn]) -> N
 
 
 # breaks if Stability's timesteps began below the last one, or went to the first
-@pytest.mark.effect("sample.spacing")
+@pytest.mark.effect("sample.timestep_spacing")
 def test_stabilitys_spacing_goes_evenly_down_from_the_last(draw: Callable[..., Drawn]) -> None:
     assert draw("--spacing=stability").timesteps == [999, 749, 499, 249]
 
@@ -176,25 +176,25 @@ def test_thresholding_bounds_what_the_picture_is_taken_for(draw: Callable[..., D
 
 
 # breaks if the model were told other sizes, in another order, or the scores of the refiner were fixed
-@pytest.mark.effect("sample.framing.original_size")
-@pytest.mark.effect("sample.framing.target_size")
-@pytest.mark.effect("sample.framing.crop_top_left")
+@pytest.mark.effect("sample.micro_conditioning.original_size")
+@pytest.mark.effect("sample.micro_conditioning.target_size")
+@pytest.mark.effect("sample.micro_conditioning.crop_top_left")
 def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
     assert draw("--size=64x32").told[0].tolist() == [[32, 64, 0, 0, 32, 64]]
     drawn = draw(
-        "sample.framing.original_size=[300, 200]", "sample.framing.target_size=[100, 90]",
-        "sample.framing.crop_top_left=[5, 7]",
+        "sample.micro_conditioning.original_size=[300, 200]", "sample.micro_conditioning.target_size=[100, 90]",
+        "sample.micro_conditioning.crop_top_left=[5, 7]",
     )  # fmt: skip
     assert drawn.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
     assert drawn.facts["framing.crop_top_left"] == "[5, 7]"
-    assert draw("sample.framing.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
+    assert draw("sample.micro_conditioning.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
 
 
 # breaks if the second model were not drawn with, were told other scores, or began or ended elsewhere
 @pytest.mark.effect("sample.refiner.path")
 @pytest.mark.effect("sample.refiner.guidance")
-@pytest.mark.effect("sample.framing.aesthetic_score")
-@pytest.mark.effect("sample.framing.negative_aesthetic_score")
+@pytest.mark.effect("sample.micro_conditioning.aesthetic_score")
+@pytest.mark.effect("sample.micro_conditioning.negative_aesthetic_score")
 def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path) -> None:
     words = (f"sample.refiner.path={refiner}", "sample.refiner.strength=0.5", "--spacing=stability")
     drawn = draw(*words)
@@ -203,9 +203,9 @@ def test_a_second_model_draws_the_end(draw: Callable[..., Drawn], refiner: Path)
     widths = [width for width, _ in drawn.seen]
     assert widths == [80, 80, 80, 48], "the base model has two text encoders, the refiner the second alone"
     assert drawn.told[-1].tolist() == [[32, 32, 0, 0, 2.5], [32, 32, 0, 0, 6.0]]
-    alone = draw(*words, "sample.refiner.guidance=1", "sample.framing.aesthetic_score=7")
+    alone = draw(*words, "sample.refiner.guidance=1", "sample.micro_conditioning.aesthetic_score=7")
     assert alone.told[-1].tolist() == [[32, 32, 0, 0, 7.0]]
-    other = draw(*words, "sample.framing.negative_aesthetic_score=1")
+    other = draw(*words, "sample.micro_conditioning.negative_aesthetic_score=1")
     assert other.told[-1][0, -1] == 1.0
     assert drawn.facts["refiner.path"] == "refiner"
     assert len(bytes.fromhex(drawn.facts["refiner.model"])) == 32

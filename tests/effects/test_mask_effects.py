@@ -105,7 +105,7 @@ def test_mask_background_and_mean_weigh_the_loss(shared_world: Any, prepare: Mak
     weights, the whole."""
     world = shared_world
     black = masks_of(world.pictures, world.root / "black", 0)
-    cached = {"run__steps": 1, "data__cache__latents": True, "data__cache__text": True, "data__holdout__share": 0.2,
+    cached = {"run__steps": 1, "data__cache__latents": True, "data__cache__text": True, "data__holdout__fraction": 0.2,
               "run__validation__every": "1 epochs"}  # fmt: skip
     masked = cached | {"data__mask__source": "files", "data__mask__path": black}
 
@@ -171,7 +171,7 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     assert "are masks of one picture" in refused(**named)[1]
     clips = "data.format=videofolder"
     assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
-    both = ("data.clips.stills=2", "data.clips.stills_from=clips")
+    both = ("data.clips.images=2", "data.clips.images_from=clips")
     assert "trains both in one loss" in contradiction("data.mask.source=files", clips, *both)
     assert "gives none" in contradiction("data.mask.source=alpha", "data.format=mindone-cache")
     own = contradiction("data.mask.source=files", "data.mask.path=x", "data.format=webdataset")

@@ -57,7 +57,7 @@ def spy(patch: pytest.MonkeyPatch) -> dict[str, set[torch.dtype]]:
 
 
 # breaks if a level had other modules in it, or what they compute in or hand on were of another type
-@pytest.mark.effect("run.half")
+@pytest.mark.effect("run.half_precision")
 def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +65,7 @@ def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
     expected = {"products": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
     losses = {}
     for level, (handed_on, inside) in expected.items():
-        ready = prepare(run__precision="bf16", run__half=level)
+        ready = prepare(run__precision="bf16", run__half_precision=level)
         with monkeypatch.context() as patch:
             computed = spy(patch)
             types = types_in(ready.family.parts()["denoiser"], ready)
@@ -79,7 +79,7 @@ def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
         assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {F32}
     assert losses["products"] != losses["most"]
     assert max(losses.values()) == pytest.approx(min(losses.values()), rel=0.03)
-    plain, in_half = (prepare(run__half=level).step().report.loss for level in ("autocast", "all"))
+    plain, in_half = (prepare(run__half_precision=level).step().report.loss for level in ("autocast", "all"))
     assert plain == in_half, "float32 has no halves"
 
 
@@ -114,7 +114,7 @@ def test_a_static_scale_stays(prepare: Prepare) -> None:
 
 
 # breaks if the number were read in another unit, did not reach the allocator, or nothing were said on the CPU
-@pytest.mark.effect("run.device_memory")
+@pytest.mark.effect("run.memory_limit")
 def test_device_memory_caps_what_this_process_takes(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     read = {"59GB": 59e9, "48 GiB": 48 * 2**30, "1.5GB": 1.5e9, "512MiB": 2**29, "700MB": 7e8}
     assert {text: base.bytes_of(text) for text in read} == read
@@ -130,18 +130,18 @@ def test_device_memory_caps_what_this_process_takes(prepare: Prepare, monkeypatc
         torch.cuda, "set_per_process_memory_fraction", lambda share, device: capped.append((share, device))
     )
     for text in ("59GB", "100GB", "null"):
-        recipe = read_text("schema: 1", overrides=[f"run.device_memory={text}", "run.device=cuda"]).recipe
+        recipe = read_text("schema: 1", overrides=[f"run.memory_limit={text}", "run.device=cuda"]).recipe
         base.device_for(recipe.run, Launch())
     card = torch.device("cuda", 0)
     assert capped == [(pytest.approx(59 / 80), card), (1.0, card)]
     monkeypatch.undo()
-    ready = prepare(run__device_memory="59GB")
-    assert "run.device_memory=59GB caps a GPU's memory" in (ready.folder.path / "run.log").read_text()
+    ready = prepare(run__memory_limit="59GB")
+    assert "run.memory_limit=59GB caps a GPU's memory" in (ready.folder.path / "run.log").read_text()
 
 
 def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare) -> None:
     """With weights kept in the smaller type, `most` still computes norms in float32."""
-    settings = {"run__precision": "bf16", "run__half": "most", "run__weight_dtype": "same"}
+    settings = {"run__precision": "bf16", "run__half_precision": "most", "run__weight_dtype": "same"}
     ready = prepare(**settings)
     norm = next(m for m in ready.family.parts()["denoiser"].modules() if isinstance(m, nn.GroupNorm))
     assert norm.weight.dtype == B16
@@ -159,7 +159,7 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
     ["adamw", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("adafactor", "adam-weight-decay", "adacoor"))],
 )
 def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> None:
-    settings = {"run__precision": "bf16", "run__weight_dtype": "alone", "optim__optimizer__kind": kind}
+    settings = {"run__precision": "bf16", "run__weight_dtype": "pure", "optim__optimizer__kind": kind}
     ready = prepare(optim__lr=1e-2, **settings)
     trainer, weight = ready.trainer, ready.family.parts()["denoiser"].conv_in.weight
     assert weight.dtype == B16

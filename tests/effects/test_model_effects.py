@@ -16,9 +16,10 @@ from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mezzotint.assets import ASSETS
+from mezzotint.compat.open_sora_plan import latte
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
-from mezzotint.families import latte, sd
+from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import assemble

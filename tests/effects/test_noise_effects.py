@@ -68,7 +68,7 @@ def test_pyramid_discount_gives_noise_large_shapes(prepare: Prepare) -> None:
 # breaks if the held-out loss were measured on plain noise, or drew other noise at each look
 @pytest.mark.effect("objective.pyramid_discount")
 def test_pyramid_noise_counts_for_the_held_out_loss(prepare: Prepare) -> None:
-    settings = {"data__holdout__share": 0.3, "run__validation__every": 1}
+    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1}
     results = []
     for discount in (0.0, 0.6):
         ready = prepare(objective__pyramid_discount=discount, **settings)
@@ -94,7 +94,7 @@ class States:
 # breaks if nothing were added, if its deviation were not g/√D, or if validation were perturbed too
 @pytest.mark.effect("objective.embedding_perturbation")
 def test_embedding_perturbation_is_noise_on_the_text(prepare: Prepare) -> None:
-    settings = {"data__holdout__share": 0.3, "run__validation__every": 1, "data__captions__dropout": 0}
+    settings = {"data__holdout__fraction": 0.3, "run__validation__every": 1, "data__captions__dropout": 0}
     seen, losses = {}, {}
     for strength in (0.0, 0.5, 1.0):
         ready = prepare(objective__embedding_perturbation=strength, **settings)

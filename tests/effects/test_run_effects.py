@@ -237,12 +237,12 @@ def test_weight_dtype_is_that_of_the_forward_pass(prepare: Prepare) -> None:
 
 
 # breaks if sums rounded to bf16 at each addition under fp32, or `same` did not; sums of the same gradients otherwise
-@pytest.mark.effect("run.gradient_sums")
+@pytest.mark.effect("run.gradient_dtype")
 def test_gradient_sums_are_added_up_in_their_type(prepare: Prepare) -> None:
     sums = {}
     for kind in ("fp32", "same"):
         small = {"run__precision": "bf16", "run__weight_dtype": "same", "run__micro_batch": 1}
-        ready = prepare(run__gradient_sums=kind, **small)
+        ready = prepare(run__gradient_dtype=kind, **small)
         weight = ready.trainer.model.trained["denoiser/conv_in.weight"]
         pieces: list[torch.Tensor] = []
         weight.register_hook(pieces.append)  # of each micro-batch alone, as backward gives it
@@ -263,7 +263,7 @@ def test_gradient_sums_are_settled_by_room_and_kept(
     for free, kind in ((0, "same"), (1 << 50, "fp32")):
         monkeypatch.setattr(preparing, "at_hand", lambda *_, free=free: free)
         job = prepare(**small, run__folder=tmp_path / kind).job
-        assert (job.resolved.gradient_sums, job.host.recorded["run.gradient_sums"]) == (kind, kind)
+        assert (job.resolved.gradient_sums, job.host.recorded["run.gradient_dtype"]) == (kind, kind)
         assert f"summed in {'float32' if free else 'bf16'}" in capsys.readouterr().out
         job.host.save(job.trainer)
         monkeypatch.setattr(preparing, "at_hand", lambda *_, free=free: (1 << 50) - free)
@@ -287,7 +287,7 @@ def test_frozen_dtype_is_that_of_frozen_parts(prepare: Prepare) -> None:
 def test_an_adapter_trains_on_a_base_in_few_bits(prepare: Prepare, kind: str, method: str) -> None:
     ready = prepare(
         model__adapter__kind=method, run__frozen_dtype=kind, run__precision="bf16", optim__lr=1e-2,
-        data__cache__text=False, run__recompute__enabled=True,
+        data__cache__text=False, run__gradient_checkpointing__enabled=True,
     )  # fmt: skip
     parts = ready.family.parts()
     for part in ("denoiser", "text_encoder"):
@@ -366,7 +366,7 @@ def saved_bytes(ready: Any) -> tuple[int, Any]:
     "settings",
     [
         pytest.param(
-            {"run__precision": "bf16", "run__weight_dtype": "same", "run__recompute__enabled": True},
+            {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_checkpointing__enabled": True},
             marks=pytest.mark.slow,
         ),
         {"optim__in_backward": True, "optim__clip__norm": None},
@@ -400,20 +400,28 @@ def test_offloaded_blocks_train_the_same_bits_with_fewer_of_them_there(
 
 
 # breaks if blocks kept their activations all the same, the exempt ones did not, or recomputing gave other gradients
-@pytest.mark.effect("run.recompute.enabled", "run.recompute.exempt", "run.recompute.exempt_last")
+@pytest.mark.effect(
+    "run.gradient_checkpointing.enabled",
+    "run.gradient_checkpointing.skip_first",
+    "run.gradient_checkpointing.skip_last",
+)
 def test_recompute_keeps_less_and_gives_the_same_gradients(prepare: Prepare) -> None:
     plain = prepare()
     blocks = len(list(plain.family.blocks()))
     whole, expected = saved_bytes(plain)
     sizes = {}
     for exempt in (0, blocks // 2, blocks):
-        ready = prepare(run__recompute__enabled=True, run__recompute__exempt=exempt)
+        ready = prepare(run__gradient_checkpointing__enabled=True, run__gradient_checkpointing__skip_first=exempt)
         assert ready.job.model.recomputed_blocks == blocks - exempt
         sizes[exempt], step = saved_bytes(ready)
         assert all(torch.equal(grad, expected.grads[name]) for name, grad in step.grads.items())
     assert sizes[0] < sizes[blocks // 2] < sizes[blocks] == whole
     assert sizes[0] < whole / 3
-    ready = prepare(run__recompute__enabled=True, run__recompute__exempt=1, run__recompute__exempt_last=1)
+    ready = prepare(
+        run__gradient_checkpointing__enabled=True,
+        run__gradient_checkpointing__skip_first=1,
+        run__gradient_checkpointing__skip_last=1,
+    )
     assert ready.job.model.recomputed_blocks == blocks - 2
     first, *_, last = [block[0] for block in ready.family.blocks()]
     assert [getattr(b.forward, "__name__", "") for b in (first, last)] == ["forward", "forward"]
@@ -556,7 +564,7 @@ def test_asynchronous_writes_while_training_goes_on(
 
 
 # breaks if one process wrote what several hold all the same, or all did where they should not
-@pytest.mark.effect("run.save.parts")
+@pytest.mark.effect("run.save.sharded")
 def test_parts_are_written_by_all_who_see_the_folder(tmp_path: Path) -> None:
     class Two(base.Runtime):
         world_size = 2
@@ -621,10 +629,10 @@ def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_pa
 
 
 # breaks if another number of bad steps ended the run, or they were not counted in a row
-@pytest.mark.effect("run.max_bad_steps")
+@pytest.mark.effect("run.max_nonfinite_steps")
 @pytest.mark.parametrize("allowed", [0, 2])
 def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -> None:
-    ready = prepare(run__max_bad_steps=allowed)
+    ready = prepare(run__max_nonfinite_steps=allowed)
     ready.trainer.model.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
     with pytest.raises(Diverged):
         ready.trainer.run()
@@ -642,12 +650,12 @@ def test_tf32_is_allowed_by_the_new_names() -> None:
 
 
 # breaks if the run did not go on beyond the recipe's own length
-@pytest.mark.effect("run.longer")
+@pytest.mark.effect("run.extend")
 def test_longer_counts_from_the_recipes_length(prepare: Prepare) -> None:
     assert prepare(run__steps=3).job.resolved.steps == 3
-    assert prepare(run__steps=3, run__longer="2 steps").job.resolved.steps == 5
+    assert prepare(run__steps=3, run__extend="2 steps").job.resolved.steps == 5
     epoch = prepare(run__steps="null", run__epochs=1).job.resolved.steps
-    assert prepare(run__steps="null", run__epochs=1, run__longer="2 epochs").job.resolved.steps == 3 * epoch
-    halves = prepare(run__steps="null", run__epochs=1.5, run__longer="1 epoch").job.resolved.steps
+    assert prepare(run__steps="null", run__epochs=1, run__extend="2 epochs").job.resolved.steps == 3 * epoch
+    halves = prepare(run__steps="null", run__epochs=1.5, run__extend="1 epoch").job.resolved.steps
     assert halves == math.ceil(2.5 * epoch) > 2 * epoch, "a part of an epoch is rounded up to a whole step, once"
-    assert prepare(run__steps=3, run__longer="1 epoch").job.resolved.steps == 3 + epoch
+    assert prepare(run__steps=3, run__extend="1 epoch").job.resolved.steps == 3 + epoch

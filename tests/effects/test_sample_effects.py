@@ -158,7 +158,7 @@ def test_guidance_rescale_brings_the_contrast_back(draw: Callable[..., Drawn]) -
 
 
 # breaks if the solver visited other timesteps than those asked for
-@pytest.mark.effect("sample.spacing")
+@pytest.mark.effect("sample.timestep_spacing")
 def test_spacing_is_which_timesteps_are_visited(draw: Callable[..., Drawn]) -> None:
     visited = {
         spacing: [round(t) for _, t in draw(spacing=spacing, steps=4).seen]
@@ -222,7 +222,7 @@ class FromFile:
         self.path = path
         self.said: list[str] = []
         monkeypatch.setattr(LiveLine, "say", lambda _, text: self.said.append(text))
-        self.ready = prepare(**FEW | {"sample__file": path} | settings)
+        self.ready = prepare(**FEW | {"sample__prompt_file": path} | settings)
         self.said.clear()
         [self.previews] = [o for o in self.ready.trainer.callbacks if isinstance(o, Previews)]
 
@@ -254,7 +254,7 @@ def from_file(prepare: Prepare, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 # breaks if the file were read once alone, or sample.prompts were drawn in its place
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle\na blue square --d 4\n", sample__prompts=["not this"])
     facts = file.on_step(1)
@@ -267,7 +267,7 @@ def test_file_is_read_anew_before_each_preview(from_file: Callable[..., FromFile
 
 
 # breaks if a prompt that the text cache has not seen were drawn from other text than the model's encoder gives
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a red circle")
     file.on_step(1)
@@ -280,7 +280,7 @@ def test_a_prompt_that_comes_later_is_encoded_as_one_that_was_there(from_file: C
 
 
 # breaks if a file that is broken, emptied or gone stopped the run or its previews, or were passed over in silence
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a red circle"}]}, "prompts.json")
     file.on_step(0)
@@ -308,20 +308,20 @@ def test_a_file_that_cannot_be_used_leaves_the_last_good_one(from_file: Callable
 
 
 # breaks if a run began with prompts that nobody wrote
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_file_that_is_wrong_at_the_start_is_refused_and_an_empty_one_is_none(
     from_file: Callable[..., FromFile], tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match="line 1: --q is no option"):
         from_file("a --q 3")
     with pytest.raises(RecipeError, match="No such file"):
-        from_file("a", sample__file=tmp_path / "promtps.txt")
+        from_file("a", sample__prompt_file=tmp_path / "promtps.txt")
     assert of(from_file("\n", sample__prompts=["a star"]).on_step(1), "prompt") == ["a star"]
     assert of(from_file("").on_step(1), "prompt") == [f"picture number {i}" for i in range(4)]
 
 
 # breaks if what a file says for all, or of one prompt, were not what is drawn
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., FromFile]) -> None:
     content = {
         "cfgs": [1, 3], "num_inference_steps": 2, "scheduler": "euler", "size": [32, 48], "seed": 9, "batch_size": 8,
@@ -341,7 +341,7 @@ def test_a_json_file_says_how_its_pictures_are_drawn(from_file: Callable[..., Fr
 
 
 # breaks if a seed of -1 were one seed, or could not be drawn again from what the picture says
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_seed_of_minus_one_is_new_each_time_and_written_down(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"prompt": "a star", "seed": -1}, {"prompt": "a star", "seed": -1}]}, "p.json")
     seeds = [*of(file.on_step(1), "seed"), *of(file.on_step(2), "seed")]
@@ -354,7 +354,7 @@ def test_a_seed_of_minus_one_is_new_each_time_and_written_down(from_file: Callab
 
 
 # breaks if -1 of a line of text were the number itself, or the picture did not say which seed was drawn in its place
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_line_of_text_can_ask_for_a_seed_of_minus_one(from_file: Callable[..., FromFile]) -> None:
     file = from_file("a star --d -1\na star --d -1\na star --d 7\n")
     seeds = of(file.on_step(1), "seed")
@@ -366,7 +366,7 @@ def test_a_line_of_text_can_ask_for_a_seed_of_minus_one(from_file: Callable[...,
 
 
 # breaks if captions came from elsewhere than the trained samples, or from a stream that a resumed run does not repeat
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable[..., FromFile]) -> None:
     file = from_file({"samples": [{"random_caption": True}] * 2}, "p.json")
     drawn = {step: of(file.on_step(step), "prompt") for step in range(1, 7)}
@@ -376,7 +376,7 @@ def test_random_captions_are_drawn_by_step_from_the_data_set(from_file: Callable
 
 
 # breaks if the file's interval were passed over, taken for steps of several batches, or fixed at the start
-@pytest.mark.effect("sample.file")
+@pytest.mark.effect("sample.prompt_file")
 def test_a_json_file_says_when_previews_are_due(from_file: Callable[..., FromFile]) -> None:
     content = {"generate_pretrain_samples": False, "generate_samples_every_n_steps": 5, "samples": [{"prompt": "a"}]}
     file = from_file(content, "p.json", optim__accumulation=2)

@@ -39,10 +39,10 @@ def test_both_text_encoders_train_at_rates_of_their_own(prepare: Prepare, settin
 
 
 # breaks if what is recomputed were computed otherwise, or nothing were recomputed
-@pytest.mark.effect("run.recompute.enabled", "model.attention")
+@pytest.mark.effect("run.gradient_checkpointing.enabled", "model.attention")
 def test_recompute_and_plain_attention_change_no_gradient(prepare: Prepare, settings: dict[str, Any]) -> None:
     plain = prepare(**settings)
-    again = prepare(run__recompute__enabled=True, **settings)
+    again = prepare(run__gradient_checkpointing__enabled=True, **settings)
     maths = prepare(model__attention="math", **settings)
     assert (plain.job.model.recomputed_blocks, again.job.model.recomputed_blocks > 3) == (0, True)
     first, second, third = (ready.step() for ready in (plain, again, maths))

@@ -68,9 +68,9 @@ def test_sigma_data_is_of_the_prediction_and_of_the_weight(prepare: Prepare) -> 
 
 
 # breaks if levels came from the table all the same, or their spread were not the one that is written
-@pytest.mark.effect("objective.levels", "objective.log_normal")
+@pytest.mark.effect("objective.noise_levels", "objective.log_normal")
 def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -> None:
-    settings = {"model__prediction": "edm", "objective__levels": "log-normal"}
+    settings = {"model__prediction": "edm", "objective__noise_levels": "log-normal"}
     for mean, std in ((-1.2, 1.2), (0.5, 0.25)):
         ready = prepare(objective__log_normal=[mean, std], **settings)
         noised = ready.objective.noise(torch.zeros(20_000, 4, 1, 1), draws_of(20_000))
@@ -79,30 +79,32 @@ def test_log_normal_levels_are_drawn_with_mean_and_deviation(prepare: Prepare) -
         assert float(logarithm.std()) == pytest.approx(std, rel=0.03)
         torch.testing.assert_close(noised.model_t, 0.25 * logarithm)
         assert ready.step().report.timesteps != ready.step().report.timesteps
-    table = prepare(objective__levels="log-normal").objective
+    table = prepare(objective__noise_levels="log-normal").objective
     drawn = table.noise(torch.zeros(500, 4, 1, 1), draws_of(500))
     assert drawn.model_t.dtype == torch.int64, "ε is told the nearest timestep"
     assert len(set(drawn.model_t.tolist())) > 200
     for other in ("objective.timestep_bias.strategy=later", "objective.timesteps=[0, 500]"):
-        assert "none is drawn" in refusal("objective.levels=log-normal", other)
+        assert "none is drawn" in refusal("objective.noise_levels=log-normal", other)
 
 
 # breaks if the network were told the timestep for ¼ ln σ, or the other way
-@pytest.mark.effect("objective.told")
+@pytest.mark.effect("objective.time_input")
 def test_told_is_a_timestep_or_the_logarithm(prepare: Prepare) -> None:
     times = torch.tensor([100, 900])
     for kind, word, is_logarithm in (
         ("edm", "auto", True), ("edm", "timestep", False), ("v", "auto", False), ("v", "log-sigma", True),
     ):  # fmt: skip
-        ready = prepare(model__prediction=kind, objective__told=word, **NO_AVERAGE)
+        ready = prepare(model__prediction=kind, objective__time_input=word, **NO_AVERAGE)
         noised = ready.objective.noise_at(torch.zeros(2, 4, 2, 2), draws_of(2), times)
         expected = 0.25 * ready.objective.schedule.sigma[times].log() if is_logarithm else times
         torch.testing.assert_close(noised.model_t, expected)
         torch.testing.assert_close(ready.objective.loss(ready.objective.target(noised), noised, torch.ones(2)).total,
                                    torch.tensor(0.0))  # fmt: skip
     assert scheduler_of(ready)["timestep_type"] == "continuous"
-    with pytest.raises(RecipeError, match=r"objective.told is log-sigma.*predicts epsilon; write objective.told=auto"):
-        prepare(objective__told="log-sigma")
+    with pytest.raises(
+        RecipeError, match=r"objective.time_input is log-sigma.*predicts epsilon; write objective.time_input=auto"
+    ):
+        prepare(objective__time_input="log-sigma")
 
 
 def x_0_weight(objective: Objective, timestep: int, error: float = 1.0) -> float:

@@ -11,6 +11,7 @@ import torch
 from model_export import export_model, files_of, load_model
 from safetensors.torch import load_file, save_file
 
+from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
@@ -19,7 +20,6 @@ from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.assemble import family_class
 from mezzotint.weights.files import mindspore
-from mezzotint.weights.layouts import mindone_sdxl
 
 Prepare = Callable[..., Any]
 KIND = {"optim__optimizer__kind": "adam-weight-decay"}
@@ -47,10 +47,10 @@ def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> Non
 
 
 # breaks if moments were not put where they belong, their count were left out, or what is missing were not named
-@pytest.mark.effect("run.start.optimizer", "run.export.mindspore_optimizer")
+@pytest.mark.effect("run.start.optimizer", "run.export.optimizer_file")
 def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp_path: Path) -> None:
     settings = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
-    whole = prepare(run__export__mindspore_optimizer=True, **settings)
+    whole = prepare(run__export__optimizer_file="mindone", **settings)
     for _ in range(3):
         whole.step()
     whole.trainer.progress.step = 3
@@ -92,7 +92,7 @@ def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -
     with pytest.raises(RecipeError, match=r"holds no moments of what is trained here"):
         prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
     with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
-        prepare(run__export__mindspore_optimizer=True, optim__optimizer__kind="adacoor")
+        prepare(run__export__optimizer_file="mindone", optim__optimizer__kind="adacoor")
     with pytest.raises(RecipeError, match=r"how many steps in run.start.step"):
         read_text("schema: 1", overrides=["run.start.optimizer=optimizer.ckpt"])
 

@@ -91,29 +91,29 @@ def factor(step: int, total: int = 100, **schedule: Any) -> float:
 
 
 # breaks if the decay always were the run's length, or the share were rounded up
-@pytest.mark.effect("optim.schedule.decay_of_run")
+@pytest.mark.effect("optim.schedule.decay_ratio")
 def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
-    assert factor(100, kind="cosine", decay_of_run=1.5) == pytest.approx(0.25)
-    assert factor(50, kind="linear", decay_of_run=0.5) == 0.0
-    assert factor(7, total=5, kind="linear", decay_of_run=1.5) == 0.0, "5 steps and a half of it are 7"
-    assert factor(6, total=5, kind="linear", decay_of_run=1.5) == pytest.approx(1 / 7)
-    ready = prepare(optim__schedule__kind="cosine", optim__schedule__decay_of_run=2, optim__lr=1e-3, **PLAIN)
+    assert factor(100, kind="cosine", decay_ratio=1.5) == pytest.approx(0.25)
+    assert factor(50, kind="linear", decay_ratio=0.5) == 0.0
+    assert factor(7, total=5, kind="linear", decay_ratio=1.5) == 0.0, "5 steps and a half of it are 7"
+    assert factor(6, total=5, kind="linear", decay_ratio=1.5) == pytest.approx(1 / 7)
+    ready = prepare(optim__schedule__kind="cosine", optim__schedule__decay_ratio=2, optim__lr=1e-3, **PLAIN)
     assert ready.trainer.train_step.rates(8)["denoiser"] == pytest.approx(0.5e-3), "the run has 8 steps"
-    assert "give one of them" in refusal("optim.schedule.decay_steps=9", "optim.schedule.decay_of_run=2")
+    assert "give one of them" in refusal("optim.schedule.decay_steps=9", "optim.schedule.decay_ratio=2")
 
 
 # breaks if the warm-up were a share of the run, or acted beside warmup_steps
-@pytest.mark.effect("optim.schedule.warmup_share")
+@pytest.mark.effect("optim.schedule.warmup_ratio")
 def test_warmup_share_is_of_the_decay() -> None:
-    points = {"kind": "linear", "decay_of_run": 1.5, "warmup_share": 0.02}
+    points = {"kind": "linear", "decay_ratio": 1.5, "warmup_ratio": 0.02}
     assert [factor(step, **points) for step in (0, 1, 3)] == pytest.approx([0.0, 1 / 3, 1.0])
     assert [factor(step, total=99, **points) for step in (1, 2)] == pytest.approx([0.5, 1.0]), "2 of 148, rounded down"
-    assert factor(5, kind="constant", warmup_share=0.1) == 0.5
-    assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_share=0.1")
+    assert factor(5, kind="constant", warmup_ratio=0.1) == 0.5
+    assert "give one of them" in refusal("optim.schedule.warmup_steps=9", "optim.schedule.warmup_ratio=0.1")
 
 
 # breaks if a cosine stayed at its floor, or another curve went on
-@pytest.mark.effect("optim.schedule.beyond")
+@pytest.mark.effect("optim.schedule.after_decay")
 def test_beyond_the_decay_a_wave_rises_again() -> None:
     past = (40, 60, 80, 100)
     assert [factor(step, kind="cosine", decay_steps=40) for step in past] == [0.0] * 4
@@ -121,7 +121,7 @@ def test_beyond_the_decay_a_wave_rises_again() -> None:
     assert results == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 40)) for step in past])
     assert results == pytest.approx([0.0, 0.5, 1.0, 0.5])
     assert factor(80, kind="cosine", decay_steps=40, beyond="wave", floor=0.2) == pytest.approx(1.0)
-    assert "cosine alone" in refusal("optim.schedule.kind=linear", "optim.schedule.beyond=wave")
+    assert "cosine alone" in refusal("optim.schedule.kind=linear", "optim.schedule.after_decay=cosine")
 
 
 # breaks if the decay of the recipe were taken, the interval were left out, or what was worked out were nowhere written

@@ -32,7 +32,7 @@ from mezzotint.weights.files.tensor_files import read, read_header
 COMMON = {
     "data__cache__latents": True,
     "data__cache__text": True,
-    "data__holdout__share": 0.3,
+    "data__holdout__fraction": 0.3,
     "sample__prompts": ["a red circle"],
     "sample__steps": 1,
     "sample__guidance": 1,
@@ -156,7 +156,7 @@ def test_save_best_keeps_the_checkpoint_of_the_lowest_loss_over_a_kill(
     assert start.checkpoint.resolve() == killed / "step-00000002"
 
 
-@pytest.mark.parametrize("words", [[], ["data.holdout.share=0.1", "run.validation.every=null"]])
+@pytest.mark.parametrize("words", [[], ["data.holdout.fraction=0.1", "run.validation.every=null"]])
 def test_save_best_wants_held_out_pictures_that_are_measured(words: list[str]) -> None:
     with pytest.raises(RecipeError, match=r"run\.save\.best goes by the held-out loss"):
         read_text("schema: 1", overrides=["run.save.best=true", *words])

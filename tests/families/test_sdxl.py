@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from sd_folder import edit
 from torch import Tensor
 
+from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.errors import WeightsError
 from mezzotint.families import sd
@@ -35,7 +36,6 @@ from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.folder.model_folder import open_folder, shipped
-from mezzotint.weights.layouts import mindone_sdxl
 from mezzotint.weights.layouts import sdxl as layout
 from mezzotint.weights.single_file import writing
 from mezzotint.weights.single_file.extras import Extras

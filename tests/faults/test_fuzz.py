@@ -28,11 +28,11 @@ from hostile.trial import at_home
 from safetensors.torch import save
 
 from mezzotint.codes import CODES
+from mezzotint.compat.everydream2.dialect import DIALECT
 from mezzotint.data.files import columns
 from mezzotint.data.formats.base import Source, format_of
 from mezzotint.data.media import decoding
 from mezzotint.data.media.clip_files import decoder
-from mezzotint.dialects.everydream2._dialect import DIALECT
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings

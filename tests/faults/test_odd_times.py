@@ -198,7 +198,7 @@ def test_memory_that_runs_out_for_one_sample_tells_what_takes_it(
     assert world.train("run", run__steps=2) == 5
     said = capsys.readouterr()
     assert "error[E1751]" in said.err
-    assert "run.recompute" in said.err
+    assert "run.gradient_checkpointing" in said.err
     assert "continuing with micro-batches of 1" in said.out
 
 

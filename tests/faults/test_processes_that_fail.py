@@ -84,7 +84,7 @@ def test_a_loss_of_one_that_is_no_number_is_skipped_by_both_and_too_many_end_bot
     assert sorted((line["step"], line["rank"]) for line in bad) == [(2, 0), (2, 1)]
     assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors_of(world.root / "skips").values())
     monkeypatch.setattr(TrainStep, "loss", spoiling(lambda trainer, step: step > 1 and rank() == 1))
-    assert ended(world, "ends", **SHORT, run__max_bad_steps=1) == [3, 3], world.out("ends")
+    assert ended(world, "ends", **SHORT, run__max_nonfinite_steps=1) == [3, 3], world.out("ends")
     assert state.newest(world.root / "ends" / "checkpoints").path.name == "step-00000002"
 
 
@@ -196,7 +196,7 @@ def test_a_weight_that_only_the_save_finds_spoilt_takes_both_back(
 def test_the_best_checkpoint_of_two_is_that_of_one(shared_world: Any) -> None:
     world = shared_world
     settings = SHORT | {
-        "run__save__best": True, "data__holdout__share": 0.2, "run__validation__every": 1, "run__save__keep": 1,
+        "run__save__best": True, "data__holdout__fraction": 0.2, "run__validation__every": 1, "run__save__keep": 1,
         "run__validation__timesteps": 1,
     }  # fmt: skip
     assert ended(world, "best", **settings) == [0, 0], world.out("best")

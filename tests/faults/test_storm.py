@@ -26,7 +26,7 @@ RUNS: dict[str, tuple[int, int, dict[str, Any]]] = {
     "cached": (20, 1, {"data__cache__latents": True, "data__cache__text": True}),
     "fp16": (12, 1, {"run__precision": "fp16", "data__resolution": 64}),
     "bf16": (12, 1, {"run__precision": "bf16", "data__resolution": 64}),
-    "ema-on-cpu": (12, 1, {"optim__ema__device": "cpu", "run__save__best": True, "data__holdout__share": 0.2,
+    "ema-on-cpu": (12, 1, {"optim__ema__device": "cpu", "run__save__best": True, "data__holdout__fraction": 0.2,
                            "run__validation__every": 2, "run__validation__timesteps": 1}),
     "two-processes": (20, 2, {}),
     "fsdp": (20, 2, {"run__runtime": "fsdp"}),

@@ -1,5 +1,5 @@
-"""Pictures that prove damaged at their first use (`data.on_broken=weight-0`) change neither the plan nor other draws:
-in one process and in two, without a cache and with one, in one go and gone on with."""
+"""Pictures that prove damaged at their first use (`data.on_corrupt=zero_weight`) change neither the plan nor other
+draws: in one process and in two, without a cache and with one, in one go and gone on with."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from pictures import broken_inside
 
 BROKEN = ("03.png", "07.png")
-SETTINGS = {"data__verify": "use", "data__on_broken": "weight-0", "run__save__asynchronous": False}
+SETTINGS = {"data__verify": "on_first_use", "data__on_corrupt": "zero_weight", "run__save__asynchronous": False}
 
 
 def damage(world: Any) -> None:

@@ -187,9 +187,9 @@ def test_a_run_from_pictures_to_clips_draws_what_it_learns(shared_world: Any, fi
     world, settings = shared_world, settings_of("ltx") | of_clips("ltx", films)
     picture = tmp_path / "first.png"
     Image.new("RGB", (48, 32), (255, 0, 0)).save(picture)
-    settings |= {"model__ltx__first_frame": 0.5, "sample__clip__first_frame": picture, "run__preview__every": 2}
+    settings |= {"model__ltx__first_frame_prob": 0.5, "sample__clip__first_frame": picture, "run__preview__every": 2}
     assert world.train("begun", **settings) == 0
-    assert world.train("plain", **settings | {"model__ltx__first_frame": 0.0}) == 0
+    assert world.train("plain", **settings | {"model__ltx__first_frame_prob": 0.0}) == 0
     assert logged(world.root / "begun") != logged(world.root / "plain")
     assert len(list((world.root / "begun" / "samples").rglob("*.mp4"))) == 3
     killed = settings | {"run__save__asynchronous": False}
@@ -201,7 +201,7 @@ def test_a_run_from_pictures_to_clips_draws_what_it_learns(shared_world: Any, fi
 @pytest.mark.slow
 def test_later_ltx_is_checked_cached_trained_and_opened(shared_world: Any, films: Path, tmp_path: Path) -> None:
     """Of 0.9.5 and later, with half of the clips begun; positions in time and T5's mask are others, so losses are."""
-    world, settings = shared_world, settings_of("ltx") | of_clips("ltx", films) | {"model__ltx__first_frame": 0.5}
+    world, settings = shared_world, settings_of("ltx") | of_clips("ltx", films) | {"model__ltx__first_frame_prob": 0.5}
     folder = Path(shutil.copytree(settings["model__path"], tmp_path / "model"))
     edit(folder / "model_index.json", _class_name="LTXConditionPipeline")
     own = settings | {"model__path": folder, "run__preview__every": 4}

@@ -32,7 +32,7 @@ CACHED = {
     "data__cache__latents": True,
     "data__cache__text": True,
     "data__cache__crops": 2,
-    "data__holdout__share": 0.2,
+    "data__holdout__fraction": 0.2,
     "run__validation__every": 4,
     "run__preview__every": 4,
     "run__tensorboard": True,
@@ -85,7 +85,7 @@ def test_a_cached_run_from_start_to_export(world: Any, loaded: list[set[str]], o
 
 
 def test_changed_data_is_told_refused_and_allowed_by_name(world: Any, capsys: Any) -> None:
-    settings = CACHED | {"run__preview__every": None, "data__holdout__share": 0.0}
+    settings = CACHED | {"run__preview__every": None, "data__holdout__fraction": 0.0}
     assert world.train("run", **settings | {"run__steps": 3}) == 0
     (world.pictures / "03.txt").write_text("another caption\n")
     Image.new("RGB", (48, 48), (9, 9, 9)).save(world.pictures / "06.png")

@@ -37,10 +37,10 @@ def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_agai
     )
     assert offer, "the line that trains on is printed"
     for _ in range(2):
-        assert main(["train", str(folder), "run.longer=2 steps"]) == 0
+        assert main(["train", str(folder), "run.extend=2 steps"]) == 0
     said = capsys.readouterr().out
     assert "step-00000004 is the end of this run" in said
-    assert "'run.longer=4 steps'" in said, "what is offered then is longer than now"
+    assert "'run.extend=4 steps'" in said, "what is offered then is longer than now"
     assert list(losses(folder)) == [1, 2, 3, 4]
     assert main(["train", str(folder)]) == 0, "the folder's own recipe knows its length"
     assert world.train("whole", run__steps=4) == 0
@@ -52,7 +52,7 @@ def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(w
     first, second = world.root / "first", world.root / "second"
     before = {path: path.read_bytes() for path in sorted(first.rglob("*")) if path.is_file()}
     capsys.readouterr()
-    line = ["train", str(first), "run.name=second", "run.longer=2", "optim.lr=0.002"]
+    line = ["train", str(first), "run.name=second", "run.extend=2", "optim.lr=0.002"]
     assert main(line) == 0
     out = capsys.readouterr().out
     assert "is a fork of" in out
@@ -69,8 +69,8 @@ def test_a_fork_starts_from_the_newest_checkpoint_and_leaves_the_old_run_alone(w
 @pytest.mark.slow
 def test_a_fork_without_a_change_is_the_run_gone_on_with_to_the_bit(world: Any) -> None:
     assert world.train("first", run__steps=2) == 0
-    assert main(["train", str(world.root / "first"), f"run.folder={world.root / 'there'}", "run.longer=1 epoch"]) == 0
-    assert main(["train", str(world.root / "first"), "run.longer=1 epoch"]) == 0
+    assert main(["train", str(world.root / "first"), f"run.folder={world.root / 'there'}", "run.extend=1 epoch"]) == 0
+    assert main(["train", str(world.root / "first"), "run.extend=1 epoch"]) == 0
     there, here = digests(world.root / "there"), digests(world.root / "first")
     assert len(here) > 1
     assert {n: d for n, d in there.items() if n.endswith(".safetensors")} == {
@@ -92,7 +92,7 @@ def test_a_fork_may_begin_from_an_earlier_checkpoint(world: Any, capsys: Any) ->
 def test_a_fork_may_not_change_what_a_checkpoint_cannot_take(world: Any, capsys: Any) -> None:
     assert world.train("first", run__steps=1) == 0
     capsys.readouterr()
-    assert main(["train", str(world.root / "first"), "run.name=second", "run.seed=9", "run.longer=1"]) == 2
+    assert main(["train", str(world.root / "first"), "run.name=second", "run.seed=9", "run.extend=1"]) == 2
     err = capsys.readouterr().err
     assert "E1511" in err
     assert "run.seed" in err
@@ -121,4 +121,4 @@ def test_a_fork_onto_another_run_offers_another_name_where_a_name_was_typed(worl
 
 def test_longer_is_not_counted_in_minutes() -> None:
     with pytest.raises(RecipeError, match="counts steps or epochs, got '5 minutes'"):
-        read_text("schema: 1", overrides=["run.longer=5 minutes"])
+        read_text("schema: 1", overrides=["run.extend=5 minutes"])

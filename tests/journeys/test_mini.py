@@ -91,7 +91,7 @@ def test_a_short_fine_tune_teaches_it_a_word(before: Answers, tmp_path: Path) ->
     words = [
         f"data.path=[{wugs}, {others}]",
         "data.repeats=[12, 1]",
-        "data.captions.lines=choose",
+        "data.captions.lines=random",
         f"data.cache.path={tmp_path / 'cache'}",
         f"run.folder={tmp_path / 'run'}",
         f"run.steps={STEPS}",

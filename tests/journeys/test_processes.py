@@ -301,8 +301,8 @@ def test_all_processes_hear_when_previews_are_due_and_measure_sets_of_their_own(
     head = {"generate_pretrain_samples": False, "generate_samples_every_n_steps": 4, "cfgs": 1, "steps": 1}
     file.write_text(json.dumps(head | {"samples": samples}))
     settings = SETTINGS | {
-        "run__preview__every": 1, "run__preview__weights": "raw", "sample__file": file,
-        "run__validation__every": 6, "run__validation__training_share": 0.3,
+        "run__preview__every": 1, "run__preview__weights": "raw", "sample__prompt_file": file,
+        "run__validation__every": 6, "run__validation__training_fraction": 0.3,
         "data__holdout__path": world.pictures, "data__cache__latents": True, "data__cache__text": True,
     }  # fmt: skip
     for child in world.fork_group("previewed", 2, **settings):
@@ -313,7 +313,7 @@ def test_all_processes_hear_when_previews_are_due_and_measure_sets_of_their_own(
     measured = [line for line in outside.read_lines(folder / "metrics.jsonl") if "val/val" in line]
     assert [line["step"] for line in measured] == [0, 6]
     assert {"val/train", "val/val_shadow"} <= measured[0].keys()
-    refused = dict.fromkeys(("sample__file",), world.root / "nowhere.txt")
+    refused = dict.fromkeys(("sample__prompt_file",), world.root / "nowhere.txt")
     for child in world.fork_group("refused", 2, **settings | refused | {"data__cache__text": False}):
         assert world.wait(child) == 2, world.out("refused")
     assert "nowhere.txt" in world.out("refused")

@@ -21,7 +21,7 @@ from mezzotint.weights.files import tensor_files
 # five samples in a batch: some steps leave a process without a sample of its own
 SETTINGS = {
     "run__steps": 4, "run__save__every": "2 steps", "optim__accumulation": 2, "data__batch_size": 5,
-    "run__validation__every": "2 steps", "run__validation__timesteps": 2, "data__holdout__share": 0.2,
+    "run__validation__every": "2 steps", "run__validation__timesteps": 2, "data__holdout__fraction": 0.2,
     "run__preview__every": "4 steps", "sample__prompts": "[a picture]", "sample__steps": 2, "sample__size": "[48, 48]",
 }  # fmt: skip
 pytestmark = pytest.mark.distributed

@@ -96,7 +96,7 @@ LATTE: dict[str, Any] = PLAIN | {
     "data__buckets__step": 16,
     "data__buckets__shape": "square",
     "data__clips__frames": 5,
-    "data__clips__begin": "first",
+    "data__clips__start": "first",
     "data__batch_size": 2,
     "sample__size": [32, 32],
 }

@@ -32,12 +32,12 @@ PAGE = ROOT / "docs" / "reference" / "support.md"
 HERE = "tests/journeys/test_supported_table.py"
 ONE_FILE = f"{HERE}::test_every_form_of_a_model_is_checked_trained_and_drawn_from"
 DATA = f"{HERE}::test_every_form_of_data_is_checked_cached_and_trained"
-LINE = "tests/journeys/test_diffusers_line.py"
-XL_LINE = "tests/journeys/test_diffusers_sdxl_line.py"
-FLOW_LINES = "tests/journeys/test_diffusers_flow_lines.py"
-EVERYDREAM = "tests/journeys/test_everydream_line.py"
-MINDONE_LINE = "tests/journeys/test_mindone_line.py"
-SORA_LINE = "tests/journeys/test_open_sora_line.py"
+LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_line.py"
+XL_LINE = "tests/compat/diffusers_scripts/journeys/test_diffusers_sdxl_line.py"
+FLOW_LINES = "tests/compat/diffusers_scripts/journeys/test_diffusers_flow_lines.py"
+EVERYDREAM = "tests/compat/everydream2/test_everydream_line.py"
+MINDONE_LINE = "tests/compat/mindone/test_mindone_line.py"
+SORA_LINE = "tests/compat/open_sora_plan/test_open_sora_line.py"
 CONVERT = "tests/tasks/weights/test_convert.py"
 KINDS = "tests/journeys/test_supported_kinds.py"
 XL = f"{KINDS}::test_every_form_of_sdxl_is_checked_trained_and_drawn_from"
@@ -58,7 +58,7 @@ SDXL = "tests/weights/layouts/test_sdxl.py"
 SINGLE = "tests/weights/single_file/test_single_file.py"
 XL_FILES = f"{SDXL}::test_from_one_file_to_a_folder_and_back_every_tensor_is_the_same"
 XL_MINDSPORE = f"{SDXL}::test_through_mindspores_checkpoint_and_back_every_tensor_is_the_same"
-TAKEN_OVER = "tests/tasks/cache/test_import_cache.py"
+TAKEN_OVER = "tests/compat/mindone/test_import_cache.py"
 
 TESTS: dict[str, tuple[str, ...]] = {
     # the model: check, train, sample, convert to a folder, convert to one file
@@ -154,7 +154,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of diffusers' train_text_to_image.py, 0.26.3 or head": (
         f"{LINE}::test_check_reads_the_line_and_tells_its_notes",
-        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
+        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{LINE}::test_the_result_is_a_pipeline_in_output_dir_whose_unet_is_the_average",
         "tests/tasks/bench/test_bench.py::test_a_foreign_line_has_two_rows_and_the_published_target",
         f"{HERE}::test_the_line_trains_in_two_processes_that_torchrun_started",
@@ -162,7 +162,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of diffusers' train_text_to_image_sdxl.py, 0.26.3 or head": (
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
-        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
+        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{XL_LINE}::test_the_line_trains_the_unet_alone_and_leaves_a_pipeline_with_the_average",
         f"{XL_LINE}::test_check_reads_the_line_and_bench_measures_it",
         f"{XL_LINE}::test_the_line_trains_in_two_processes",
@@ -170,7 +170,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the lines of diffusers' DreamBooth scripts for SD3, FLUX.1, FLUX.2 Klein, Qwen-Image and Z-Image, head": (
         f"{FLOW_LINES}::test_check_reads_the_line_and_bench_measures_it",
-        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
+        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{FLOW_LINES}::test_a_line_of_an_adapter_leaves_the_file_that_peft_would",
         f"{FLOW_LINES}::test_check_reads_the_line_and_bench_measures_it",
         f"{FLOW_LINES}::test_the_line_trains_in_two_processes",
@@ -186,7 +186,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of MindONE's train.py for SDXL, with its YAML": (
         f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
-        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
+        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{MINDONE_LINE}::test_the_document_from_its_cache_to_its_model",
         f"{MINDONE_LINE}::test_check_and_bench_read_the_line",
         f"{MINDONE_LINE}::test_the_line_trains_in_two_processes",
@@ -194,14 +194,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     ),
     "the line of Open-Sora-Plan's train_t2v.py, v1.1": (
         f"{SORA_LINE}::test_check_reads_the_line_and_everything_beside_it",
-        "tests/dialects/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
+        "tests/compat/test_contract.py::test_every_flag_has_one_row_with_its_documented_default",
         f"{SORA_LINE}::test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt",
         f"{SORA_LINE}::test_the_line_is_measured",
         f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
         f"{SORA_LINE}::test_two_that_share_end_as_one_does_and_one_goes_on_from_both",
     ),
     "lines of diffusers' other scripts": (
-        "tests/dialects/test_contract.py::"
+        "tests/compat/test_contract.py::"
         "test_other_scripts_of_the_project_are_refused_by_name_and_an_own_name_is_noted",
     ) * 6,
     # files that are something else

@@ -18,11 +18,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from trainers import batch_of, step_batches, trainer_over
 
-from mezzotint.dialects.base import Launched
 from mezzotint.diffusion import noise
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
+from mezzotint.recipe.reading.translation import Launched
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.reading import foreign

@@ -43,7 +43,7 @@ def test_words_of_older_recipes_are_unknown_like_any_other(text: str, said: str)
     [
         "run.steps", "run.epochs", "run.start.step", "run.micro_batch", "run.threads", "run.timeout_seconds",
         "run.validation.timesteps", "data.batch_size", "data.repeats", "data.prefetch", "data.cache.crops",
-        "data.cache.shuffles", "data.clips.frames", "data.clips.interval", "data.clips.stills",
+        "data.cache.shuffles", "data.clips.frames", "data.clips.interval", "data.clips.images",
         "data.prior.num_class_images", "optim.accumulation", "model.adapter.rank", "model.tokens.vectors",
         "sample.batch_size", "sample.clip.frames", "sample.size",
     ],
@@ -57,8 +57,8 @@ def test_what_no_machine_can_do_is_refused_with_a_bound(path: str) -> None:
 def test_what_is_longer_than_any_run_is_refused() -> None:
     for text in ("2000000000 steps", "2000000 epochs"):
         with pytest.raises(RecipeError, match="more than a run can have"):
-            read_text("schema: 1", overrides=[f"run.longer={text}"])
-    assert read_text("schema: 1", overrides=["run.steps=1000000000", "run.longer=9 steps"]).recipe.run.steps == 10**9
+            read_text("schema: 1", overrides=[f"run.extend={text}"])
+    assert read_text("schema: 1", overrides=["run.steps=1000000000", "run.extend=9 steps"]).recipe.run.steps == 10**9
 
 
 def test_numbers_that_float32_does_not_hold_are_refused() -> None:

@@ -14,7 +14,7 @@ from contradictions import contradiction
         (["data.cache.text=true", "model.train=[denoiser, text_encoder]"], "train the denoiser alone"),
         (["optim.part_lr={vae: 1}"], "which model.train does not train"),
         (["model.last_layers=2"], "write model.train=[denoiser, text_encoder]"),
-        (["run.runtime=fsdp", "run.export.mindspore_optimizer=true"], "hold whole tensors"),
+        (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "hold whole tensors"),
         (["run.runtime=fsdp", "optim.optimizer.kind=adafactor"], "needs whole tensors; take one of adacoor"),
     ],
 )

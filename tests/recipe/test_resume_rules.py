@@ -95,10 +95,10 @@ def test_never_is_never_allowed() -> None:
         *[
             (["run.steps=10", BOTH, word], ["run.steps=20", BOTH, word], {"run.steps": length})
             for word, length in {
-                "optim.schedule.warmup_share=0.1": "allow",
+                "optim.schedule.warmup_ratio=0.1": "allow",
                 "optim.schedule.warmup_steps=5": "free",
                 "optim.part_schedule.text_encoder.kind=linear": "allow",
-                "optim.part_schedule.text_encoder.warmup_share=0.1": "allow",
+                "optim.part_schedule.text_encoder.warmup_ratio=0.1": "allow",
                 "optim.part_schedule.text_encoder.warmup_steps=3": "free",
                 "optim.ema={rule: constant, strength: 0.1}": "allow",
                 "optim.ema={rule: constant, decay: 0.1}": "free",

@@ -73,7 +73,7 @@ def test_other_runs_are_told_as_they_are(folder: RunFolder, held: list[float], s
         durable.append_line(folder.metrics, {"step": place, "val/loss": loss if loss == loss else "nan"})
     words = words_of(folder, **near(15.0))
     assert said in words[0]
-    assert "run.validation.training_share=0.1 measures it" in words[1]
+    assert "run.validation.training_fraction=0.1 measures it" in words[1]
     assert words[2].startswith("No preview is remarkably near")
 
 

@@ -107,7 +107,7 @@ def test_every_solver_integrates_a_constant_velocity_exactly(name: Any) -> None:
     ("solver", "settings", "word"),
     [
         ("ddim", {}, "ddim"), ("euler-a", {}, "euler-a"), ("euler", {"sigmas": "karras"}, "sample.sigmas=karras"),
-        ("euler", {"spacing": "trailing"}, "sample.spacing=trailing"),
+        ("euler", {"timestep_spacing": "trailing"}, "sample.timestep_spacing=trailing"),
         ("euler", {"thresholding": {"ratio": 0.9}}, "sample.thresholding"),
     ],
 )  # fmt: skip

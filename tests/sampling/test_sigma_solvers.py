@@ -47,7 +47,9 @@ def knowing(form: Parameterization) -> Any:
 
 @pytest.mark.parametrize("name", SIGMA_SOLVERS)
 @pytest.mark.parametrize("prediction", [*PREDICTIONS, *IN_SIGMA])
-@pytest.mark.parametrize("settings", [{"spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"])
+@pytest.mark.parametrize(
+    "settings", [{"timestep_spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"]
+)
 def test_a_network_that_knows_the_picture_is_led_to_it(
     name: SolverName, prediction: str, settings: dict[str, Any]
 ) -> None:
@@ -64,7 +66,7 @@ def test_stopping_at_a_level_and_continuing_gives_the_whole_result(name: SolverN
     network = CleanLatents(
         lambda shown, time: 0.5 * torch.tanh(shown), SCHEDULE, Parameterization("epsilon"), lambda output: output
     )
-    visited = compute_sigmas(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
+    visited = compute_sigmas(SampleSettings(timestep_spacing="stability"), SCHEDULE, "epsilon", 12)
     x = float(visited[0]) * fresh(-1)
     whole = run_solver(SigmaSolver(name, visited), x, network, fresh)
     half = run_solver(SigmaSolver(name, visited, steps=at), x, network, fresh)

@@ -36,7 +36,7 @@ def test_a_share_of_levels_counts_the_final_zero(share: float, steps: int, begin
 def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
     short = Schedule.scaled_linear(num_timesteps=10)
     with pytest.raises(RecipeError, match="write at most that many") as caught:
-        compute_sigmas(SampleSettings(spacing="stability"), short, "epsilon", 11)
+        compute_sigmas(SampleSettings(timestep_spacing="stability"), short, "epsilon", 11)
     assert caught.value.code == "E1070"
-    with pytest.raises(RecipeError, match=r"sample\.spacing is library"):
-        compute_sigmas(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)
+    with pytest.raises(RecipeError, match=r"sample\.timestep_spacing is library"):
+        compute_sigmas(SampleSettings(timestep_spacing="library"), SCHEDULE, "epsilon", 11)

@@ -124,7 +124,7 @@ def test_latents_equal_the_stock_pipelines(stock: Any, ours: Any, solver: Solver
 def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
     stock: Any, ours: Any, solver: SolverName, spacing: Spacing
 ) -> None:
-    mine = ours(_requests(), 3.0, solver, spacing=spacing)
+    mine = ours(_requests(), 3.0, solver, timestep_spacing=spacing)
     theirs = stock(solver, _requests(), 3.0, timestep_spacing=spacing)
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
     schedule = Schedule.scaled_linear()
@@ -153,7 +153,7 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
 @pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_ZERO_SNR, "dpm++-single")])
 def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
     schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
-    with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.spacing=leading") as caught:
+    with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.timestep_spacing=leading") as caught:
         open_solver(solver, schedule, "v", steps=5, device="cpu")
     assert caught.value.code == "E1070"
     stopping_short = open_solver(solver, schedule, "v", steps=5, device="cpu", spacing="leading")
@@ -223,7 +223,7 @@ def test_the_single_step_solver_is_made_without_the_librarys_own_warnings(
     assert heard == []
 
 
-# --- sample.spacing=library: each class with its own defaults --------------------------------------------------------
+# --- sample.timestep_spacing=library: each class with its own defaults ----------------------------------------------
 
 LIBRARY = {
     "ddim": ("ddim", "DDIMScheduler"),

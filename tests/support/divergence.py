@@ -14,7 +14,7 @@ from mezzotint.training.loop import Trainer
 from mezzotint.training.step import TrainStep
 
 SETTINGS = {
-    "run__on_divergence": "roll-back", "run__max_bad_steps": 1, "run__steps": 9, "run__save__every": 2,
+    "run__on_divergence": "roll-back", "run__max_nonfinite_steps": 1, "run__steps": 9, "run__save__every": 2,
     "run__save__asynchronous": False, "data__captions__dropout": 0.0, "run__export__parts": "trained",
 }  # fmt: skip
 

@@ -22,9 +22,9 @@ def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **values: A
     chosen = {
         "frames": 9,
         "buckets": SIZES,
-        "stills": 2,
-        "stills_from": "images",
-        "stills_path": films / "pictures.txt",
+        "images": 2,
+        "images_from": "images",
+        "images_path": films / "pictures.txt",
     }
     plain = {"path": films / "clips.txt", "format": "clip-list", "batch_size": 4, "workers": 0, "flip": 0.5}
     return DataSettings(

@@ -1,5 +1,5 @@
 """A dialect under test: its barest line, and what is known of its flags. `dialect_cases/` has one for each dialect, and
-tests/dialects/test_contract.py holds every one of them to the same."""
+tests/compat/test_contract.py holds every one of them to the same."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.dialects.base import Dialect, Launched, Row, Translation
+from mezzotint.compat.kit.dialect import Dialect, Row
 from mezzotint.errors import CODES, RecipeError
+from mezzotint.recipe.reading.translation import Launched, Translation
 from mezzotint.tasks.reading import foreign
 
 ALONE = Launched()

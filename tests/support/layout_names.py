@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import KeyMap, Shape, Table
-from mezzotint.weights.layouts import mindone_sdxl, sd, sdxl
+from mezzotint.weights.layouts import sd, sdxl
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl"
 BOTH = (sdxl.LAYOUT, mindone_sdxl.LAYOUT)

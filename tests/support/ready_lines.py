@@ -21,7 +21,7 @@ from mezzotint.training.interrupts import Interrupts
 
 MODELS = Path(__file__).parents[1] / "parity" / "data" / "flow"
 OURS = (
-    "data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.verify=use",
+    "data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.verify=on_first_use",
     "sample.steps=1",
 )  # fmt: skip
 PRIOR = ("--with_prior_preservation", "--class_data_dir=kind", "--class_prompt=a cat", "--num_class_images=2")

@@ -125,7 +125,8 @@ def trainer_over(
         Progress(last_step=len(steps)),
         [Reports(), *callbacks],
         seed=run_settings.seed,
-        **{"max_bad_steps": run_settings.max_bad_steps, "update_check": UpdateCheck(update.masters)} | others,
+        **{"max_nonfinite_steps": run_settings.max_nonfinite_steps, "update_check": UpdateCheck(update.masters)}
+        | others,
     )
 
 

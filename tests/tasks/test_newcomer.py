@@ -38,14 +38,14 @@ def odd_pictures(world: Any) -> None:
 @pytest.mark.usefixtures("unmeasured")
 def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
     odd_pictures(world)
-    settings = {"data__captions__lines": "choose", "run__steps": 1, "optim__ema__rule": "none"}
+    settings = {"data__captions__lines": "random", "run__steps": 1, "optim__ema__rule": "none"}
     patterns = (
         r"1 caption of \d+ is longer than the text encoder reads, and the end is lost: long\.png \(\d+ tokens lost\)",
         r"1 exact copy of other images is trained twice: twin\.png = small\.png",
         r"1 image of a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
         r"1 sample with 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
     )
-    assert world.train("run", verb="cache", data__cache__text=True, data__captions__lines="choose") == 0
+    assert world.train("run", verb="cache", data__cache__text=True, data__captions__lines="random") == 0
     assert re.search(patterns[0], capsys.readouterr().out)
     assert world.train("run", verb="check", **settings) == 0
     said = " ".join(capsys.readouterr().out.split())

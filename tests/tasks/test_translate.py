@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mezzotint.cli import main
-from mezzotint.dialects.shared import writing
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading import yaml_rules
+from mezzotint.recipe.reading import writing, yaml_rules
 from mezzotint.recipe.reading.read import read, read_text
 from mezzotint.tasks import translate
 from mezzotint.tasks.reading import foreign

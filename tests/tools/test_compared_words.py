@@ -23,7 +23,7 @@ cp = "copy recipe"
 "objective.pyramid_discount" = "objective.noise.pyramid"
 "run.gone" = ""
 [renamed.values]
-"run.weight_dtype=alone" = "pure"
+"run.weight_dtype=pure" = "pure"
 "model.train=text_encoder" = "text"
 "run.save=none" = ""
 [renamed.recipes]
@@ -51,7 +51,7 @@ WORDS = compared_words.parse_tables(TABLE).words
         (("train", "x", "objective={min_snr_gamma: 5, pyramid_discount: 0.5}"),
          ("train", "x", "objective.min_snr_gamma=5", "objective.noise.pyramid=0.5")),
         (("train", "x", "objective={min_snr_gamma: 5}"), ("train", "x", "objective={min_snr_gamma: 5}")),
-        (("train", "x", "run.weight_dtype=alone"), ("train", "x", "run.weight_dtype=pure")),
+        (("train", "x", "run.weight_dtype=pure"), ("train", "x", "run.weight_dtype=pure")),
         (("train", "x", "run.gone=1", "run.save=none"), ("train", "x")),
         (("train", "x", "model.train=[denoiser, text_encoder]"), ("train", "x", "model.train=[denoiser, text]")),
         (("train", "x", "sample.prompts+=[a, b]"), ("train", "x", "sample.prompts+=[a, b]")),

@@ -72,7 +72,7 @@ FILES = {
             raise
         ''',
     "src/mezzotint/data/formats/image_folder/__init__.py": "",
-    "src/mezzotint/dialects/other.py": "FORMATS = ('kohya',)\n",
+    "src/mezzotint/compat/other.py": "FORMATS = ('kohya',)\n",
     "src/mezzotint/families/latte.py": "",
     "src/mezzotint/data/formats/_beside.py": """\
         from mezzotint.data.formats.kohya import Source as S
@@ -155,7 +155,7 @@ def figures(root: Path) -> survey.Figures:
                 "which rename": "data/formats/kohya.py",
                 "names of families outside of their own files": 1,
                 "names of formats outside of their own files": 2,
-                "names of formats outside of their own files and of dialects": 1,
+                "names of formats outside of their own files and of compat": 1,
                 "which name formats": "data/formats/kohya.py 1",
             },
         ),

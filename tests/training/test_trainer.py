@@ -230,7 +230,7 @@ def test_the_loss_of_a_step_is_the_weighted_mean_over_its_samples(family: Family
 
 
 EVERYDREAM: dict[str, Any] = {
-    "optim": {"optimizer": {"kind": "adacoor"}, "schedule": {"kind": "cosine", "decay_of_run": 1.5}},
+    "optim": {"optimizer": {"kind": "adacoor"}, "schedule": {"kind": "cosine", "decay_ratio": 1.5}},
     "run": {"scaler": {"stages": [[1, 1.8, 100]]}},
     "objective": {"loss": "mse-huber", "pyramid_discount": 0.3, "embedding_perturbation": 0.5, "noise_offset": 0.02},
 }
@@ -341,7 +341,7 @@ def test_a_step_that_is_not_finite_is_skipped_named_and_survived(fresh: Family) 
 
 def test_more_bad_steps_in_a_row_than_allowed_end_the_run(fresh: Family) -> None:
     steps = [step_batches(four_samples(fresh, (4,)), step) for step in range(20)]
-    trainer = trainer_over(fresh, steps, objective=poisoned(fresh, tuple(range(2, 20))), run={"max_bad_steps": 2})
+    trainer = trainer_over(fresh, steps, objective=poisoned(fresh, tuple(range(2, 20))), run={"max_nonfinite_steps": 2})
     with pytest.raises(Diverged, match=r"bad_steps\.jsonl") as raised:
         trainer.run()
     assert raised.value.exit_status == 3

@@ -104,7 +104,7 @@ def figures_of(name: str, place: Path, pictures: tuple[Path, Path]) -> dict[str,
     words = [
         f"data.path=[{pictures[0]}, {pictures[1]}]", f"data.repeats=[{REPEATS[0]}, {REPEATS[1]}]",
         f"data.cache.path={place / 'cache'}", f"run.folder={run}", "run.tensorboard=false",
-        "run.steps=300", "optim.lr=2e-3", "data.captions.lines=choose", *KINDS[name][1],
+        "run.steps=300", "optim.lr=2e-3", "data.captions.lines=random", *KINDS[name][1],
     ]  # fmt: skip
     began = time.monotonic()
     if not list(run.glob("exports/*-ema")):

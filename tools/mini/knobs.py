@@ -154,7 +154,7 @@ def train(run: Run, place: Path, folder: Path, base: Path, steps: int) -> None:
     """One short run. Raises SystemExit when it ends with another status than 0."""
     words = [f"model.path={base}", f"data.cache.path={folder / 'cache'}", f"run.folder={place}", f"run.steps={steps}"]
     words += [
-        "data.captions.lines=choose",
+        "data.captions.lines=random",
         "run.threads=1",
         "run.preview.every=null",
         "run.save.every=null",

@@ -36,7 +36,7 @@ SETTINGS = (
     "optim.part_lr.text_encoder=4e-3",
     "optim.part_optimizer={text_encoder: {kind: adamw, eps: 2e-3, weight_decay: 0}}",
     "model.freeze=[text_encoder/*layers*]",
-    "data.captions.lines=choose",  # several wordings a picture
+    "data.captions.lines=random",  # several wordings a picture
 )
 """What the lesson asks of the recipe `mini` besides its pictures.
 

@@ -2,7 +2,7 @@
 
     python tools/mini/make_world.py FOLDER --count 24000 --seed 1
 
-The same command gives the same files, byte for byte. A recipe reads them with `data.captions.lines: choose`.
+The same command gives the same files, byte for byte. A recipe reads them with `data.captions.lines: random`.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ CODES: dict[str, str] = {
     "E1281": "data.path does not name tar shards.\n"
     "Write their folder, one of them, or shards/{000..011}.tar, on a disk or on object storage (s3://bucket/shards).",
     "E1290": "The package that reads clips is not installed.",
-    "E1291": "data.clips.stills_path has too few images.\n"
-    "Each clip needs data.clips.stills different ones; stills_order=groups needs one more, since it leaves out the "
+    "E1291": "data.clips.images_path has too few images.\n"
+    "Each clip needs data.clips.images different ones; images_order=groups needs one more, since it leaves out the "
     "last "
     "group.",
     "E1292": "The data set has clips and the model trains images.",

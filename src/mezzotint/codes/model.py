@@ -120,7 +120,7 @@ CODES: dict[str, str] = {
     "E1479": "This flow-matching model cannot be written as one file.\n"
     "diffusers' conversion, which reads such files, would not give its tensors back (FLUX.1 in any width but 3072), or "
     "the model has two denoisers, each a file of its own (`--part`).",
-    "E1480": "The model cannot continue from a first frame (`sample.clip.first_frame`, `model.wan.first_frame`).\n"
+    "E1480": "The model cannot continue from a first frame (`sample.clip.first_frame`, `model.wan.first_frame_prob`).\n"
     "Of Wan only 2.2 TI2V 5B can.",
     "E1481": "The denoiser in `model.train` does not exist, or `objective.flow.sigmas` leaves it no noise level.\n"
     "Of Wan 2.2 A14B `denoiser` is for σ from boundary_ratio (.875) on, `denoiser_2` for those below.",

@@ -47,7 +47,7 @@ CODES: dict[str, str] = {
     "E1604": "Too many steps had a loss or gradient that was not finite.\n"
     "Each was skipped and recorded in bad_steps.jsonl. Usual causes: a learning rate that is too high, fp16 where bf16 "
     "or fp32 is needed, a damaged image.",
-    "E1670": "`run.weight_dtype: alone` keeps no float32 master weights, and `run.runtime=fsdp` always has them.",
+    "E1670": "`run.weight_dtype: pure` keeps no float32 master weights, and `run.runtime=fsdp` always has them.",
     "E1700": "The disk is full or cannot be written.\nEarlier checkpoints are untouched.",
     "E1701": "A file could not be written: the disk or quota is full, or the folder is read-only.\n"
     "Files are renamed into place when complete, so what was there before is untouched.",
@@ -66,7 +66,7 @@ CODES: dict[str, str] = {
     "E1720": "The index of the data set, in a folder below data.cache.path, cannot be written.\nThe images are "
     "untouched.",
     "E1750": "The process or device ran out of memory.\n"
-    "run.micro_batch keeps the mathematics the same; run.recompute trades time for memory.",
+    "run.micro_batch keeps the mathematics the same; run.gradient_checkpointing trades time for memory.",
     "E1751": "The model does not fit into the device's memory.\n`mezzotint check` shows what needs how much.",
     "E1752": "`run.offload.blocks` without an adapter works in one process only.\n"
     "With several, share the weights with run.runtime=fsdp instead.",
@@ -86,12 +86,12 @@ CODES: dict[str, str] = {
     "start "
     "continues from the newest checkpoint. data.workers=0 loads in the training process.",
     "E1820": "More images than data.max_skipped allows proved damaged during the run.\n"
-    "With data.on_broken=weight-0 they keep their places and count nothing; up to 20 are always allowed.",
+    "With data.on_corrupt=zero_weight they keep their places and count nothing; up to 20 are always allowed.",
     "E1830": "`optim.in_backward` works in one process only: several sum their gradients first.\n"
     "`run.runtime=fsdp` shares the weights instead.",
     "E1831": "An image proved damaged when it was first decoded.\n"
-    "With data.verify=use, images are not decoded before. Mend or remove it, set data.verify=start, which decodes "
-    "every image before the run, or data.on_broken=weight-0, which lets its place count nothing.",
+    "With data.verify=on_first_use, images are not decoded before. Mend or remove it, set data.verify=on_start, which "
+    "decodes every image before the run, or data.on_corrupt=zero_weight, which lets its place count nothing.",
     "E1840": "The package that reads this kind of object storage address is not installed.\n"
     "s3 needs 'mezzotint[object-storage]'; others are those of fsspec: gcsfs for gs://, adlfs for az://.",
     "E1841": "Something on object storage cannot be read.\n"
@@ -107,7 +107,7 @@ CODES: dict[str, str] = {
     "What was made is in ~/.cache/mezzotint/carried; the next start uploads it.",
     "E1845": "A row of a cache on object storage is damaged.",
     "E1846": "The run folder is not on storage that all machines of the run see.\n"
-    "Each process writes its part of a checkpoint (`run.save.parts`).",
+    "Each process writes its part of a checkpoint (`run.save.sharded`).",
     "E1860": "`mezzotint bench --against=stock` cannot compare this recipe.\n"
     "The recipe asks for what the loop of diffusers' train_text_to_image.py does not do.",
     "E1861": "`mezzotint bench --gpu` needs a GPU, and torch sees none.",

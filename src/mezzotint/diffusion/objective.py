@@ -67,7 +67,7 @@ class Objective:
     """
 
     def __init__(self, settings: ObjectiveSettings, schedule: Schedule, prediction: str) -> None:
-        self.parameterization = Parameterization(prediction, settings.sigma_data, settings.told)
+        self.parameterization = Parameterization(prediction, settings.sigma_data, settings.time_input)
         self.settings = settings
         self.prediction = prediction
         _refuse_rescaled(settings, self.parameterization)
@@ -104,7 +104,7 @@ class Objective:
         Timesteps come from `objective.timesteps`, evenly or as `objective.timestep_bias` says; levels that are
         log-normal have no timestep, and a network that is told one takes the nearest.
         """
-        if self.settings.levels == "log-normal":
+        if self.settings.noise_levels == "log-normal":
             mean, std = self.settings.log_normal
             # on the host, where every machine's logarithm is the same
             normals = noise.normal(torch.from_numpy(draws.timestep.view(np.int64)), ())
@@ -203,7 +203,7 @@ class Objective:
     def _has_sigma(self) -> bool:
         """Whether a level is a σ, not a timestep."""
         form = self.parameterization
-        return form.in_sigma or (self.settings.levels == "log-normal" and form.tells_sigma)
+        return form.in_sigma or (self.settings.noise_levels == "log-normal" and form.tells_sigma)
 
     def _level_weight(self, level: Tensor) -> Tensor:
         """What the error at levels is multiplied by, (B,)."""

@@ -42,8 +42,8 @@ class Parameterization:
             raise ValueError(f"no objective is known for prediction {self.prediction!r}; known: {', '.join(known)}")
         if self.time_input == "log-sigma" and self.prediction not in ("v", *_TAKES_LOG_SIGMA):
             raise RecipeError(
-                f"objective.told is log-sigma, which v, {' and '.join(_TAKES_LOG_SIGMA)} may be given, and the "
-                f"denoiser predicts {self.prediction}; write objective.told=auto",
+                f"objective.time_input is log-sigma, which v, {' and '.join(_TAKES_LOG_SIGMA)} may be given, and the "
+                f"denoiser predicts {self.prediction}; write objective.time_input=auto",
                 code="E1077",
             )
 

@@ -96,7 +96,7 @@ class Family(ClipFamily):
         schedule = cast(FlowSchedule, self.schedule)
         self.schedule = replace(schedule, tokens=replace(schedule.tokens, slowly=self._is_later))
         own = files.settings.own(LTXSettings)
-        self._rate, self.begun_share = own.frame_rate, own.first_frame
+        self._rate, self.begun_share = own.frame_rate, own.first_frame_prob
         self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
 
     def grid_of(self, files: FlowFiles) -> Grid:

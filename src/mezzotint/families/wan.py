@@ -147,11 +147,11 @@ class Files(FlowFiles):
                 "model.train=[denoiser]",
                 code="E1481",
             )
-        if self.settings.own(WanSettings).first_frame and not self.by_token:
+        if self.settings.own(WanSettings).first_frame_prob and not self.by_token:
             raise WeightsError(
                 f"{self.root}: is given one level of noise for a whole clip (expand_timesteps is not in "
-                "model_index.json), so that no first frame can be given; leave out model.wan.first_frame, or take Wan "
-                "2.2 TI2V 5B",
+                "model_index.json), so that no first frame can be given; leave out model.wan.first_frame_prob, or take "
+                "Wan 2.2 TI2V 5B",
                 code="E1480",
             )
 
@@ -182,7 +182,7 @@ class Family(Standardized, ClipFamily):
         vae = files.configs["vae"]
         self._statistics = ChannelStatistics(vae)
         self.takes_first_frame = files.by_token
-        self.begun_share = files.settings.own(WanSettings).first_frame
+        self.begun_share = files.settings.own(WanSettings).first_frame_prob
         self._boundary = files.boundary
         trained = [part for part in files.settings.train if is_denoiser(part)]
         if self._boundary and len(trained) == 1:

@@ -35,7 +35,7 @@ ADVICE: Mapping[str, str] = {
     "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
     "caption tells which way something moves or turns.",
     "data.batch_size": "Pictures that are kept together by name want whole multiples of it for each shape.",
-    "run.recompute.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
+    "run.gradient_checkpointing.enabled": "Not below 640 on a card of 24 GB; above 768 it is needed there.",
     "objective.noise_offset": "0.05 to 0.10 works well: 0.10 for short runs, 0.02 to 0.03 beyond 50,000 "
     "steps, where more can diverge.",
     "objective.pyramid_discount": "Above 0.40 only for runs under 2,000 steps.",
@@ -47,7 +47,7 @@ ADVICE: Mapping[str, str] = {
     "optim.ema.interval": "1 on the GPU; on the CPU a larger one keeps updates cheap, and wants a lower decay.",
     "optim.ema.device": "cpu on cards of 16 GB and less, same from 40 GB on.",
     "optim.ema.strength": "0.01 to 0.15.",
-    "run.device_memory": "59GB where a card has 64.",
+    "run.memory_limit": "59GB where a card has 64.",
     "run.vae_dtype": "fp32 for SDXL, whose own VAE overflows in fp16.",
     "run.weight_dtype": "fp32: weights in fp16 may make a training of SDXL unstable. If they have to be, the "
     "repaired VAE (fp16-fix) in model.vae helps a little, and so does a cache made in fp32.",
@@ -102,8 +102,8 @@ def less_memory(recipe: Recipe) -> str:
     if run.micro_batch != 1 and recipe.data.batch_size > 1:
         now = f" below {run.micro_batch}" if run.micro_batch is not None else "=1"
         ways.append(f"{'lower' if run.micro_batch else 'set'} run.micro_batch{now} (the mathematics stays the same)")
-    if not run.recompute.enabled:
-        ways.append("set run.recompute.enabled=true")
+    if not run.gradient_checkpointing.enabled:
+        ways.append("set run.gradient_checkpointing.enabled=true")
     ways.append(f"take a data.resolution below {recipe.data.resolution}")
     return f"{', '.join(ways[:-1])}, or {ways[-1]}" if len(ways) > 1 else ways[0]
 
@@ -121,7 +121,7 @@ def _of_rates(seen: Seen) -> _Notes:
     if decay is not None and steps is not None and schedule.kind not in ("constant", "piecewise"):
         after = ""
         if decay < steps:
-            after = "rises again after it" if schedule.beyond == "wave" else "stays at its floor after it"
+            after = "rises again after it" if schedule.after_decay == "cosine" else "stays at its floor after it"
         elif decay > 3 * steps:
             after = "hardly falls"
         if after:
@@ -134,14 +134,14 @@ def _of_rates(seen: Seen) -> _Notes:
 
 
 def _of_pictures(seen: Seen) -> _Notes:
-    data, memory, is_on = seen.recipe.data, seen.memory, seen.recipe.run.recompute.enabled
+    data, memory, is_on = seen.recipe.data, seen.memory, seen.recipe.run.gradient_checkpointing.enabled
     if data.captions.dropout > 0.15:
         yield "data.captions.dropout", f"is {data.captions.dropout:g}"
     yield from _of_flips(seen)
     if memory is not None and is_on and data.resolution < 640 and memory > 0.8 * BOUNDARY:
-        yield "run.recompute.enabled", f"is true at {data.resolution} on {size(memory)}"
+        yield "run.gradient_checkpointing.enabled", f"is true at {data.resolution} on {size(memory)}"
     if memory is not None and not is_on and data.resolution > 768 and memory <= 1.1 * BOUNDARY:
-        yield "run.recompute.enabled", f"is false at {data.resolution} on {size(memory)}"
+        yield "run.gradient_checkpointing.enabled", f"is false at {data.resolution} on {size(memory)}"
 
 
 def _of_flips(seen: Seen) -> _Notes:

@@ -36,7 +36,7 @@ LIVE = (
 )
 """The settings, by path."""
 
-OFF_THE_PATH = ("timesteps", "timestep_bias", "levels", "told", "variance", "zero_terminal_snr")
+OFF_THE_PATH = ("timesteps", "timestep_bias", "noise_levels", "time_input", "variance", "zero_terminal_snr")
 """Settings of `objective` that models on straight paths do not know."""
 
 SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")
@@ -87,11 +87,11 @@ class Recipe(Section):
             yield "run.steps and run.epochs are both set; give one of them"
         if self.run.whole_epochs and self.run.steps is None:
             yield "run.whole_epochs is about run.steps, which is not set; set it, or leave this out"
-        is_held_out = self.data.holdout.share > 0 or self.data.holdout.path
+        is_held_out = self.data.holdout.fraction > 0 or self.data.holdout.path
         if self.run.save.best and not (is_held_out and self.run.validation.every):
             yield (
-                "run.save.best goes by the held-out loss, and nothing is held out and measured; set data.holdout.share "
-                "or data.holdout.path, and run.validation.every"
+                "run.save.best goes by the held-out loss, and nothing is held out and measured; set "
+                "data.holdout.fraction or data.holdout.path, and run.validation.every"
             )
         encoders = self.model.trained_encoders
         if self.data.cache.text and encoders:
@@ -144,10 +144,10 @@ class Recipe(Section):
                     f"objective.{name} has no meaning for model.family={self.model.family}, whose models are on "
                     "straight paths; leave it out (objective.flow says which levels of noise are trained)"
                 )
-        if self.data.has_clips and self.data.clips.stills:
+        if self.data.has_clips and self.data.clips.images:
             yield (
-                f"data.clips.stills joins pictures to clips, which model.family={self.model.family} does not take; "
-                "write data.clips.stills=0"
+                f"data.clips.images joins pictures to clips, which model.family={self.model.family} does not take; "
+                "write data.clips.images=0"
             )
         if spec.no_fp16 and self.run.precision == "fp16":
             yield f"run.precision=fp16: {spec.no_fp16}; write run.precision=bf16"
@@ -161,7 +161,7 @@ class Recipe(Section):
             "run.export.parts": export.parts == "trained",
             "run.export.trained_file": export.trained_file != "none",
             "run.export.single_file": export.single_file,
-            "run.export.mindspore_optimizer": export.mindspore_optimizer,
+            "run.export.optimizer_file": export.optimizer_file is not None,
             "optim.ema.start": self.optim.ema.start is not None,
             "run.start.optimizer": self.run.start.optimizer is not None,
         }
@@ -227,9 +227,9 @@ class Recipe(Section):
                 f"run.frozen_dtype={self.run.frozen_dtype} keeps whole matrices, and run.runtime=fsdp shares out rows "
                 "of weights; take run.runtime=ddp, or run.frozen_dtype=same"
             )
-        if self.run.export.mindspore_optimizer or self.run.start.optimizer is not None:
+        if self.run.export.optimizer_file is not None or self.run.start.optimizer is not None:
             yield (
-                "run.export.mindspore_optimizer and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
+                "run.export.optimizer_file and run.start.optimizer hold whole tensors, and with run.runtime=fsdp "
                 "no process has any; leave them out, or take run.runtime=ddp"
             )
         for place, optimizer in {"optimizer": self.optim.optimizer, **self.optim.part_optimizer}.items():
@@ -242,7 +242,7 @@ class Recipe(Section):
 
 
 def _that_allow_sharding() -> list[str]:
-    names = registry.names("recipe/optimizers", at_hand=True)
+    names = registry.names("recipe/optimizers", skip_unimported=True)
     return [name for name in names if registry.find("recipe/optimizers", name).Settings.allows_sharding]
 
 

@@ -20,6 +20,7 @@ from mezzotint.recipe.reading.foreign_names import Foreign, foreign
 from mezzotint.recipe.reading.nearest import nearest, search
 from mezzotint.recipe.reading.paths import Setting, Shape, by_path, one_line, owner, sections, settings
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.renamed import new_path
 
 ON_RESUME: dict[ChangeKind, str] = {
     "free": "may change",
@@ -65,6 +66,9 @@ def explain_name(path: str) -> str | None:
     inside = owner(path)
     if inside is not None and (inside[0].shape.is_list or inside[0].shape.is_map):
         return _explain_setting(inside[0])
+    now = new_path(path)
+    if now is not None:
+        return f"{path} is called {now} now\n\n{explain(now)}"
     known = foreign(path)
     if known is not None:
         return _explain_foreign(path.lstrip("-"), known)

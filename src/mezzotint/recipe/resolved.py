@@ -9,7 +9,7 @@ from typing import Any
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.run import GradientSums
 
-SUMS = "run.gradient_sums"
+SUMS = "run.gradient_dtype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Resolved:
     steps: length of the run.
     ema_decay: of the average of the weights.
     rate_factor: every learning rate is multiplied by it.
-    gradient_sums: type in which gradients are summed, "same" for that of the weights (`run.gradient_sums`).
+    gradient_sums: type in which gradients are summed, "same" for that of the weights (`run.gradient_dtype`).
     blocks_on_device: blocks of the denoiser on the device at once, None for all of them (`run.offload.blocks`).
     choices: setting → what was chosen for it, as JSON, for the history and the checkpoints.
     """
@@ -45,12 +45,12 @@ def sums_are_open(recipe: Recipe) -> bool:
     `run.runtime=fsdp`."""
     run = recipe.run
     is_small = run.precision != "fp32" and run.weight_dtype != "fp32"
-    return run.gradient_sums == "auto" and is_small and run.runtime != "fsdp"
+    return run.gradient_dtype == "auto" and is_small and run.runtime != "fsdp"
 
 
 def gradient_sums(recipe: Recipe) -> GradientSums:
     """As the recipe says; "auto" that nothing has decided counts as "same"."""
-    return "fp32" if recipe.run.gradient_sums == "fp32" else "same"
+    return "fp32" if recipe.run.gradient_dtype == "fp32" else "same"
 
 
 def blocks_on_device(recipe: Recipe) -> int | None:

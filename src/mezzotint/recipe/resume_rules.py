@@ -108,7 +108,7 @@ def _allowed(path: str, allow_change: Sequence[str]) -> bool:
 
 
 def _only_longer(path: str, old: dict[str, Any], new: dict[str, Any]) -> bool:
-    if path not in ("run.steps", "run.epochs", "run.longer"):
+    if path not in ("run.steps", "run.epochs", "run.extend"):
         return False
     if any(depends_on_length(tree) for tree in (old, new)):
         return False
@@ -122,7 +122,7 @@ def depends_on_length(tree: dict[str, Any]) -> bool:
     for schedule in schedules:
         if schedule.get("kind", "constant") != "constant" or schedule.get("decay_steps") is not None:
             return True
-        if schedule.get("warmup_share"):
+        if schedule.get("warmup_ratio"):
             return True
     return _value(tree, "optim.ema.strength") is not None
 
@@ -141,8 +141,8 @@ def _length(tree: dict[str, Any]) -> tuple[str, float]:
 
 
 def _is_longer(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    """Whether `run.longer` stayed, or grew in its own unit."""
-    before, after = (_value(tree, "run.longer") for tree in (old, new))
+    """Whether `run.extend` stayed, or grew in its own unit."""
+    before, after = (_value(tree, "run.extend") for tree in (old, new))
     if before is None or before == after:
         return True
     if after is None:

@@ -109,7 +109,7 @@ def _of_the_gap(facts: Mapping[str, Any]) -> Sequence[str]:
     before, after = facts["gap"]["first"], facts["gap"]["last"]
     if before is None or after is None:
         return [
-            "How far trained pictures are ahead of held-out ones is not known; run.validation.training_share=0.1 "
+            "How far trained pictures are ahead of held-out ones is not known; run.validation.training_fraction=0.1 "
             "measures it in the same way."
         ]
     grew = after - before > RISE * abs(facts["held_out"]["last"])

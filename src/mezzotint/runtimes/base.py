@@ -185,7 +185,7 @@ def open_runtime(settings: RunSettings, launch: Launch) -> Runtime:
     product = "tf32" if is_on(settings.tf32, is_small) else "ieee"
     torch.backends.cuda.matmul.fp32_precision = product
     torch.backends.cudnn.conv.fp32_precision = product  # type: ignore[attr-defined]
-    torch.backends.cudnn.benchmark = is_on(settings.kernels.measured, is_small) and not settings.deterministic
+    torch.backends.cudnn.benchmark = is_on(settings.kernels.cudnn_benchmark, is_small) and not settings.deterministic
     # no draw of ours comes from these; a library that uses one anyway at least does the same on every start
     random.seed(settings.seed)
     torch.manual_seed(settings.seed & 0xFFFFFFFF)
@@ -207,9 +207,9 @@ def device_for(settings: RunSettings, launch: Launch) -> torch.device:
         os.environ.update(dict.fromkeys(_ALLOCATOR, "expandable_segments:True"))  # read with the first allocation
     device = torch.device("cuda", launch.local_rank)
     torch.cuda.set_device(device)
-    if settings.device_memory is not None:
+    if settings.memory_limit is not None:
         total = torch.cuda.get_device_properties(device).total_memory
-        torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_of(settings.device_memory) / total), device)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, bytes_of(settings.memory_limit) / total), device)
     return device
 
 
@@ -229,7 +229,7 @@ def free_memory() -> int | None:
 
 
 def bytes_of(text: str) -> int:
-    """What `run.device_memory` says: `59GB` is 59 · 10⁹, `48GiB` 48 · 2³⁰."""
+    """What `run.memory_limit` says: `59GB` is 59 · 10⁹, `48GiB` 48 · 2³⁰."""
     number = text.rstrip("GMiB ")
     unit = {"GB": 10**9, "GiB": 1 << 30, "MB": 10**6, "MiB": 1 << 20}[text[len(number) :].strip()]
     return int(float(number) * unit)
@@ -261,8 +261,8 @@ def recompute_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: Recomput
 
 
 def not_exempt(blocks: Sequence[tuple[nn.Module, ...]], settings: RecomputeSettings) -> Sequence[tuple[nn.Module, ...]]:
-    """All blocks but the first and the last that `run.recompute` exempts."""
-    return blocks[settings.exempt : max(len(blocks) - settings.exempt_last, 0)]
+    """All blocks but the first and the last that `run.gradient_checkpointing` exempts."""
+    return blocks[settings.skip_first : max(len(blocks) - settings.skip_last, 0)]
 
 
 def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -296,7 +296,7 @@ def compile_blocks(blocks: Iterable[tuple[nn.Module, ...]], settings: RunSetting
     torch._dynamo.config.recompile_limit = torch._dynamo.config.accumulated_recompile_limit = 1 << 16
     modules = [module for block in blocks for module in block]
     for module in modules:
-        module.compile(dynamic=False, mode="reduce-overhead" if settings.kernels.graphs else None)
+        module.compile(dynamic=False, mode="reduce-overhead" if settings.kernels.cuda_graphs else None)
     return len(modules)
 
 

@@ -41,7 +41,7 @@ def check(name: SolverName, settings: SampleSettings, *, starts: bool = False, h
     latents. has_refiner: whether a second model samples a part."""
     unsupported = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
-        f"sample.spacing={settings.spacing}": settings.spacing != "auto",
+        f"sample.timestep_spacing={settings.timestep_spacing}": settings.timestep_spacing != "auto",
         "sample.thresholding": settings.thresholding.ratio is not None,
         "sample.image": starts,
         "sample.refiner": has_refiner,

@@ -41,7 +41,7 @@ def build_network(
     text, negative = _texts(family, requests, how.device, settings)
     first_frame = join_first_frames(requests, how.device)
     predict = partial(
-        predict_for_sampling, family, requests, settings.framing,
+        predict_for_sampling, family, requests, settings.micro_conditioning,
         guidance=scale if family.tells_guidance else None, has_first_frame=first_frame is not None,
     )  # fmt: skip
 

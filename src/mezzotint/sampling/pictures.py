@@ -55,7 +55,7 @@ def facts(request: Request, settings: SampleSettings) -> dict[str, str]:
         "guidance": f"{guidance!r}",
         "guidance_rescale": f"{settings.guidance_rescale!r}",
         "solver": request.solver or settings.solver,
-        "spacing": settings.spacing,
+        "spacing": settings.timestep_spacing,
         **_unusual(settings),
         "mezzotint": __version__,
     }
@@ -70,7 +70,11 @@ def _unusual(settings: SampleSettings) -> dict[str, str]:
         value = getattr(settings, name)
         if value != getattr(usual, name):
             texts[name] = f"{value}"
-    sections = {"thresholding": settings.thresholding, "framing": settings.framing, "refiner": settings.refiner}
+    sections = {
+        "thresholding": settings.thresholding,
+        "framing": settings.micro_conditioning,
+        "refiner": settings.refiner,
+    }
     for section, inner in sections.items():
         if inner != getattr(usual, section):
             dumped = inner.model_dump(mode="json")

@@ -287,7 +287,7 @@ class _Document:
         if plain in _NEAR:
             self._notes.append(f"{self._path}: {plain} is not offered; {known[plain]} draws instead")
         if plain != name:
-            self._notes.append(f"{self._path}: {name} is drawn with timesteps spaced as sample.spacing says")
+            self._notes.append(f"{self._path}: {name} is drawn with timesteps spaced as sample.timestep_spacing says")
         return cast(SolverName, known[plain])
 
     def _checked(self, value: Any, place: Place, rule: _Rule) -> Any:

@@ -85,7 +85,7 @@ def _open_solver(how: Sampling, name: SolverName, steps: int, *, shape: Sequence
     prediction, reason = how.form.solved, _needs_sigmas(name, settings, starts, span)
     if not reason:
         return timestep_solvers.open_solver(
-            name, schedule, prediction, steps=steps, device=how.device, spacing=settings.spacing
+            name, schedule, prediction, steps=steps, device=how.device, spacing=settings.timestep_spacing
         )
     sigma_solvers.check(name, reason)
     sigmas = compute_sigmas(settings, schedule, prediction, steps)
@@ -98,7 +98,7 @@ def _needs_sigmas(name: SolverName, settings: SampleSettings, starts: bool, span
     """The setting that needs a solver in σ instead of timesteps; "" if there is none."""
     reasons = {
         f"sample.sigmas={settings.sigmas}": settings.sigmas != "schedule",
-        "sample.spacing=stability": settings.spacing == "stability",
+        "sample.timestep_spacing=stability": settings.timestep_spacing == "stability",
         "sample.thresholding": settings.thresholding.ratio is not None,
         "a second model (sample.refiner)": span.has_refiner,
         "a start image (sample.image)": starts,

@@ -24,11 +24,11 @@ def resolve_spacing(spacing: Spacing, schedule: Schedule, prediction: str) -> Sp
 
 
 def compute_sigmas(settings: SampleSettings, schedule: Schedule, prediction: str, steps: int) -> Tensor:
-    """(steps + 1,) float32 on the CPU, by `sample.sigmas` and `sample.spacing`. Raises RecipeError E1070 for bounds
-    that make no range, more steps than the schedule has levels, and the spacing `library`."""
+    """(steps + 1,) float32 on the CPU, by `sample.sigmas` and `sample.timestep_spacing`. Raises RecipeError E1070
+    for bounds that make no range, more steps than the schedule has levels, and the spacing `library`."""
     table = schedule.sigma.cpu()
     if settings.sigmas == "schedule":
-        return _of_schedule(resolve_spacing(settings.spacing, schedule, prediction), table, steps)
+        return _of_schedule(resolve_spacing(settings.timestep_spacing, schedule, prediction), table, steps)
     low, high = EDM_RANGE if settings.sigmas == "edm" else (float(table[0]), float(table[-1]))
     low, high = settings.sigma_min or low, settings.sigma_max or high
     if low >= high:
@@ -70,8 +70,8 @@ def _of_schedule(spacing: Spacing, table: Tensor, steps: int) -> Tensor:
         )
     if spacing == "library":
         raise RecipeError(
-            "sample.spacing is library, which uses diffusers' classes unchanged, and another setting needs noise "
-            "levels of its own; take another sample.spacing",
+            "sample.timestep_spacing is library, which uses diffusers' classes unchanged, and another setting needs "
+            "noise levels of its own; take another sample.timestep_spacing",
             code="E1070",
         )
     if spacing == "stability":

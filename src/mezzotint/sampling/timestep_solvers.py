@@ -1,7 +1,7 @@
 """Diffusers' schedulers as solvers over the timesteps of a discrete noise schedule, configured with its exact betas.
 
-With `sample.spacing=library` the classes keep their own defaults: DDIM and DDPM clip the predicted x_0 at −1 and 1,
-PNDM begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan samples
+With `sample.timestep_spacing=library` the classes keep their own defaults: DDIM and DDPM clip the predicted x_0 at −1
+and 1, PNDM begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan samples
 this way. The noise schedule is the model's even then: the default of Heun and DPM2 is one that no such model was
 trained on.
 
@@ -131,7 +131,7 @@ def _x_0(scheduler: Any, output: Tensor, x_t: Tensor, alpha_bar: float) -> Tenso
 @dataclass(frozen=True, slots=True)
 class Scheduler:
     """How a solver uses a class of diffusers. config: besides the noise schedule and the spacing. library: the same
-    with `sample.spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it
+    with `sample.timestep_spacing=library`. is_spaced: whether the class knows spacings. predicts_x0: whether it
     takes models that predict x_0. from_zero_snr: whether it can begin at zero SNR, where the others divide by the
     signal. has_zero_snr: whether it has the option `rescale_betas_zero_snr`."""
 
@@ -174,8 +174,8 @@ def open_solver(
     spacing: Spacing = "auto",
 ) -> SchedulerSolver:
     """A solver over timesteps. prediction: of the network, "epsilon", "v" or "x0". steps: heun and dpm2 evaluate the
-    network nearly twice as often, pndm once more. spacing: `sample.spacing`, but "stability". Raises RecipeError E1070
-    for a solver that cannot sample from such a model."""
+    network nearly twice as often, pndm once more. spacing: `sample.timestep_spacing`, but "stability". Raises
+    RecipeError E1070 for a solver that cannot sample from such a model."""
     entry, spacing = SCHEDULERS[name], resolve_spacing(spacing, schedule, prediction)
     _refuse_impossible(name, schedule, prediction, spacing, steps)
     config: dict[str, Any] = {
@@ -208,12 +208,12 @@ def _refuse_impossible(name: SolverName, schedule: Schedule, prediction: str, sp
         usable = ", ".join(other for other, its in SCHEDULERS.items() if its.from_zero_snr)
         raise RecipeError(
             f"sample.solver: {name} cannot begin at the last timestep of this model, which is pure noise; "
-            f"take one of {usable}, or sample.spacing=leading",
+            f"take one of {usable}, or sample.timestep_spacing=leading",
             code="E1070",
         )
     if spacing == "library" and name == "pndm" and steps < _RUNGE_KUTTA_STEPS:
         raise RecipeError(
             f"sample.steps is {steps}, and diffusers' default pndm begins with {_RUNGE_KUTTA_STEPS} Runge-Kutta steps; "
-            f"set sample.steps={_RUNGE_KUTTA_STEPS} or more, or another sample.spacing",
+            f"set sample.steps={_RUNGE_KUTTA_STEPS} or more, or another sample.timestep_spacing",
             code="E1070",
         )

@@ -220,9 +220,9 @@ def only_texts_of_files(recipe: Recipe) -> bool:
     clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
     is_other |= (
-        clips.stills_from == "images" and not format_spec(catalogues.stills_settings(recipe.data).format).reads_texts
+        clips.images_from == "images" and not format_spec(catalogues.stills_settings(recipe.data).format).reads_texts
     )
-    return clips.texts and not is_other
+    return clips.text_embeddings and not is_other
 
 
 def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callable[[Encodes], ModelFamily]:
@@ -345,7 +345,7 @@ def open_model(resolved: Resolved, files: ModelFiles, runtime: Runtime) -> Train
         compiled_blocks=compiled,
         adapter=adapter,
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
-        records_graphs=recipe.run.kernels.graphs and runtime.device.type == "cuda",
+        records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
     )
 
 
@@ -360,7 +360,11 @@ def _arranged(
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     lay_out(family.parts().values(), recipe.run, runtime.device)
     compiled = compile_blocks(blocks, recipe.run)
-    return blocks, recompute_blocks(blocks, recipe.run.recompute) if recipe.run.recompute.enabled else 0, compiled
+    return (
+        blocks,
+        recompute_blocks(blocks, recipe.run.gradient_checkpointing) if recipe.run.gradient_checkpointing.enabled else 0,
+        compiled,
+    )
 
 
 def what_is_trained(
@@ -446,7 +450,7 @@ def open_trainer(
             callbacks,
             seed=resolved.seed,
             rate_factor=resolved.rate_factor,
-            max_bad_steps=recipe.run.max_bad_steps,
+            max_nonfinite_steps=recipe.run.max_nonfinite_steps,
             update_check=update_check,
             pad_to=whole_size(recipe.run, recipe.data.batch_size, world_size or runtime.world_size),
         )

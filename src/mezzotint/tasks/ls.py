@@ -44,7 +44,7 @@ def _kinds() -> dict[str, Callable[[], dict[str, str]]]:
 
 
 def _dialects() -> dict[str, str]:
-    own = registry.names("dialects", at_hand=True)
+    own = registry.names("dialects", skip_unimported=True)
     return registry.about("dialects") | {name: foreign.dialect(name).about for name in own}
 
 

@@ -29,7 +29,7 @@ def resolve(
     decay = ema.decay if ema.strength is None else decay_for(ema.strength, interval=ema.interval, steps=steps)
     sums = sums or gradient_sums(recipe)
     chosen: dict[str, Any] = {"seed": recipe.run.seed} | ({} if ema.strength is None else {"ema_decay": decay})
-    chosen |= dict(choices) | ({SUMS: sums} if sums_are_open(recipe) or recipe.run.gradient_sums != "auto" else {})
+    chosen |= dict(choices) | ({SUMS: sums} if sums_are_open(recipe) or recipe.run.gradient_dtype != "auto" else {})
     blocks = blocks_on_device(recipe) if blocks == "auto" else blocks
     return Resolved(recipe, steps, decay, rate_factor(recipe), sums, blocks, chosen)
 
@@ -40,9 +40,9 @@ def rate_factor(recipe: Recipe) -> float:
 
 
 def length_in_steps(recipe: Recipe, timeline: Timeline) -> int:
-    """The run's length: as written, or worked out from its epochs, and `run.longer` besides. Raises DatasetError E1207
+    """The run's length: as written, or worked out from its epochs, and `run.extend` besides. Raises DatasetError E1207
     when an epoch, of a data set seen whole numbers of times, has no batch."""
-    longer, epochs = recipe.run.longer, recipe.run.epochs
+    longer, epochs = recipe.run.extend, recipe.run.epochs
     if longer is None:
         return _planned_length(recipe, timeline)
     if longer.unit == "steps":

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from textwrap import wrap
 
-from mezzotint.dialects.base import Translation
-from mezzotint.dialects.shared.writing import as_yaml
+from mezzotint.recipe.reading.translation import Translation
+from mezzotint.recipe.reading.writing import as_yaml
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading import foreign, words
 

@@ -28,8 +28,8 @@ from mezzotint.training.trainable import UpdateCheck
 @dataclass(slots=True)
 class Trainer:
     """One run. model: what is trained. batches: of each step. host: what the run's owner does. seed, rate_factor,
-    pad_to: see `TrainStep`. max_bad_steps: non-finite steps in a row that it survives. update_check: sees once that
-    every part moves."""
+    pad_to: see `TrainStep`. max_nonfinite_steps: non-finite steps in a row that it survives. update_check: sees once
+    that every part moves."""
 
     model: TrainableModel
     batches: Iterable[StepBatches]
@@ -39,7 +39,7 @@ class Trainer:
     callbacks: Sequence[Callback] = ()
     seed: int = 0
     rate_factor: float = 1.0
-    max_bad_steps: InitVar[int] = 5
+    max_nonfinite_steps: InitVar[int] = 5
     update_check: InitVar[UpdateCheck | None] = None
     clock: Callable[[], float] = time.monotonic
     pad_to: InitVar[int | None] = None
@@ -56,7 +56,7 @@ class Trainer:
     _step_start: float = 0.0
     _is_over: bool = False
 
-    def __post_init__(self, max_bad_steps: int, update_check: UpdateCheck | None, pad_to: int | None) -> None:
+    def __post_init__(self, max_nonfinite_steps: int, update_check: UpdateCheck | None, pad_to: int | None) -> None:
         self.peers = Peers(self.runtime, self._poll, len(self.callbacks))
         self.train_step = TrainStep(
             self.model,
@@ -69,7 +69,7 @@ class Trainer:
             self.rate_factor,
             pad_to=pad_to,
         )
-        self.recovery = Recovery(self.train_step, self.peers, self.host, self.progress, max_bad_steps)
+        self.recovery = Recovery(self.train_step, self.peers, self.host, self.progress, max_nonfinite_steps)
         self.saver = CheckpointSaver(self.runtime, self.host)
 
     def run(self) -> None:

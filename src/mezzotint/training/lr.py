@@ -32,7 +32,7 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
         case "piecewise":
             return _piece(settings, step)
         case "linear" | "cosine" | "restarts" | "polynomial":
-            is_past = step >= end and settings.beyond == "floor"
+            is_past = step >= end and settings.after_decay == "floor"
             q = 1.0 if is_past else (step - warmup) / max(1, end - warmup)
             return settings.floor + (1.0 - settings.floor) * _height(settings, q)
         case _:
@@ -42,18 +42,18 @@ def factor(settings: ScheduleSettings, step: int, total_steps: int) -> float:
 def span(settings: ScheduleSettings, total_steps: int) -> tuple[int, int]:
     """(W, T): the steps of the warm-up, and the step at which the decay ends.
 
-    T is `decay_steps`, or `decay_of_run` times the run's length, rounded down, at least 1. W is `warmup_steps`, or
-    `warmup_share` of T, rounded down.
+    T is `decay_steps`, or `decay_ratio` times the run's length, rounded down, at least 1. W is `warmup_steps`, or
+    `warmup_ratio` of T, rounded down.
     """
     # a millionth of a step: 0.07 · 100 is a little more than 7 in floating point, 0.29 · 100 a little less than 29
-    end = settings.decay_steps or max(1, math.floor(total_steps * settings.decay_of_run + 1e-6))
-    return settings.warmup_steps or math.floor(end * settings.warmup_share + 1e-6), end
+    end = settings.decay_steps or max(1, math.floor(total_steps * settings.decay_ratio + 1e-6))
+    return settings.warmup_steps or math.floor(end * settings.warmup_ratio + 1e-6), end
 
 
 def _height(settings: ScheduleSettings, q: float) -> float:
     """Between the peak (1) and the floor (0), at progress q: 0 at the end of the warm-up, 1 at the end of the
     decay."""
-    if q >= 1.0 and settings.beyond == "floor":
+    if q >= 1.0 and settings.after_decay == "floor":
         return 0.0
     match settings.kind:
         case "linear":

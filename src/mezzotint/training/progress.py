@@ -57,7 +57,7 @@ class Progress:
     bad_in_a_row: non-finite steps just now. bad_steps: the steps of the last thousand that were bad. rate_peak:
     highest rate of each part so far. live: values of settings that were replaced while the run went, by path.
     first_step: steps that lay behind the weights at the run's own start (`run.start.step`). broken: keys of samples
-    whose files have proved damaged, sorted (`data.on_broken`). rolled_back: how often the run went back to a good
+    whose files have proved damaged, sorted (`data.on_corrupt`). rolled_back: how often the run went back to a good
     checkpoint, rate: what rates are multiplied by since.
     """
 

@@ -22,13 +22,13 @@ from mezzotint.training.step_report import StepReportFuture, sums_of_failed_step
 
 @dataclass(slots=True)
 class Recovery:
-    """max_bad_steps: non-finite steps in a row that a run survives."""
+    """max_nonfinite_steps: non-finite steps in a row that a run survives."""
 
     train_step: TrainStep
     peers: Peers
     host: RunHost[Any]
     progress: Progress
-    max_bad_steps: int
+    max_nonfinite_steps: int
 
     def run_step_or_retry(self, step: StepBatches) -> StepReportFuture:
         """Takes a step. Where memory runs out on any process nothing has moved, and all repeat the step in smaller
@@ -98,7 +98,7 @@ class Recovery:
         if report.applied or report.overflow:
             progress.bad_in_a_row = 0 if report.applied else progress.bad_in_a_row
             return
-        is_over = progress.count_bad(report.step, self.max_bad_steps)
+        is_over = progress.count_bad(report.step, self.max_nonfinite_steps)
         self.host.bad_step(report)
         if is_over:
             raise Diverged(

@@ -15,7 +15,7 @@ from mezzotint.stages import Batch, TextEmbedding
 def whole_size(run: RunSettings, batch_size: int, processes: int) -> int | None:
     """The samples that every micro-batch of a process has; None where each has what there is. batch_size: of all
     processes."""
-    if not is_on(run.kernels.whole_batches, run.compile):
+    if not is_on(run.kernels.pad_batches, run.compile):
         return None
     share = -(-batch_size // processes)
     return min(share, run.micro_batch or share)

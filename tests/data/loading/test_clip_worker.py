@@ -122,11 +122,11 @@ def test_files_that_are_no_clips_are_named_with_their_reason(films: Path, catalo
 
 
 def test_a_second_start_decodes_nothing_and_another_choice_of_frames_neither(films: Path, tmp_path: Path) -> None:
-    settings = settings_of(films, clips={"stills": 0, "stills_from": "none", "stills_path": ()})
+    settings = settings_of(films, clips={"images": 0, "images_from": "none", "images_path": ()})
     first = catalogues.build(settings, tmp_path, workers=1)
     assert first.report.decoded == 9  # five clips, each named twice, a short one and three that are none
     assert catalogues.build(settings, tmp_path, workers=1).folder == first.folder
-    alone = {"stills": 0, "stills_from": "none", "stills_path": (), "frames": 5, "buckets": []}
+    alone = {"images": 0, "images_from": "none", "images_path": (), "frames": 5, "buckets": []}
     fewer = settings_of(films, clips=alone, resolution=32, buckets={"step": 8})
     again = catalogues.build(fewer, tmp_path, workers=1)
     assert again.folder != first.folder

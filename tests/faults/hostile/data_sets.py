@@ -292,7 +292,7 @@ _TARS = [
 
 def arrays(folder: Path, *, name: str, latents: bytes) -> None:
     """A sound entry of MindONE's cache, and one of other latents."""
-    from mezzotint.data.files.mindone_arrays import sinusoid
+    from mezzotint.compat.mindone.encoded_files import sinusoid
 
     numbers = [sinusoid(float(n), 256) for n in (64, 64, 0, 0, 64, 64)]
     vector = np.concatenate([np.ones(1280, np.float32), *numbers])[None]

@@ -15,11 +15,12 @@ from mezzotint.adapters import files as adapters
 from mezzotint.adapters.names import LayerNames
 from mezzotint.board.reading import values
 from mezzotint.cli import main
+from mezzotint.compat.mindone import encoded_files as mindone_arrays
+from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data import findings
 from mezzotint.data.cache import store
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue, build
-from mezzotint.data.files import mindone_arrays
 from mezzotint.data.findings import files
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.diffusion.schedule import Schedule
@@ -34,7 +35,7 @@ from mezzotint.sampling import prompt_file
 from mezzotint.shapes import Size
 from mezzotint.tasks.train import resume
 from mezzotint.training.checkpoints import state
-from mezzotint.weights.files import fingerprint, pickled, tensor_files, text_cache_npz
+from mezzotint.weights.files import fingerprint, pickled, tensor_files
 from mezzotint.weights.folder import t5
 
 

@@ -92,7 +92,7 @@ def _weights(header: dict[str, Any], body: bytes) -> Change:
 
 
 _ROWS = {
-    "schema": 4,
+    "schema": 7,
     "tensors": {"w/a": {"shape": [2, 3], "dtype": "float32", "rows": [{"file": "weights.safetensors", "start": "x"}]}},
 }
 _CHECKPOINTS = [

@@ -45,7 +45,7 @@ def test_no_name_is_one_of_our_paths_and_means_another() -> None:
         ("resolution", "data.resolution"),
         ("min_snr_gamma", "objective.min_snr_gamma"),
         ("mixed_precision", "run.precision"),
-        ("gradient_checkpointing", "run.recompute.enabled"),
+        ("gradient_checkpointing", "run.gradient_checkpointing.enabled"),
         ("optimizer_type", "optim.optimizer.kind"),
         ("max_grad_norm", "optim.clip.norm"),
         ("flip_aug", "data.flip"),
@@ -82,7 +82,8 @@ def test_explain_shows_the_setting_at_once_with_where_the_name_is_from(
     assert f"is {meant} here" in " ".join(said.split())
     assert f"\n\n{meant}\n  " in said
     assert max(map(len, said.splitlines())) <= 100
-    assert nearest(written) == nearest(f"run.{written}") == meant
+    assert nearest(written) == meant
+    assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or a section of ours is called so"
 
 
 @pytest.mark.parametrize("word", ["adaptive_noise_scale", "--adaptive-noise-scale"])

@@ -14,8 +14,8 @@ from contradictions import contradiction
         (["objective.weighting=v", "objective.loss=huber"], "write objective.weighting=prediction"),
         (["objective.weighting=v", "objective.min_snr_gamma=5"], "write objective.min_snr_form=x0"),
         (
-            ["objective.levels=log-normal", "objective.timesteps=[0, 500]"],
-            "with objective.levels=log-normal none is drawn",
+            ["objective.noise_levels=log-normal", "objective.timesteps=[0, 500]"],
+            "with objective.noise_levels=log-normal none is",
         ),
     ],
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mezzotint.compat.everydream2.adacoor_settings import AdaCoor
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.optimizers.adacoor import AdaCoor
 from mezzotint.recipe.optimizers.adamw import AdamW
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.optim import ScheduleSettings
@@ -38,9 +38,9 @@ def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
         ("part_schedule: {text_encoder: {kind: cosin}}", "optim.part_schedule.text_encoder.kind", "cosine"),
         ("part_optimizer: {vae: {}}", "optim.part_optimizer", "which model.train does not train"),
         ("part_schedule: {vae: {}}", "optim.part_schedule", "which model.train does not train"),
-        ("schedule: {decay_steps: 9, decay_of_run: 2}", "optim.schedule.decay_steps", "give one of them"),
-        ("schedule: {warmup_steps: 9, warmup_share: 0.5}", "optim.schedule.warmup_steps", "give one of them"),
-        ("schedule: {kind: linear, beyond: wave}", "optim.schedule.beyond", "cosine alone"),
+        ("schedule: {decay_steps: 9, decay_ratio: 2}", "optim.schedule.decay_steps", "give one of them"),
+        ("schedule: {warmup_steps: 9, warmup_ratio: 0.5}", "optim.schedule.warmup_steps", "give one of them"),
+        ("schedule: {kind: linear, after_decay: cosine}", "optim.schedule.after_decay", "cosine only"),
         ("ema: {strength: 0.1}", "optim.ema.strength", "is for optim.ema.rule constant"),
         ("ema: {rule: ramp, start: model}", "optim.ema.start", "forgets what it starts from"),
         ("ema: {rule: constant, strength: 1.5}", "optim.ema.strength", "less than 1"),

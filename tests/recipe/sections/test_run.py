@@ -14,7 +14,7 @@ from contradictions import contradiction
         (["run.export.name={size}"], "takes {name}, {what}"),
         (["run.scaler.stages=[[5, 2, 9], [5, 2, 9]]"], "must rise"),
         (["run.start.optimizer=x"], "in run.start.step"),
-        (["run.longer=5 minutes"], "counts steps or epochs"),
+        (["run.extend=5 minutes"], "counts steps or epochs"),
         (["run.callbacks={spikez: {}}"], "run.callbacks: "),
     ],
 )

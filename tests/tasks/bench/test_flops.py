@@ -31,7 +31,7 @@ def shallow(shared_world: Any, tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_operations_scale_with_places_and_leave_out_what_is_frozen_or_done_twice(shallow: Path) -> None:
-    words = [f"model.path={shallow}", "model.weights=random", "run.recompute.enabled=true"]
+    words = [f"model.path={shallow}", "model.weights=random", "run.gradient_checkpointing.enabled=true"]
     recipe = located(read_text("schema: 1", overrides=words))
     flops = flops_of_samples(recipe, [Size(32, 32), Size(32, 64), Size(64, 32)])
     assert flops[Size(32, 64)] == flops[Size(64, 32)] > 1.5 * flops[Size(32, 32)]

@@ -40,7 +40,7 @@ def test_all_problems_are_told_together(quick: Path, capsys: pytest.CaptureFixtu
 def test_deep_decodes_pictures_that_the_recipe_would_not(quick: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken_inside(quick / "pictures" / "1.png")
     for words, damaged in (([], False), (["--deep"], True), ([], False)):
-        check.run(["recipe.yaml", "data.verify=use", *words])
+        check.run(["recipe.yaml", "data.verify=on_first_use", *words])
         assert ("1.png" in capsys.readouterr().out) == damaged
 
 
@@ -75,10 +75,10 @@ def test_a_solver_that_cannot_draw_so_is_a_problem_only_where_previews_are_drawn
 def test_a_prompt_file_that_cannot_be_used_is_a_problem_only_where_previews_are_drawn(quick: Path) -> None:
     file = quick / "prompts.txt"
     file.write_text("a fox\na hen --x 1\n")
-    outcome = checked("run.preview.every=5", f"sample.file={file}")
+    outcome = checked("run.preview.every=5", f"sample.prompt_file={file}")
     assert codes(outcome.problems) == ["E1073"]
     assert f"{file} line 2: --x is no option" in outcome.problems[0].message
-    assert codes(checked(f"sample.file={file}").problems) == []
+    assert codes(checked(f"sample.prompt_file={file}").problems) == []
 
 
 def test_folders_that_are_measured_alone_are_counted(quick: Path) -> None:
@@ -97,13 +97,13 @@ def test_a_seed_of_minus_one_is_a_new_one_or_that_of_the_run_that_goes_on(quick:
         new.notes
     )
     folder = RunFolder(quick / "runs" / "run").open()
-    begun = effective(read("recipe.yaml", ["run.seed=77", "data.holdout.share=0.25"]).recipe)
+    begun = effective(read("recipe.yaml", ["run.seed=77", "data.holdout.fraction=0.25"]).recipe)
     state.write(folder.checkpoints, step=5, tensors={"w/a": torch.zeros(2)}, values={"recipe": begun}, recipe_digest="")
-    kept = checked("run.seed=-1", "data.holdout.share=0.25")
+    kept = checked("run.seed=-1", "data.holdout.fraction=0.25")
     assert not kept.problems
     assert kept.recipe.run.seed == 77
     assert "run.seed is -1: this run's seed is 77, kept" in kept.notes
-    same = checked("run.seed=77", "data.holdout.share=0.25")
+    same = checked("run.seed=77", "data.holdout.fraction=0.25")
     assert kept.dataset is not None
     assert same.dataset is not None
     assert kept.dataset.held.tolist() == same.dataset.held.tolist()

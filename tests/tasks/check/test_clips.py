@@ -51,7 +51,7 @@ def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
 
 def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callable[..., Checked], films: Path) -> None:
     outcome = checked(
-        data__clips__stills=2, data__clips__stills_from="images", data__clips__stills_path=films / "pictures.txt"
+        data__clips__images=2, data__clips__images_from="images", data__clips__images_path=films / "pictures.txt"
     )
     page = "\n".join(_check_page.page(outcome))
     page = " ".join(page.split())
@@ -70,7 +70,7 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     [
         ("\n", "[]", "E1231", "is empty; write a line for each data set"),
         ("media\n", "[]", "E1231", "line 1: 1 path where 2 are needed: media folder,annotation.json"),
-        ("media,media,a.json\n", "[]", "E1231", "with a folder of embeddings set data.clips.texts=true"),
+        ("media,media,a.json\n", "[]", "E1231", "with a folder of embeddings set data.clips.text_embeddings=true"),
         ("media,a.json\n", '[{"path": "0.mp4"}]', "E1232", "entry 1: no 'cap'; it has 'path'"),
         ("media,a.json\n", "[]", "E1202", "take another data.path"),
     ],

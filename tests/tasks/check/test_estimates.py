@@ -145,7 +145,7 @@ def take_a_step(model: assemble.Model) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["optim.optimizer.kind=adafactor", "run.precision=bf16", "run.weight_dtype=alone"],
+        ["optim.optimizer.kind=adafactor", "run.precision=bf16", "run.weight_dtype=pure"],
         pytest.param(["optim.optimizer.kind=adafactor", "optim.ema.rule=ramp"], marks=pytest.mark.slow),
         pytest.param(
             ["optim.optimizer.kind=adacoor", "run.precision=bf16", "run.weight_dtype=same"], marks=pytest.mark.slow

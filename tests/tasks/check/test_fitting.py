@@ -51,13 +51,13 @@ def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
         return fitting.ways(located(*ADAPTER), {SIZE: 4}, int(room), device="cpu", **more)
 
     assert [way.settings for way in ways(1.06 * plain.peak)] == [{}]
-    small = {"run.micro_batch": 1, "run.recompute.enabled": True}
-    again = counted(*ADAPTER, "run.micro_batch=1", "run.recompute.enabled=true")
+    small = {"run.micro_batch": 1, "run.gradient_checkpointing.enabled": True}
+    again = counted(*ADAPTER, "run.micro_batch=1", "run.gradient_checkpointing.enabled=true")
     assert again.step < plain.step
     first, *_ = ways(1.06 * again.peak)
     assert first.settings == small
-    assert str(first).startswith("run.micro_batch=1 run.recompute.enabled=true (")
-    away = counted(*ADAPTER, "run.micro_batch=1", "run.recompute.enabled=true", "run.offload.blocks=auto")
+    assert str(first).startswith("run.micro_batch=1 run.gradient_checkpointing.enabled=true (")
+    away = counted(*ADAPTER, "run.micro_batch=1", "run.gradient_checkpointing.enabled=true", "run.offload.blocks=auto")
     room = fitting.SPARE * away.step + 1  # its blocks are small beside the rest
     on_card = ways(room, of_card=True, most=3)
     assert on_card[0].settings == small | {"run.offload.blocks": "auto"}
@@ -70,7 +70,7 @@ def test_ways_are_in_the_order_of_what_they_change_and_fit() -> None:
 
 @pytest.mark.slow
 def test_a_whole_models_ways_are_the_host_and_the_backward_pass() -> None:
-    away = counted("run.micro_batch=1", "run.recompute.enabled=true", "run.offload.blocks=2")
+    away = counted("run.micro_batch=1", "run.gradient_checkpointing.enabled=true", "run.offload.blocks=2")
     [first, *others] = fitting.ways(located(), {SIZE: 4}, int(1.06 * away.step), device="cpu", of_card=True, most=9)
     assert first.settings["run.offload.blocks"] == "auto"
     assert first.memory.update_is_apart

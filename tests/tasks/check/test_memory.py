@@ -124,8 +124,8 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
         {"model__attention": "math"},
         {"model__attention": "slice"},
         pytest.param({"model__freeze": ["denoiser/down_blocks.*"]}, marks=pytest.mark.slow),
-        {"run__recompute": {"enabled": True}},
-        pytest.param({"run__recompute": {"enabled": True, "exempt": 3}}, marks=pytest.mark.slow),
+        {"run__gradient_checkpointing": {"enabled": True}},
+        pytest.param({"run__gradient_checkpointing": {"enabled": True, "exempt": 3}}, marks=pytest.mark.slow),
     ],
     ids=[
         "plain",
@@ -155,7 +155,7 @@ def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(
 def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
     plain = Outline(recipe(tiny)).activations(SQUARE, 4)
     kept = [
-        Outline(recipe(tiny, run__recompute={"enabled": True, "exempt": n})).activations(SQUARE, 4)
+        Outline(recipe(tiny, run__gradient_checkpointing={"enabled": True, "exempt": n})).activations(SQUARE, 4)
         for n in (0, 3, 1000)
     ]
     assert [a.kept for a in kept] == sorted({a.kept for a in kept})
@@ -166,7 +166,7 @@ def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
 
 
 def test_the_block_that_is_computed_again_is_counted_on_top(tiny: Path) -> None:
-    outline = Outline(recipe(tiny, run__recompute={"enabled": True}))
+    outline = Outline(recipe(tiny, run__gradient_checkpointing={"enabled": True}))
     small, large = outline.activations(SQUARE, 2), outline.activations(WIDE, 4)
     assert large.again > 3 * small.again
     assert small.bytes == small.kept + small.again
@@ -219,19 +219,19 @@ def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -
 def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
     same, wide = (
-        memory_of(Outline(recipe(tiny, run__gradient_sums=k, **small)), {SQUARE: 2}) for k in ("same", "fp32")
+        memory_of(Outline(recipe(tiny, run__gradient_dtype=k, **small)), {SQUARE: 2}) for k in ("same", "fp32")
     )
     assert wide.gradients == 2 * same.gradients
     assert (same.update, wide.update) == (4 * same.gradients // 2, 0), "nothing is cast where sums are float32"
     ddp = memory_of(
-        Outline(recipe(tiny, run__runtime="ddp", run__gradient_sums="same", **small)), {SQUARE: 4}, processes=2
+        Outline(recipe(tiny, run__runtime="ddp", run__gradient_dtype="same", **small)), {SQUARE: 4}, processes=2
     )
     assert (ddp.gradients, ddp.steady) == (same.gradients, same.steady), "buckets are the gradients"
 
 
 def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny: Path) -> None:
     plain = {"optim__clip": {"norm": None}, "run__precision": "bf16", "run__weight_dtype": "same"}
-    outline = Outline(recipe(tiny, optim__in_backward=True, run__gradient_sums="same", **plain))
+    outline = Outline(recipe(tiny, optim__in_backward=True, run__gradient_dtype="same", **plain))
     largest = max(p.numel() for p in outline.trained.values())
     assert memory_of(outline, {SQUARE: 2}).gradients == (2 + 4) * largest
 
@@ -289,12 +289,12 @@ SIZES = {
     "one micro-batch": ({}, 128, 4),
     "one micro-batch, activations count": ({}, 256, 8),
     "masters apart and an average": (
-        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "same",
+        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_dtype": "same",
          "optim__ema": {"rule": "ramp"}}, 128, 4),
     "float32 sums": (
-        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_sums": "fp32"}, 128, 4),
+        TWICE | {"run__precision": "bf16", "run__weight_dtype": "same", "run__gradient_dtype": "fp32"}, 128, 4),
     "adafactor, recomputed": (
-        TWICE | {"optim__optimizer": {"kind": "adafactor"}, "run__recompute": {"enabled": True}}, 256, 8),
+        TWICE | {"optim__optimizer": {"kind": "adafactor"}, "run__gradient_checkpointing": {"enabled": True}}, 256, 8),
 }  # fmt: skip
 
 

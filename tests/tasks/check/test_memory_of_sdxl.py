@@ -34,7 +34,9 @@ def test_parts_of_the_full_size_have_as_many_parameters_as_the_published_models(
 
 @pytest.mark.slow
 def test_a_step_at_the_full_size_can_be_told_without_its_memory() -> None:
-    cached = outline("sdxl", data__cache__latents=True, data__cache__text=True, run__recompute__enabled=True)
+    cached = outline(
+        "sdxl", data__cache__latents=True, data__cache__text=True, run__gradient_checkpointing__enabled=True
+    )
     memory = memory_of(cached, {Size(1024, 1024): 1})
     assert [part.name for part in memory.parts if part.loaded] == ["denoiser"]
     assert memory.weights == pytest.approx(4 * UNETS["sdxl"], rel=1e-3)

@@ -47,11 +47,21 @@ def test_check_ends_with_whether_a_step_fits_and_with_a_status_of_its_own(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ([], "set run.micro_batch=1 (the mathematics stays the same), set run.recompute.enabled=true, or take a data."),
-        (["run.recompute.enabled=true"], "set run.micro_batch=1 (the mathematics stays the same), or take a data."),
-        (["run.micro_batch=4"], "lower run.micro_batch below 4 (the mathematics stays the same), set run.recompute"),
-        (["run.micro_batch=1", "run.recompute.enabled=true"], "take a data.resolution below 512"),
-        (["data.batch_size=1"], "set run.recompute.enabled=true, or take a data.resolution below 512"),
+        (
+            [],
+            "set run.micro_batch=1 (the mathematics stays the same), set run.gradient_checkpointing.enabled=true, "
+            "or take a data.",
+        ),
+        (
+            ["run.gradient_checkpointing.enabled=true"],
+            "set run.micro_batch=1 (the mathematics stays the same), or take a data.",
+        ),
+        (
+            ["run.micro_batch=4"],
+            "lower run.micro_batch below 4 (the mathematics stays the same), set run.gradient_checkpointing",
+        ),
+        (["run.micro_batch=1", "run.gradient_checkpointing.enabled=true"], "take a data.resolution below 512"),
+        (["data.batch_size=1"], "set run.gradient_checkpointing.enabled=true, or take a data.resolution below 512"),
     ],
 )
 def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[str], words: str) -> None:

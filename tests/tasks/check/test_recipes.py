@@ -105,7 +105,12 @@ def test_the_head_of_a_recipe_on_a_straight_path_says_what_check_predicts(name: 
 @pytest.mark.parametrize(("name", "frames"), [("latte-17f", 17), ("latte-65f", 65)])
 def test_the_head_of_a_recipe_of_latte_says_what_check_predicts(name: str, frames: int) -> None:
     """Embeddings from files stand for those of T5, which takes no part in a step."""
-    files = ("data.format=clip-list", "data.clips.texts=true", "data.captions.dropout=0", "run.preview.every=null")
+    files = (
+        "data.format=clip-list",
+        "data.clips.text_embeddings=true",
+        "data.captions.dropout=0",
+        "run.preview.every=null",
+    )
     predicted(name, (512, 512, frames), f"model.path={MODELS / name}", "model.text_encoder=null", *files)
 
 

@@ -184,7 +184,7 @@ def test_a_place_that_is_gone_is_a_storage_error(tmp_path: Path) -> None:
     ("words", "is_open"),
     [
         (["run.precision=bf16", "run.weight_dtype=same"], True),
-        (["run.precision=bf16", "run.weight_dtype=same", "run.gradient_sums=fp32"], False),
+        (["run.precision=bf16", "run.weight_dtype=same", "run.gradient_dtype=fp32"], False),
         (["run.precision=bf16", "run.weight_dtype=same", "run.runtime=fsdp"], False),
         (["run.precision=bf16", "run.weight_dtype=fp32"], False),
         (["run.precision=fp32"], False),
@@ -196,5 +196,5 @@ def test_sums_are_open_where_weights_are_small_and_nobody_has_chosen(words: list
 
 def test_what_was_chosen_is_kept() -> None:
     assert resolve(read_text("schema: 1").recipe, 1).choices == {"seed": 0}
-    chosen = read_text("schema: 1", overrides=["run.precision=bf16", "run.gradient_sums=fp32"]).recipe
-    assert resolve(chosen, 1).choices == {"seed": 0, "run.gradient_sums": "fp32"}
+    chosen = read_text("schema: 1", overrides=["run.precision=bf16", "run.gradient_dtype=fp32"]).recipe
+    assert resolve(chosen, 1).choices == {"seed": 0, "run.gradient_dtype": "fp32"}

@@ -25,7 +25,7 @@ def test_captions_of_several_lines_are_pointed_to_the_first_line(tmp_path: Path,
     for number in range(3):
         put(tmp_path, f"{number}.png", scene(number), "\n".join(lines))
     joined = findings_in(ask(tmp_path, "--json")[1])["cut-captions"]
-    drawn = findings_in(ask(tmp_path, "--json", "data.captions.lines=choose")[1])
+    drawn = findings_in(ask(tmp_path, "--json", "data.captions.lines=random")[1])
     assert "set data.captions.lines=first" in joined["advice"]
     assert "set data.captions.lines=first" in drawn["many-captions"]["advice"]
     first = findings_in(ask(tmp_path, "--json", "data.captions.lines=first")[1])

@@ -51,7 +51,7 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_all_that_is_planted_is_found_with_what_to_do(odd: Path, ask: Ask) -> None:
-    status, text = ask(odd, "--json", "data.flip=0.5", "data.captions.lines=choose")
+    status, text = ask(odd, "--json", "data.flip=0.5", "data.captions.lines=random")
     findings = findings_in(text)
     assert (status, json.loads(text)["status"]) == (2, "mend")
     assert all(finding["advice"] and finding["sentence"] for finding in findings.values())

@@ -24,5 +24,5 @@ def test_held_out_pictures_that_are_trained_are_told(tmp_path: Path, ask: Ask) -
     assert (status, finding["count"]) == (2, 2)
     assert names(finding) == ["new"] * 2
     assert {words.split()[1] for words in finding["examples"]} == {"copy.png", "near.jpg"}
-    share = findings_in(ask(trained, "--json", "data.holdout.share=0.5")[1])
+    share = findings_in(ask(trained, "--json", "data.holdout.fraction=0.5")[1])
     assert "held-out-is-trained" not in share

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mezzotint.cli import main
-from mezzotint.dialects.base import Launched
 from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.translation import Launched
 from mezzotint.tasks.reading import arguments, foreign
 from mezzotint.tasks.reading.foreign import their_flags
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 from films import QUICK, probe
 
+from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import RecipeError
-from mezzotint.families.latte import Family
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import pictures, video
 from mezzotint.sampling.requests import Request, Sampling, initial_noise, step_noise

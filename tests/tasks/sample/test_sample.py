@@ -96,7 +96,7 @@ def test_a_json_file_says_what_holds_for_all_and_for_each_and_switches_count_mor
 def test_a_recipes_own_file_is_drawn_where_no_prompt_is_given(tmp_path: Path) -> None:
     file = tmp_path / "p.json"
     file.write_text(json.dumps({"scheduler": "euler", "steps": 9, "samples": [{"prompt": "a fox"}]}))
-    own = f"sample.file={file}"
+    own = f"sample.prompt_file={file}"
     ((_, facts),) = draw(tmp_path / "own", own).values()
     assert (facts["prompt"], facts["solver"], facts["steps"]) == ("a fox", "euler", "2"), "--steps=2 counts more"
     ((_, facts),) = draw(tmp_path / "other", own, "--prompt=a hen").values()

@@ -72,8 +72,8 @@ def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[
     ("settings", "more"),
     [
         (["run.steps=null", "run.epochs=2.5"], "3 epochs"),
-        (["run.steps=null", "run.epochs=2.5", "run.longer=1 epoch"], "2 epochs"),
-        (["run.steps=7", "run.longer=2 epochs"], "4 epochs"),
+        (["run.steps=null", "run.epochs=2.5", "run.extend=1 epoch"], "2 epochs"),
+        (["run.steps=7", "run.extend=2 epochs"], "4 epochs"),
         (["run.steps=7"], "7 steps"),
         (["run.steps=1"], "1 step"),
         (["run.steps=null", "run.epochs=1"], "1 epoch"),
@@ -83,8 +83,8 @@ def test_the_end_of_a_run_says_which_model_to_use_and_what_to_type(begun: tuple[
 def test_what_would_train_a_run_further_counts_in_its_own_unit(settings: list[str], more: str) -> None:
     reading = read_text("schema: 1", overrides=settings)
     line = announce.further(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
-    assert line.endswith(f"'run.longer={more}'")
+    assert line.endswith(f"'run.extend={more}'")
     longer = read_text("schema: 1", overrides=shlex.split(line)[-1:]).recipe.run.longer
     assert longer is not None
     assert longer.count == int(more.split()[0]), "what is printed is read as it stands in a shell"
-    assert line.count("run.longer=") == 1
+    assert line.count("run.extend=") == 1

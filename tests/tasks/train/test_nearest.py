@@ -33,7 +33,7 @@ def test_a_run_with_held_out_pictures_ends_with_its_overfit_report(
         return [place]
 
     monkeypatch.setattr(_nearest, "last_previews", learnt_by_heart)
-    settings = {"data__cache__latents": True, "data__holdout__share": 0.3, "run__validation__training_share": 0.5}
+    settings = {"data__cache__latents": True, "data__holdout__fraction": 0.3, "run__validation__training_fraction": 0.5}
     settings |= {"run__steps": 3, "run__validation__every": 1, "data__crop": "center", "data__flip": 0}
     assert world.train("run", **settings) == 0
     logs = world.root / "run" / "logs"

@@ -47,7 +47,7 @@ def test_it_goes_back_leaves_the_batches_out_and_kills_change_nothing(
         "event": "rolled-back", "time": "", "to": 4, "at": 7, "number": 1, "rate": 1.0,
     }  # fmt: skip
     poison(4, 5, 6)
-    assert world.train("skips", **SETTINGS | {"run__max_bad_steps": 9}) == 0
+    assert world.train("skips", **SETTINGS | {"run__max_nonfinite_steps": 9}) == 0
     assert same(weights(world.root / "back"), weights(world.root / "skips")), "as if steps 5 to 7 had moved nothing"
     bad = outside.read_lines(world.root / "back" / "bad_steps.jsonl")
     assert [(line["step"], line["what"]) for line in bad] == [(6, "loss"), (7, "loss")]

@@ -34,7 +34,7 @@ def test_a_run_that_is_stopped_has_its_report_and_says_so_in_its_history(
 
 
 def test_a_shortage_of_memory_advises_what_is_not_done_yet(tmp_path: Path) -> None:
-    recipe = read_text("run: {micro_batch: 1, recompute: {enabled: true}}").recipe
+    recipe = read_text("run: {micro_batch: 1, gradient_checkpointing: {enabled: true}}").recipe
     device: Any = SimpleNamespace(device="cuda:0")
     of_any = assemble.named_shortage("here", advice.less_memory(recipe))
     for shortage in (named_failures(device, RunFolder(tmp_path), "", recipe), of_any):

@@ -370,7 +370,7 @@ def test_several_adapters_become_one(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_into_a_model_of_clips_they_go_as_well(released: Path, tmp_path: Path, capsys: Any) -> None:
-    from mezzotint.families.latte import Family as Clips
+    from mezzotint.compat.open_sora_plan.latte import Family as Clips
 
     base, adapter = released / "5x64x64", tmp_path / "a.safetensors"
     file = "diffusion_pytorch_model.safetensors"

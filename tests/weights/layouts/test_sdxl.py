@@ -20,6 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mezzotint.cli import main
+from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
+from mezzotint.compat.mindone.sdxl_layout import mindspore_name, stability_name
 from mezzotint.errors import WeightsError
 from mezzotint.weights import kinds
 from mezzotint.weights.files import mindspore
@@ -28,8 +30,7 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.folder.export import Replaced, write_model
 from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.keymap import Entry, KeyMap, Shape
-from mezzotint.weights.layouts import mindone_sdxl, sdxl
-from mezzotint.weights.layouts.mindone_sdxl import mindspore_name, stability_name
+from mezzotint.weights.layouts import sdxl
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 
 COUNTS = {

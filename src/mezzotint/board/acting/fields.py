@@ -95,7 +95,7 @@ def _entry(line: str, shape: Shape) -> str:
 def _choices(setting: Setting) -> list[str]:
     """What may stand in a field, where that is a closed choice."""
     if setting.path in _REGISTERED:
-        return list(registry.names(_REGISTERED[setting.path], at_hand=True))
+        return list(registry.names(_REGISTERED[setting.path], skip_unimported=True))
     if setting.shape.base is bool:
         return ["true", "false"]
     return [values.text(one) for one in get_args(setting.shape.base)] if setting.shape.choices else []

@@ -86,7 +86,7 @@ class RecipePages:
         labels = [(one, self._label(one)) for one in bases]
         return self.pages.html(
             "recipe.html", here="recipe", base=name, bases=labels, groups=rows, changed=changed,
-            dialects=sorted(registry.names("dialects", at_hand=True)), folder=str(self.pages.places.folders[0]),
+            dialects=sorted(registry.names("dialects", skip_unimported=True)), folder=str(self.pages.places.folders[0]),
         )  # fmt: skip
 
     async def live(self, request: Request) -> Response:

@@ -17,7 +17,7 @@ from mezzotint.recipe.sections.clips import ClipsSettings
 def window(num_frames: int, clips: ClipsSettings) -> int:
     """Frames of a clip that a sample of so many is spread over, from the first that is seen to the last;
     Open-Sora-Plan's windows have room for one more step."""
-    if clips.begin == "open-sora-plan":
+    if clips.start == "not-last":
         return num_frames * clips.interval
     return (num_frames - 1) * clips.interval + 1
 
@@ -48,7 +48,7 @@ def num_starts(available: int, num_frames: int, clips: ClipsSettings) -> int:
     """How many places a window may begin at, the first being frame 0. Open-Sora-Plan's PyTorch project never takes the
     last."""
     room = max(0, available - window(num_frames, clips))
-    return {"anywhere": room + 1, "first": 1, "open-sora-plan": max(1, room)}[clips.begin]
+    return {"random": room + 1, "first": 1, "not-last": max(1, room)}[clips.start]
 
 
 def spread(begin: int, end: int, num: int) -> NDArray[np.int64]:

@@ -149,7 +149,7 @@ class LatentCache(_Entries[LatentLayout]):
         self.content = settings.cache.content
         self.is_imported = chosen.is_encoded
         self.is_drawn = chosen.own_flips or settings.crop not in ("center", "stretch") or 0.0 < settings.flip < 1.0
-        self.is_drawn |= settings.has_clips and settings.clips.begin != "first"
+        self.is_drawn |= settings.has_clips and settings.clips.start != "first"
         self.views = settings.cache.crops if self.is_drawn else 1
         draws_sample = self.content == "sample" and not self.is_imported
         self.seeds = (seed if self.is_drawn else 0, seed if draws_sample else 0)
@@ -233,7 +233,7 @@ class LatentCache(_Entries[LatentLayout]):
         times = clip_visits.instants(catalogue, row, frames, self._settings.clips, address=key)
         if still < 0:
             return times
-        return times[stills_of_clip(frames, self._settings.clips.stills)[still : still + 1]]
+        return times[stills_of_clip(frames, self._settings.clips.images)[still : still + 1]]
 
     def store(self, bucket: Size, *, is_still: bool = False) -> Store | None:
         """The rows of a bucket's size; None before `define`. is_still: of pictures beside clips."""

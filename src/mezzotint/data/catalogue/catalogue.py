@@ -270,11 +270,11 @@ class Catalogue:
         if at_most is not None and at_most < len(rows):
             chance = draws.uniforms(draws.keys(seed, "subset", self.key_hash[rows]))
             rows = np.sort(rows[np.argsort(chance, kind="stable")[:at_most]])
-        if holdout.share == 0 or len(rows) < 2:
+        if holdout.fraction == 0 or len(rows) < 2:
             rows = np.sort(np.concatenate((rows, beside))) if len(beside) else rows
             return rows, np.zeros(0, dtype=np.int32)
         drawn = draws.uniforms(draws.keys(seed, "holdout", self.key_hash[rows]))
-        count = math.ceil(Fraction(repr(holdout.share)) * len(drawn))  # of the share as it is written
+        count = math.ceil(Fraction(repr(holdout.fraction)) * len(drawn))  # of the share as it is written
         num = max(1, min(count, holdout.max_samples, len(rows) - 1))
         order = rows[np.argsort(drawn, kind="stable")]
         return np.sort(np.concatenate((order[num:], beside))), np.sort(order[:num])
@@ -315,15 +315,15 @@ def _with_stills(
     catalogue: Catalogue, settings: DataSettings, folder: Path, workers: int | None, progress: Progress | None
 ) -> Catalogue:
     """The catalogue with that of the pictures beside its clips, where the recipe has a data set of them."""
-    if settings.clips.stills_from != "images":
+    if settings.clips.images_from != "images":
         return catalogue
     stills = build(stills_settings(settings), folder, workers=workers, progress=progress)
-    least = settings.clips.stills + (1 if settings.clips.stills_order == "groups" else 0)
+    least = settings.clips.images + (1 if settings.clips.images_order == "groups" else 0)
     if len(stills) < least:
         raise DatasetError(
-            f"{', '.join(map(str, stills.roots))}: {len(stills)} pictures, and data.clips.stills="
-            f"{settings.clips.stills} with stills_order={settings.clips.stills_order} needs {least} or more; add "
-            "pictures, or lower data.clips.stills",
+            f"{', '.join(map(str, stills.roots))}: {len(stills)} pictures, and data.clips.images="
+            f"{settings.clips.images} with images_order={settings.clips.images_order} needs {least} or more; add "
+            "pictures, or lower data.clips.images",
             code="E1291",
         )
     table = buckets.table(settings)
@@ -337,8 +337,8 @@ def stills_settings(settings: DataSettings) -> DataSettings:
     """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
     clips = settings.clips
     usual = format_spec(settings.format).stills_format
-    of_stills = ClipsSettings(frames=1, missing=clips.missing, texts=clips.texts)
-    update = {"path": clips.stills_path, "format": clips.stills_kind or usual, "repeats": (1.0,), "clips": of_stills}
+    of_stills = ClipsSettings(frames=1, missing=clips.missing, text_embeddings=clips.text_embeddings)
+    update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,), "clips": of_stills}
     return with_values(settings, {**update, "prior": PriorSettings()})
 
 
@@ -402,15 +402,15 @@ def _indexes(place: Path) -> list[Path]:
     return sorted(indexes, key=lambda index: (index / "manifest.json").stat().st_mtime_ns, reverse=True)
 
 
-def _newest(place: Path, verify: Literal["start", "use"]) -> dict[str, NDArray[Any]]:
-    """The columns of the newest index that may be taken over, or nothing. What was not decoded (`data.verify=use`) does
-    not count for an index that decodes."""
+def _newest(place: Path, verify: Literal["on_start", "on_first_use"]) -> dict[str, NDArray[Any]]:
+    """The columns of the newest index that may be taken over, or nothing. What was not decoded
+    (`data.verify=on_first_use`) does not count for an index that decodes."""
     for index in _indexes(place):
         try:
             table, about = columns.read(index)
         except (FileNotFoundError, DamagedColumns):
             continue
-        is_enough = verify == "use" or about.get("verified", "start") == "start"
+        is_enough = verify == "on_first_use" or about.get("verified", "on_start") == "on_start"
         if about.get("version") == indexing.VERSION and is_enough:  # an older one may have meant less
             return table
     return {}

@@ -59,7 +59,7 @@ def why_nothing(report: DataReport, listed: str) -> str:
     if report.left_out:
         return (
             f"all {len(report.left_out)} samples are left out ({report.left_out[0][1]}); change data.captions.missing, "
-            "data.small or data.clips"
+            "data.small_images or data.clips"
         )
     if report.unknown:
         kinds = ", ".join(f"{readable(suffix) or 'no ending'} ({count})" for suffix, count in report.unknown[:10])

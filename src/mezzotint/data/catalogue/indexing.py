@@ -44,7 +44,7 @@ VERSION = 6
 LONG_CAPTION_WORDS = 60
 """Captions of more words are counted as long: about as many as CLIP's 75 tokens hold."""
 
-JOURNALS = {"start": f"journal-{VERSION}.jsonl", "use": f"journal-{VERSION}-not-decoded.jsonl"}
+JOURNALS = {"on_start": f"journal-{VERSION}.jsonl", "on_first_use": f"journal-{VERSION}-not-decoded.jsonl"}
 """Answers of a start that was killed, by `data.verify`."""
 
 PICTURES = "pictures"
@@ -133,7 +133,7 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
     the content of those that the format calls manifests, by name or ending."""
     captions = settings.captions
     columns_read = (settings.columns.model_dump_json(), settings.split, settings.hub_config)
-    small = (settings.small, settings.resolution, settings.buckets.model_dump_json())
+    small = (settings.small_images, settings.resolution, settings.buckets.model_dump_json())
     depends_on: tuple[object, ...] = (
         captions.source,
         captions.lines,
@@ -153,12 +153,12 @@ def address(sources: Sequence[Source], settings: DataSettings) -> str:
         depends_on += ("wildcards",)  # of which one is counted
     if captions.prefix:
         depends_on += (f"prefix {captions.prefix}",)
-    if settings.verify != "start":
+    if settings.verify != "on_start":
         depends_on += (f"verified at {settings.verify}",)
     if captions.clean:
         depends_on += (f"cleaned {caption_cleaning.VERSION}",)
     if settings.has_clips:
-        beside = {name for name in type(settings.clips).model_fields if name.startswith("stills")}
+        beside = {name for name in type(settings.clips).model_fields if name.startswith("images")}
         depends_on += (clip_files.PREPROCESSING, settings.clips.model_dump_json(exclude=beside))
     manifests = format_of(settings.format).manifests
     listed = [text for source in sources for text in _state(source, manifests)]
@@ -204,7 +204,7 @@ def make(
     looked = _probing.KnownFiles.at(gathered.path.texts(), near)
     _probing.take_over(looked, before, settings.max_pixels)
     journal = folder.parent / JOURNALS[settings.verify]
-    look_at = decoding.probe if settings.verify == "start" else decoding.glance
+    look_at = decoding.probe if settings.verify == "on_start" else decoding.glance
     decoded = _probing.look(
         looked,
         journal,
@@ -215,7 +215,7 @@ def make(
         patient=settings.decode_timeout,
     )
     table, about = _assembled(gathered, looked, settings, workers)
-    if settings.verify != "start":
+    if settings.verify != "on_start":
         about["verified"] = settings.verify
     unknown: Counter[str] = Counter()
     for source in sources:
@@ -308,8 +308,8 @@ def _assembled(
         for i, reason in _unwanted_clips(gathered, facts, settings.clips):
             skipped.append(Skipped(keys[i], reason, is_wanted=True))
             is_used[i] = False
-    if settings.small == "skip":
-        reason = "{}×{} is smaller than its bucket, and data.small=skip"
+    if settings.small_images == "skip":
+        reason = "{}×{} is smaller than its bucket, and data.small_images=skip"
         for i in np.flatnonzero(is_small & is_used).tolist():
             skipped.append(Skipped(keys[i], reason.format(facts["width"][i], facts["height"][i]), is_wanted=True))
         is_used &= ~is_small

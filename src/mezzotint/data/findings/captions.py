@@ -62,7 +62,7 @@ def of_captions(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Findi
             "many-captions", "look", len(many),
             f"{counted(len(many), 'sample')} with {MANY_CAPTIONS} captions or more, of which each visit draws "
             "one",
-            "with data.captions.lines=choose each line of a caption file is a caption; for translations set "
+            "with data.captions.lines=random each line of a caption file is a caption; for translations set "
             "data.captions.lines=first, for one text over several lines data.captions.lines=join",
             examples_of(many, (
                 f"{catalogue.label(row)} ({counts[row]}, the last {readable(catalogue.captions(row)[-1][:40])!r})"

@@ -92,7 +92,7 @@ def _describe(catalogue: Catalogue, fill: Fill) -> str:
 
 
 def of_split_names(catalogue: Catalogue, rows: Rows, held: Rows) -> Iterator[Finding]:
-    """Names whose images are batched together and of which `data.holdout.share` takes some."""
+    """Names whose images are batched together and of which `data.holdout.fraction` takes some."""
     overrides = catalogue.overrides
     held_of, trained_of = (Counter(overrides.group[chosen].tolist()) for chosen in (held, rows))
     split = [
@@ -103,6 +103,6 @@ def of_split_names(catalogue: Catalogue, rows: Rows, held: Rows) -> Iterator[Fin
     if split:
         yield Finding(
             "split-names", "look", len(split),
-            f"data.holdout.share splits images that are batched together by name: it takes {name_first(split)}",
+            f"data.holdout.fraction splits images that are batched together by name: it takes {name_first(split)}",
             "to keep them whole, hold out a folder with data.holdout.path (EveryDream2's val_split_mode manual)",
         )  # fmt: skip

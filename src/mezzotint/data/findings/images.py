@@ -84,7 +84,7 @@ def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettin
             "undersized", "look" if much else "know", len(small),
             f"{counted(len(small), word)} smaller than {'its' if len(small) == 1 else 'their'} bucket and enlarged, "
             f"{worst}, so that the model learns blur",
-            "lower data.resolution, leave them out with data.small, or use larger originals",
+            "lower data.resolution, leave them out with data.small_images, or use larger originals",
             examples_of(rows[order].tolist(), (
                 f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, enlarged {factor[i]:.2g} times to "
                 f"{table[int(bucket[i])]})" for i in order

@@ -55,14 +55,14 @@ class ClipWorker(BatchWorker):
         self._groups: tuple[range, ...] = ()
         if catalogue.stills is not None:
             self._beside = StillWorker(catalogue.stills, stills_settings(settings), **options)
-            if settings.clips.stills_order == "groups":
-                self._groups = groups_of_stills(len(catalogue.stills), settings.clips.stills)
+            if settings.clips.images_order == "groups":
+                self._groups = groups_of_stills(len(catalogue.stills), settings.clips.images)
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
         return _read_frames(self._catalogue, visit, placed, placed.bucket.frames, self._settings)
 
     def _stills(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch | None:
-        if not self._settings.clips.stills:
+        if not self._settings.clips.images:
             return None
         return self._own_frames(batch, visits, placed) if self._beside is None else self._pictures(batch, visits)
 
@@ -85,12 +85,12 @@ class ClipWorker(BatchWorker):
     def _rows_beside(self, clip: Visit, count: int) -> Sequence[int]:
         if self._groups:
             return self._groups[clip.row % len(self._groups)]
-        drawn = drawn_stills(count, self._settings.clips.stills, address=clip.draw("stills"))
+        drawn = drawn_stills(count, self._settings.clips.images, address=clip.draw("stills"))
         return [int(row) for row in drawn]
 
     def _own_frames(self, batch: HostBatch, visits: Sequence[Visit], placed: Sequence[Placement]) -> HostBatch:
         """Frames of the clips themselves, after they were placed, with the clips' captions."""
-        num = self._settings.clips.stills
+        num = self._settings.clips.images
         keys = tuple(f"{key}[{place}]" for key in batch.keys for place in range(num))
         return replace(
             batch,
@@ -108,7 +108,7 @@ class ClipWorker(BatchWorker):
 
     def _rows_of_frames(self, visits: Sequence[Visit], placed: Sequence[Placement], keys: Sequence[str]) -> Tensor:
         assert self._latents is not None
-        latents, num, addresses = self._latents, self._settings.clips.stills, []
+        latents, num, addresses = self._latents, self._settings.clips.images, []
         for visit, placement in zip(visits, placed, strict=True):
             view = latents.cached_view(visit)
             for still in range(num):
@@ -117,7 +117,7 @@ class ClipWorker(BatchWorker):
         return latents.read(addresses, Size(bucket.width, bucket.height), keys, is_still=True)
 
     def _many(self, request: BatchRequest, rows: Sequence[int]) -> BatchRequest:
-        num = self._settings.clips.stills
+        num = self._settings.clips.images
         return replace(
             request,
             rows=np.asarray(rows, dtype=np.int32),
@@ -127,7 +127,7 @@ class ClipWorker(BatchWorker):
         )
 
     def _of_each(self, numbers: Tensor) -> Tensor:
-        return numbers.repeat_interleave(self._settings.clips.stills, dim=0)
+        return numbers.repeat_interleave(self._settings.clips.images, dim=0)
 
 
 def _read_frames(catalogue: Catalogue, visit: Visit, placed: Placement, frames: int, settings: DataSettings) -> Tensor:

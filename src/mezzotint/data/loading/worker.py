@@ -229,7 +229,7 @@ class BatchWorker(Dataset[Any]):
     def _spares(self) -> bool:
         """Whether damaged pictures keep their place, with weight 0."""
         is_clip = self.is_still or self._settings.has_clips
-        return self._settings.on_broken == "weight-0" and self._is_training and not is_clip
+        return self._settings.on_corrupt == "zero_weight" and self._is_training and not is_clip
 
     def _read(self, visit: Visit, placed: Placement) -> Tensor:
         return torch.from_numpy(read_picture(self._catalogue, visit.row, placed, self._settings))
@@ -397,11 +397,11 @@ def _still_readable(catalogue: Catalogue, row: int, settings: DataSettings) -> I
             raise  # it may be sound: what took long once is not left out of a run that goes on without a word
         path = catalogue.path(row)
         reason = error.message if isinstance(error, DatasetError) else f"{path}: {error.strerror or error}"
-        if settings.verify == "use" and catalogue.verify(row):
+        if settings.verify == "on_first_use" and catalogue.verify(row):
             raise DatasetError(
                 f"sample {catalogue.key(row)!r} is damaged, and was not decoded before: {reason}; mend or remove "
-                "the file, set data.verify=start, which leaves such files out, or data.on_broken=weight-0, which lets "
-                "its place count nothing",
+                "the file, set data.verify=on_start, which leaves such files out, or data.on_corrupt=zero_weight, "
+                "which lets its place count nothing",
                 code=BROKEN,
             ) from error
         raise DatasetError(

@@ -71,7 +71,7 @@ def to_bytes(clip: Tensor) -> Tensor:
 
 
 _SQUARES: dict[str, Callable[[Tensor, int], Tensor]] = {
-    "open-sora-plan": lambda clip, side: to_bytes(project_square(clip, side)),
-    "open-sora-plan-port": port_square,
+    "square-then-bilinear": lambda clip, side: to_bytes(project_square(clip, side)),
+    "bicubic-then-square": port_square,
 }
 """Values of `data.resize` that make squares by a rule of their own, for clips and the pictures beside them."""

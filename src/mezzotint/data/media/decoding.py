@@ -36,7 +36,7 @@ from PIL import (
 )
 from PIL.ImageFile import ImageFile
 
-from mezzotint.data.files import mindone_arrays, tar_members
+from mezzotint.data.files import encoded, tar_members
 from mezzotint.data.files.listing import Unusable
 from mezzotint.data.media import _opencv_resize, colour, untrusted
 from mezzotint.data.media.colour import Conversion
@@ -109,8 +109,9 @@ class Probe:
 def probe(path: Path, max_pixels: int) -> Probe:
     """Decodes a picture entirely and says what it is. Raises DatasetError E1206 with the reason it cannot be used: not
     a regular file, no known format, more than `max_pixels`, damaged, float pixels."""
-    if path.suffix == mindone_arrays.SUFFIX:
-        return Probe(*mindone_arrays.probe(path), conversions=0)
+    files = encoded.files_of(path)
+    if files is not None:
+        return Probe(*files.probe(path), conversions=0)
     with readable_file(path) as file:
         digest = hashlib.file_digest(file, "sha256").digest()
         _check_png(file)
@@ -123,7 +124,7 @@ def glance(path: Path, max_pixels: int) -> Probe:
     """Returns what `probe` returns. Hashes the file but does not decode it if opening it with Pillow tells everything:
     for JPEG, PNG and WebP, 8 bits per channel, grey or RGB, one frame, no transparency. Damage in the pixels is then
     found at the first use. Raises as `probe`."""
-    if path.suffix != mindone_arrays.SUFFIX:
+    if encoded.files_of(path) is None:
         with readable_file(path) as file:
             has_late_metadata = _check_png(file)
             image, flags = _checked(file, max_pixels)
@@ -224,8 +225,9 @@ def small(path: Path, side: int, *, background: str, max_pixels: int) -> Image.I
 def digest_of(path: Path) -> bytes | None:
     """SHA-256 of a file as it is now, or None when it cannot be read."""
     try:
-        if path.suffix == mindone_arrays.SUFFIX:
-            return mindone_arrays.digest_of(path)
+        files = encoded.files_of(path)
+        if files is not None:
+            return files.digest_of(path)
         with readable_file(path) as file:
             return hashlib.file_digest(file, "sha256").digest()
     except (DatasetError, OSError):
@@ -234,7 +236,8 @@ def digest_of(path: Path) -> bytes | None:
 
 def stats_of(path: str) -> tuple[int, int, int]:
     """Size in bytes, times of modification and change in nanoseconds. Raises OSError."""
-    return mindone_arrays.stats_of(Path(path)) if path.endswith(mindone_arrays.SUFFIX) else tar_members.stats(path)
+    files = encoded.files_of(path)
+    return tar_members.stats(path) if files is None else files.stats_of(Path(path))
 
 
 @contextmanager

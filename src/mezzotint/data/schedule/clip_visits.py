@@ -32,8 +32,8 @@ def instants(catalogue: Catalogue, row: int, frames: int, clips: ClipsSettings, 
     if clips.fps is None:
         return times_of(drawn(available, frames, clips, address=address), begin=begin, rate=rate)
     span = (frames - 1) / clips.fps + 1 / rate
-    seconds = span if clips.begin == "first" else available / rate
-    if clips.begin == "open-sora-plan":
+    seconds = span if clips.start == "first" else available / rate
+    if clips.start == "not-last":
         seconds = max(span, seconds - 1 / rate)
     times = times_at_rate(seconds, num_frames=frames, new_rate=clips.fps, begin=begin, rate=rate, address=address)
     assert times is not None, f"{catalogue.key(row)}: too short"

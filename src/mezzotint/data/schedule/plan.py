@@ -199,7 +199,7 @@ def _filled_up(
     factor = np.ones(len(within), dtype=np.float32)
     if settings.remainder == "repeat":
         again, within = _repeated(within, starts, cut.real[batches], address)
-        factor = np.repeat((cut.real[batches] / lengths) ** settings.discount, lengths).astype(np.float32)
+        factor = np.repeat((cut.real[batches] / lengths) ** settings.remainder_power, lengths).astype(np.float32)
     else:
         again, within = _wrapped(within, np.repeat(cut.group[batches], lengths), cut)
     row, visit = visits.at(order[within])
@@ -243,9 +243,9 @@ class _Cut:
 
 def share_of(rating: RatingSettings, epoch: int) -> float:
     """The share of the samples that an epoch uses; 1 uses all, as often as their repeats say."""
-    if rating.share is None or rating.epochs is None:
+    if rating.fraction is None or rating.epochs is None:
         return 1.0
-    return 1.0 - max(0, min(epoch, rating.epochs - 1) - 1) * (1.0 - rating.share) / rating.epochs
+    return 1.0 - max(0, min(epoch, rating.epochs - 1) - 1) * (1.0 - rating.fraction) / rating.epochs
 
 
 def _num_visits(columns: PlanColumns, settings: DataSettings, seed: int, epoch: int) -> _Ints:
@@ -422,7 +422,7 @@ class Timeline:
         self._settings = settings
         self._accumulation = accumulation
         self._lock = threading.RLock()
-        self._is_even = settings.rating.share is None and bool((columns.repeats == np.floor(columns.repeats)).all())
+        self._is_even = settings.rating.fraction is None and bool((columns.repeats == np.floor(columns.repeats)).all())
         self._ends: list[int] = []
         self._plans: OrderedDict[int, Epoch] = OrderedDict()
 
@@ -476,7 +476,7 @@ class Timeline:
         steps = num_steps(
             self.columns, self._settings, accumulation=self._accumulation, seed=self.seed, epoch=len(self._ends)
         )
-        if steps == 0 and (self._settings.rating.share is not None or not self._can_have_batches()):
+        if steps == 0 and (self._settings.rating.fraction is not None or not self._can_have_batches()):
             raise DatasetError(
                 f"{len(self.columns)} samples make no batch of {self._settings.batch_size} with "
                 f"data.remainder={self._settings.remainder}; set data.remainder=short, or lower data.batch_size",

@@ -53,7 +53,7 @@ def bytes_of(epoch: Epoch, rows: NDArray[np.int32], catalogue: Catalogue, settin
 
 def _own(epoch: Epoch, visits: slice, settings: DataSettings) -> int:
     factor, num = float(epoch.factor[visits.start]), visits.stop - visits.start
-    return round(num * factor ** (1 / settings.discount)) if settings.remainder == "repeat" and factor < 1 else 0
+    return round(num * factor ** (1 / settings.remainder_power)) if settings.remainder == "repeat" and factor < 1 else 0
 
 
 def _printed(path: Path) -> str:

@@ -151,7 +151,7 @@ STRAIGHT_REFUSES = {
 
 def specs() -> tuple[FamilySpec, ...]:
     """All families, sorted by name; of those that other packages bring the ones that a recipe has named."""
-    return tuple(registry.find(FOLDER, name).SPEC for name in registry.names(FOLDER, at_hand=True))
+    return tuple(registry.find(FOLDER, name).SPEC for name in registry.names(FOLDER, skip_unimported=True))
 
 
 def family_spec(name: str) -> FamilySpec:

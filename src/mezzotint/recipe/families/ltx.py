@@ -22,7 +22,7 @@ class LTXSettings(Section):
     """Frames a second of the clips, which the denoiser is told by its positions in time, in training as in drawing.
     Write the same as in `data.clips.fps`."""
 
-    first_frame: Annotated[Share, ALLOW] = 0.0
+    first_frame_prob: Annotated[Share, ALLOW] = 0.0
     """The share of clips that are trained as image to video: their first latent frame is shown without noise, told to
     have none, and left out of the loss. 0 trains text to video alone; finetrainers takes 0.1."""
 

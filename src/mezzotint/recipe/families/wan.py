@@ -17,7 +17,7 @@ class WanSettings(Section):
     text_tokens: Annotated[Annotated[int, Field(ge=16, le=512)], NEVER] = 512
     """How many tokens of a caption are read, the end among them. Zeros take the place of what shorter ones lack."""
 
-    first_frame: Annotated[Share, ALLOW] = 0.0
+    first_frame_prob: Annotated[Share, ALLOW] = 0.0
     """Of Wan 2.2 TI2V 5B: the share of clips that are trained as image to video: their first latent frame is shown
     without noise, told to have none, and left out of the loss. 0 trains text to video alone; 0.5 both alike."""
 

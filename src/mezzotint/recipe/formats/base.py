@@ -24,8 +24,8 @@ class Fixed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
     """The facts of a format. has_clips: its samples are clips, so that pixels have frames. reads_texts: it can name
-    files of text embeddings (`data.clips.texts`). reads_masks: masks may lie beside its pictures. own_masks: where
-    else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
+    files of text embeddings (`data.clips.text_embeddings`). reads_masks: masks may lie beside its pictures. own_masks:
+    where else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
     `FORMAT` says. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn
     into its folder is a sample. hints_at_repeats: it takes every picture once, so that folders whose names look like
     kohya's are pointed out. has_own_paths: `data.path` may be something else than a file or a folder, such as a

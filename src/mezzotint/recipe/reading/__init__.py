@@ -1,4 +1,4 @@
 """From a file, a name and `key=value` words to a recipe, or to everything that is wrong with them.
 
-From outside: `read`, `paths`, `nearest`, `foreign_names`, `yaml_rules`, `wording`.
+From outside: every file without an underscore.
 """

@@ -22,6 +22,7 @@ from mezzotint.recipe.reading.nearest import advice, nearest
 from mezzotint.recipe.reading.paths import Shape, by_path, one_line, owner, sections, sections_in, word_of
 from mezzotint.recipe.reading.wording import NUMBER, say, shown
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.renamed import new_value
 
 Place = tuple[str | int, ...]
 
@@ -179,6 +180,9 @@ def _choice_hint(setting: Any, entry: dict[str, Any]) -> str:
 
 def _near_choice(path: str, text: object, listed: str) -> str:
     choices = listed.split(", ")
+    now = new_value(path, text)
+    if now != text:
+        return f"it is called {now} now; `mezzotint migrate RECIPE` renames it in a file"
     meant = value_of(path, text)
     if meant is not None and meant.partition(" ")[0] in choices:
         return f"did you mean {meant}?"

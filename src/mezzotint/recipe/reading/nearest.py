@@ -15,12 +15,13 @@ from collections.abc import Sequence
 
 from mezzotint.recipe.reading.foreign_names import FOREIGN_NAMES, foreign
 from mezzotint.recipe.reading.paths import Setting, by_path, first_sentence, sections, settings
+from mezzotint.recipe.renamed import new_path
 
 _SAME = {
     "dir": "folder",
     "directory": "folder",
     "output": "run",
-    "checkpointing": "recompute",
+    "checkpointing": "gradient_checkpointing",
     "checkpoint": "save",
     "image": "picture",
     "grad": "gradient",
@@ -52,6 +53,8 @@ def nearest(path: str) -> str | None:
     paths = {section: section for section in sections()} | {s.path: s.path for s in settings()}
     if path.replace("-", "_").lower() in paths:
         return path.replace("-", "_").lower()
+    if new_path(path) is not None:
+        return new_path(path)
     name = path.rpartition(".")[2]
     known = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, FOREIGN_NAMES, 1, _MISSPELLED)), ""))
     if known is not None:
@@ -80,6 +83,9 @@ def search(phrase: str) -> list[str]:
 def advice(path: str) -> str:
     """What to say of an unknown path: `did you mean optim.lr?`, what to do where other trainers have a setting and we
     have none, or where to look."""
+    now = new_path(path)
+    if now is not None:
+        return f"it is called {now} now; `mezzotint migrate RECIPE` renames it in a file"
     meant = nearest(path)
     known = foreign(path.rpartition(".")[2]) if path not in by_path() else None
     note = known.note if known is not None and known.path == meant else ""
@@ -126,7 +132,7 @@ def _score_section(path: str, name: str, section: str) -> float:
 
 
 def _explained(name: str, query: Sequence[str]) -> float:
-    """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_bad_steps`."""
+    """Up to 0.5: how much of a known name was asked for. `max_train_steps` means `steps`, not `max_nonfinite_steps`."""
     words = _words(name)
     return 0.5 * sum(word in query for word in words) / max(1, len(words))
 

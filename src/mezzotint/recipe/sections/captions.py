@@ -21,8 +21,8 @@ class CaptionSettings(Section):
     `filename` takes the file's name without its ending, underscores as spaces; `either` takes the sidecar where there
     is one and the name otherwise."""
 
-    lines: Annotated[Literal["join", "choose", "first"], ALLOW] = "join"
-    """A caption file of several lines: `join` makes one caption of them, `choose` takes one line at each visit, drawn
+    lines: Annotated[Literal["join", "random", "first"], ALLOW] = "join"
+    """A caption file of several lines: `join` makes one caption of them, `random` takes one line at each visit, drawn
     by address, `first` takes the first that is not empty, as kohya's scripts do; it is the default with
     `data.format=kohya`."""
 

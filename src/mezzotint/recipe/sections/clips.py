@@ -33,9 +33,9 @@ class ClipsSettings(Section):
     """Frames a second that are seen, whatever the clip's own rate; in the place of `interval`. None counts the
     clip's own frames."""
 
-    begin: Annotated[Literal["anywhere", "first", "open-sora-plan"], ALLOW] = "anywhere"
-    """Where the frames of a visit begin: at a place drawn `anywhere` in the clip, at its `first` frame, or as
-    Open-Sora-Plan draws, which never takes the last place. An entry that says where it begins has its own."""
+    start: Annotated[Literal["random", "first", "not-last"], ALLOW] = "random"
+    """Which frame of a clip a visit starts at: a `random` one, the `first`, or, as in Open-Sora-Plan, a random one that
+    is `not-last` of those possible. An entry that says where it begins has its own."""
 
     short: Annotated[Literal["skip", "repeat"], ALLOW] = "skip"
     """A clip with too few frames: `skip` leaves it out (counted and named in the data report), `repeat` shows frames
@@ -58,28 +58,28 @@ class ClipsSettings(Section):
     """What a list names and is not there, a clip, a picture or an embedding: `skip` leaves its entry out, and says how
     many; `count` counts it among the files that cannot be used, of which `data.max_skipped` lets pass a few."""
 
-    texts: Annotated[bool, ALLOW] = False
+    text_embeddings: Annotated[bool, ALLOW] = False
     """With `data.format=clip-list`, each line of a list has three paths, the second the folder of text embeddings that
     Open-Sora-Plan made (.npz). With `data.cache.text` they are taken over instead of being made; that they belong to
     the model's text encoder cannot be checked."""
 
-    stills: Annotated[int, Field(ge=0, le=10**5), ALLOW] = 0
+    images: Annotated[int, Field(ge=0, le=10**5), ALLOW] = 0
     """Pictures that are trained beside each clip, in the same step and at its noise level; 4 is usual."""
 
-    stills_from: Annotated[Literal["none", "clips", "images"], ALLOW] = "none"
+    images_from: Annotated[Literal["none", "clips", "images"], ALLOW] = "none"
     """Where those pictures come from: frames of the clip itself, evenly spread, with its caption (`clips`), or a data
-    set of pictures, `stills_path` (`images`)."""
+    set of pictures, `images_path` (`images`)."""
 
-    stills_path: Annotated[Paths, FREE] = ()
-    """With `stills_from=images`: the lists or folders of pictures. Looked up as `data.path`."""
+    images_path: Annotated[Paths, FREE] = ()
+    """With `images_from=images`: the lists or folders of pictures. Looked up as `data.path`."""
 
-    stills_kind: Annotated[str | None, ALLOW] = None
-    """How the pictures of `stills_path` are written down, a name of `data.format`. None: as a list of their own with
+    images_format: Annotated[str | None, ALLOW] = None
+    """How the pictures of `images_path` are written down, a name of `data.format`. None: as a list of their own with
     `data.format=clip-list`, else as a folder of pictures, `image-folder`."""
 
-    stills_order: Annotated[Literal["drawn", "groups"], ALLOW] = "drawn"
-    """Which pictures stand beside a clip: `drawn` anew at each visit, or always the same: `groups` cuts them in their
-    order into groups of `stills` and gives clip n group n; the last group is left out, as Open-Sora-Plan does."""
+    images_order: Annotated[Literal["random", "groups"], ALLOW] = "random"
+    """Which pictures stand beside a clip: `random`, drawn anew at each visit, or always the same: `groups` cuts them in
+    their order into groups of `images` and gives clip n group n; the last group is left out, as Open-Sora-Plan does."""
 
     @field_validator("frames")
     @classmethod
@@ -116,24 +116,24 @@ class ClipsSettings(Section):
 
     def _about_stills(self) -> Iterator[str]:
         """Pictures without a source, and a source without pictures."""
-        if self.stills and self.stills_from == "none":
+        if self.images and self.images_from == "none":
             yield (
-                f"data.clips.stills is {self.stills} and nothing says where these pictures come from; write "
-                "data.clips.stills_from=clips, or stills_from=images and stills_path, or stills=0"
+                f"data.clips.images is {self.images} and nothing says where these pictures come from; write "
+                "data.clips.images_from=clips, or images_from=images and images_path, or images=0"
             )
-        if self.stills_from != "none" and not self.stills:
-            yield ("data.clips.stills_from has no effect with data.clips.stills=0; set how many, such as stills=4")
-        if self.stills_from == "clips" and self.stills > min((one[0] for one in self.buckets), default=self.frames):
+        if self.images_from != "none" and not self.images:
+            yield ("data.clips.images_from has no effect with data.clips.images=0; set how many, such as images=4")
+        if self.images_from == "clips" and self.images > min((one[0] for one in self.buckets), default=self.frames):
             yield (
-                f"data.clips.stills is {self.stills}, more than a sample has frames; lower it, or take the pictures "
-                "from data.clips.stills_from=images"
+                f"data.clips.images is {self.images}, more than a sample has frames; lower it, or take the pictures "
+                "from data.clips.images_from=images"
             )
-        if (self.stills_from == "images") != bool(self.stills_path):
-            yield ("data.clips.stills_path and data.clips.stills_from=images belong together; give both or none")
-        if self.stills_from != "images" and (self.stills_kind, self.stills_order) != (None, "drawn"):
+        if (self.images_from == "images") != bool(self.images_path):
+            yield ("data.clips.images_path and data.clips.images_from=images belong together; give both or none")
+        if self.images_from != "images" and (self.images_format, self.images_order) != (None, "random"):
             yield (
-                "data.clips.stills_kind and data.clips.stills_order have no effect without "
-                "data.clips.stills_from=images; leave them out"
+                "data.clips.images_format and data.clips.images_order have no effect without "
+                "data.clips.images_from=images; leave them out"
             )
 
 

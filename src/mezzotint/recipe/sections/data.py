@@ -149,7 +149,7 @@ _TAKEN = frozenset({"loss", "all", "train"})
 class HoldoutSettings(Section):
     """Pictures kept out of training to measure the loss on something the model has not seen."""
 
-    share: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
+    fraction: Annotated[Annotated[float, Field(ge=0.0, lt=1.0)], ALLOW] = 0.0
     """The share of pictures held out: ⌈share · n⌉ of n pictures, those with the smallest draws by address, so that the
     same ones are held out on every start."""
 
@@ -228,7 +228,7 @@ class DataSettings(Section):
     same), `fill` repeats pictures of the bucket, `drop` leaves them out of this epoch, `repeat` fills up with the same
     pictures and lets the batch count less. The start of a run counts them."""
 
-    discount: Annotated[PositiveFloat, ALLOW] = 1.5
+    remainder_power: Annotated[PositiveFloat, ALLOW] = 1.5
     """With `remainder=repeat`, a batch of k pictures that was filled up to `batch_size` counts (k / batch_size) to this
     power."""
 
@@ -259,14 +259,14 @@ class DataSettings(Section):
 
     resize: Annotated[
         Literal[
-            "lanczos", "bicubic", "bilinear", "hamming", "box", "nearest", "area", "open-sora-plan",
-            "open-sora-plan-port",
+            "lanczos", "bicubic", "bilinear", "hamming", "box", "nearest", "area", "square-then-bilinear",
+            "bicubic-then-square",
         ],
         ALLOW,
     ] = "lanczos"  # fmt: skip
     """The filter that resizes pictures: Pillow's, antialiased but for `nearest`; `area` is the mean of what a new pixel
     covers, as OpenCV has it. Of clips, with square buckets, also two whole rules, whose pixels differ:
-    `open-sora-plan`, as its PyTorch project does (the middle square, then bilinear), and `open-sora-plan-port`, as its
+    `square-then-bilinear`, as Open-Sora-Plan does, and `bicubic-then-square`, as its
     MindSpore port does (bicubic without antialiasing, then the middle square)."""
 
     antialias: Annotated[bool, ALLOW] = True
@@ -279,11 +279,11 @@ class DataSettings(Section):
     `full` decodes every picture whole, as other trainers do. Pictures that are no JPEG, clips, and resizing by
     `nearest`, `area` or without `antialias` are always `full`."""
 
-    original_size: Annotated[Literal["turned", "stored"], ALLOW] = "turned"
-    """The size that models which are told sizes (SDXL) hear of a picture: `turned`, as it is seen, or `stored`, height
-    and width as in the file, before its EXIF entry turns it, as MindONE does."""
+    original_size: Annotated[Literal["oriented", "stored"], ALLOW] = "oriented"
+    """The size that models which are told sizes (SDXL) hear of a picture: `oriented`, as it is seen, or `stored`,
+    height and width as in the file, before its EXIF entry turns it, as MindONE does."""
 
-    small: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
+    small_images: Annotated[Literal["upscale", "skip"], ALLOW] = "upscale"
     """A picture smaller than its bucket: `upscale` enlarges it (counted in the data report), `skip` leaves it out."""
 
     background: Annotated[str, ALLOW] = "#ffffff"
@@ -296,15 +296,15 @@ class DataSettings(Section):
     """The share of unusable files above which a run does not start (at least 20 files are always let pass, unless
     nothing usable is left). The data report names each of them."""
 
-    verify: Annotated[Literal["start", "use"], FREE] = "start"
-    """When pictures are checked for damage. `start` decodes each one when the data set is listed and leaves out damaged
-    ones. `use` hashes each file and reads only its size, orientation and colours, which is much faster; `on_broken`
-    says what happens when a picture turns out to be damaged at its first use. Clips, and pictures other
-    than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
+    verify: Annotated[Literal["on_start", "on_first_use"], FREE] = "on_start"
+    """When pictures are checked for damage. `on_start` decodes each one when the data set is listed and leaves out
+    damaged ones. `on_first_use` hashes each file and reads only its size, orientation and colours, which is much
+    faster; `on_corrupt` says what happens when a picture turns out to be damaged at its first use. Clips, and pictures
+    other than 8-bit JPEG, PNG and WebP without transparency, are always decoded when the data set is listed."""
 
-    on_broken: Annotated[Literal["stop", "weight-0"], FREE] = "stop"
+    on_corrupt: Annotated[Literal["stop", "zero_weight"], FREE] = "stop"
     """With `verify=use`, what becomes of a run when a picture proves damaged as it is first decoded: `stop` ends it
-    with the picture's name; `weight-0` lets its place count nothing. Order, draws and all other samples stay as they
+    with the picture's name; `zero_weight` lets its place count nothing. Order, draws and all other samples stay as they
     are, a step's mean counts its place as before, and the run's progress lists such pictures; more than `max_skipped`
     of them end the run. Held-out pictures, clips and stills beside them always end it."""
 
@@ -415,23 +415,25 @@ class DataSettings(Section):
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
                 "or set data.format=clip-list or videofolder"
             )
-        if self.clips.texts and not format_spec(self.format).reads_texts:
-            yield "data.clips.texts has no effect without data.format=clip-list; leave it out"
-        if self.clips.texts and not self.cache.text:
+        if self.clips.text_embeddings and not format_spec(self.format).reads_texts:
+            yield "data.clips.text_embeddings has no effect without data.format=clip-list; leave it out"
+        if self.clips.text_embeddings and not self.cache.text:
             yield (
-                "data.clips.texts takes embeddings over into the text cache; set data.cache.text=true, or leave it out "
-                "and let the captions be encoded"
+                "data.clips.text_embeddings takes embeddings over into the text cache; set data.cache.text=true, or "
+                "leave it out and let the captions be encoded"
             )
         same = ("prefix", "trigger", "template")
         changed = self._drawn() + [f"data.captions.{name}" for name in same if getattr(self.captions, name)]
-        if self.clips.texts and changed:
-            yield (f"{changed[0]} has no effect on embeddings of files (data.clips.texts); leave out one of them")
+        if self.clips.text_embeddings and changed:
+            yield (
+                f"{changed[0]} has no effect on embeddings of files (data.clips.text_embeddings); leave out one of them"
+            )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             yield (
                 "data.clips.buckets lists all sizes, so that data.resolution and data.buckets have no effect; leave "
                 "them out, or leave out the list"
             )
-        if self.resize.startswith("open-sora-plan"):
+        if self.resize in ("square-then-bilinear", "bicubic-then-square"):
             yield from self._about_squares()
 
     def _about_prior(self) -> Iterator[str]:
@@ -445,14 +447,14 @@ class DataSettings(Section):
             yield f"data.prior.num_class_images needs data.format=image-folder, not {self.format}; use mezzotint sample"
         if self.prior.num_class_images and not (self.prior.class_prompt or self.prior.derived_prompt(self.captions)):
             yield "data.prior.num_class_images: nothing names the class; write data.prior.class_prompt='photo of a dog'"
-        yield from self.mask.with_format(self.format, stills=self.clips.stills)
+        yield from self.mask.with_format(self.format, stills=self.clips.images)
         if self.path and len(self.mask.path) not in (0, 1, len(self.path)):
             yield (
                 f"data.mask.path has {len(self.mask.path)} folders for {len(self.path)} of data.path; give one for all "
                 "or one for each"
             )
-        if self.prior.path and self.rating.share is not None:
-            yield "data.rating.share chooses among all pictures, class pictures too; leave out it or data.prior"
+        if self.prior.path and self.rating.fraction is not None:
+            yield "data.rating.fraction chooses among all pictures, class pictures too; leave out it or data.prior"
 
     def _about_squares(self) -> Iterator[str]:
         is_square = all(height == width for _, height, width in self.clips.buckets)

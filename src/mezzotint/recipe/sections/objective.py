@@ -62,14 +62,14 @@ class ObjectiveSettings(Section):
     """σ_d of `edm`, of the prediction as of the weighting: the deviation that clean latents are taken to have (Karras
     et al. 2022, arXiv:2206.00364)."""
 
-    levels: Annotated[Literal["timesteps", "log-normal"], ALLOW] = "timesteps"
+    noise_levels: Annotated[Literal["timesteps", "log-normal"], ALLOW] = "timesteps"
     """Where levels of noise come from: the schedule's `timesteps`, or any σ, drawn with a logarithm that is normal
     (`objective.log_normal`), as EDM does. A network that is told timesteps is then given the nearest one."""
 
     log_normal: Annotated[tuple[float, PositiveFloat], ALLOW] = (-1.2, 1.2)
     """With `levels=log-normal`: mean and deviation of ln σ. The default is EDM's."""
 
-    told: Annotated[Literal["auto", "timestep", "log-sigma"], NEVER] = "auto"
+    time_input: Annotated[Literal["auto", "timestep", "log-sigma"], NEVER] = "auto"
     """What the network is told of the level of noise: the number of the `timestep`, or ¼ ln σ (`log-sigma`). `auto` is
     the latter for the predictions `edm` and `v-edm`."""
 
@@ -148,8 +148,8 @@ class ObjectiveSettings(Section):
                 f"objective.min_snr_gamma clamps the weight of objective.weighting={self.weighting} in the form x0 "
                 "alone; write objective.min_snr_form=x0, or objective.weighting=prediction"
             )
-        if self.levels == "log-normal" and (self.timesteps != (0, 1000) or self.timestep_bias.strategy != "none"):
+        if self.noise_levels == "log-normal" and (self.timesteps != (0, 1000) or self.timestep_bias.strategy != "none"):
             yield (
                 "objective.timesteps and objective.timestep_bias choose among timesteps, and with "
-                "objective.levels=log-normal none is drawn; leave them out, or write objective.levels=timesteps"
+                "objective.noise_levels=log-normal none is; leave them out, or set objective.noise_levels=timesteps"
             )

@@ -24,7 +24,7 @@ from mezzotint.recipe.optimizers.base import Optimizer
 
 def _every_one() -> tuple[type[Optimizer], ...]:
     """The settings of each optimizer of this package, the default first."""
-    names = sorted(registry.names("recipe/optimizers", at_hand=True), key=lambda name: (name != _DEFAULT, name))
+    names = sorted(registry.names("recipe/optimizers", skip_unimported=True), key=lambda name: (name != _DEFAULT, name))
     return tuple(registry.find("recipe/optimizers", name).Settings for name in names)
 
 
@@ -104,18 +104,18 @@ class ScheduleSettings(Section):
     """The factor of the rate at the first step of the warm-up."""
 
     decay_steps: Annotated[PositiveInt | None, ALLOW] = None
-    """The step at which the floor is reached, warm-up included; None takes `decay_of_run` times the length of the run.
-    What comes after it: `optim.schedule.beyond`."""
+    """The step at which the floor is reached, warm-up included; None takes `decay_ratio` times the length of the run.
+    What comes after it: `optim.schedule.after_decay`."""
 
-    decay_of_run: Annotated[PositiveFloat, ALLOW] = 1.0
+    decay_ratio: Annotated[PositiveFloat, ALLOW] = 1.0
     """Without `decay_steps`: the decay as a multiple of the run's length. 1.5 leaves a cosine at a quarter of its peak
     when the run ends."""
 
-    warmup_share: Annotated[Share, ALLOW] = 0.0
+    warmup_ratio: Annotated[Share, ALLOW] = 0.0
     """Without `warmup_steps`: the warm-up as a share of the decay, rounded down."""
 
-    beyond: Annotated[Literal["floor", "wave"], ALLOW] = "floor"
-    """After the decay the rate stays at the `floor`, or a cosine goes on as a `wave` and rises again, as diffusers'
+    after_decay: Annotated[Literal["floor", "cosine"], ALLOW] = "floor"
+    """After the decay the rate stays at the `floor`, or a `cosine` goes on and rises again, as diffusers'
     and EveryDream2's does."""
 
     floor: Annotated[Share, ALLOW] = 0.0
@@ -142,7 +142,7 @@ class ScheduleSettings(Section):
                 "optim.schedule.rounds and kind rounds belong together, such as kind: rounds, rounds: "
                 "[{steps: 1000, warmup_steps: 100}]"
             )
-        if self.kind == "rounds" and (self.warmup_steps or self.warmup_share):
+        if self.kind == "rounds" and (self.warmup_steps or self.warmup_ratio):
             yield "of optim.schedule.rounds each has a warm-up of its own; leave out optim.schedule's"
         if self.kind == "piecewise" and not self.points:
             yield ("optim.schedule.kind piecewise needs optim.schedule.points, such as [[500, 0.1], [800, 0.01]]")
@@ -152,12 +152,14 @@ class ScheduleSettings(Section):
             yield (
                 f"optim.schedule.decay_steps ({self.decay_steps}) must lie beyond warmup_steps ({self.warmup_steps})"
             )
-        if self.decay_steps is not None and self.decay_of_run != 1.0:
-            yield "optim.schedule.decay_steps and decay_of_run both set the decay; give one of them"
-        if self.warmup_steps and self.warmup_share:
-            yield "optim.schedule.warmup_steps and warmup_share both set the warm-up; give one of them"
-        if self.beyond == "wave" and self.kind != "cosine":
-            yield (f"optim.schedule.beyond wave is for the kind cosine alone; {self.kind} takes `floor`, the default")
+        if self.decay_steps is not None and self.decay_ratio != 1.0:
+            yield "optim.schedule.decay_steps and decay_ratio both set the decay; give one of them"
+        if self.warmup_steps and self.warmup_ratio:
+            yield "optim.schedule.warmup_steps and warmup_ratio both set the warm-up; give one of them"
+        if self.after_decay == "cosine" and self.kind != "cosine":
+            yield (
+                f"optim.schedule.after_decay=cosine is for the kind cosine only; {self.kind} takes `floor`, the default"
+            )
 
 
 class ClipSettings(Section):

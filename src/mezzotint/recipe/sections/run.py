@@ -51,13 +51,13 @@ class ValidationSettings(Section):
     """The loss on held-out pictures, at fixed timesteps and noise, so that its curve can be read."""
 
     every: Annotated[Interval | None, FREE] = Field(default="100 steps")  # type: ignore[assignment]
-    """How often the held-out loss is measured; needs `data.holdout.share` above 0, `data.holdout.path` or
-    `run.validation.training_share`."""
+    """How often the held-out loss is measured; needs `data.holdout.fraction` above 0, `data.holdout.path` or
+    `run.validation.training_fraction`."""
 
     timesteps: Annotated[int, Field(gt=0, le=1000), FREE] = 4
     """At how many timesteps, evenly spread over the schedule, each picture is measured."""
 
-    training_share: Annotated[Share, FREE] = 0.0
+    training_fraction: Annotated[Share, FREE] = 0.0
     """The share of training pictures, drawn once, whose loss is measured in the same way and logged as `val/train`:
     a training curve without the noise of drawn timesteps. They are trained as before."""
 
@@ -68,11 +68,11 @@ class RecomputeSettings(Section):
     enabled: Annotated[bool, RECORDED] = False
     """About a quarter more arithmetic for a fraction of the activation memory."""
 
-    exempt: Annotated[NonNegativeInt, RECORDED] = 0
+    skip_first: Annotated[NonNegativeInt, RECORDED] = 0
     """How many of the model's blocks, from the first, keep their activations all the same; raise it until memory is
     full."""
 
-    exempt_last: Annotated[NonNegativeInt, RECORDED] = 0
+    skip_last: Annotated[NonNegativeInt, RECORDED] = 0
     """The same from the last block on, as Open-Sora-Plan's num_no_recompute counts pairs of blocks. What is kept there
     is needed first in the backward pass."""
 
@@ -158,8 +158,8 @@ class StartSettings(Section):
     run ends at `run.steps`, these included. What else a run remembers (average, loss scale) begins anew."""
 
     optimizer: Annotated[InputPath | None, NEVER] = None
-    """The optimizer's moments from MindONE's `optimizer.ckpt`; what is not in it begins at zero and is named. Null
-    begins all of them at zero."""
+    """The optimizer's state from another program's file, see `run.export.optimizer_file`; what is not in it begins at
+    zero and is named. Null begins all of it at zero."""
 
     def contradictions(self) -> Iterator[str]:
         if self.optimizer is not None and self.step == 0:
@@ -201,16 +201,16 @@ class KernelSettings(Section):
     on a GPU in bf16 and fp16 where the model is compiled: torch's own group norm would turn each picture round and back
     again. Not with `run.runtime=fsdp`."""
 
-    measured: Annotated[Choice, RECORDED] = "auto"
+    cudnn_benchmark: Annotated[Choice, RECORDED] = "auto"
     """Let cuDNN try its kernels for each new shape of a convolution and take the fastest (`cudnn.benchmark`). `auto`
     does so in bf16 and fp16. Without effect under `run.deterministic`: what is chosen by time may be another kernel at
     the next start."""
 
-    whole_batches: Annotated[Choice, RECORDED] = "auto"
+    pad_batches: Annotated[Choice, RECORDED] = "auto"
     """Fill short micro-batches up with samples of weight 0, which are computed and count nowhere, so that a bucket has
     one shape. `auto` does so with `run.compile`, which compiles each shape anew."""
 
-    graphs: Annotated[bool, RECORDED] = False
+    cuda_graphs: Annotated[bool, RECORDED] = False
     """With `run.compile` on a GPU: record the kernels of each block once and launch them as one (CUDA graphs). Saves
     the host's time where batches are small, and takes more memory."""
 
@@ -252,7 +252,7 @@ class RunSettings(Section):
     """End with the last whole epoch within `run.steps`, and leave out the steps beyond it, as Open-Sora-Plan does. How
     many are left out is said at the start."""
 
-    longer: Annotated[Interval | None, RECORDED] = None
+    extend: Annotated[Interval | None, RECORDED] = None
     """Train so much longer than `run.steps` or `run.epochs` says, such as `500 steps` or `2 epochs`: for a run that is
     over, or would be too early. It counts from the recipe's length, so that the same line given again is not longer
     again. Rates that depend on the run's length follow the new one."""
@@ -264,13 +264,13 @@ class RunSettings(Section):
     """The type of the arithmetic. bf16 and fp16 run the networks under autocast with float32 gradients and updates;
     fp16 scales the loss. bf16 is the choice on GPUs that have it."""
 
-    weight_dtype: Annotated[Literal["fp32", "same", "alone"], NEVER] = "fp32"
+    weight_dtype: Annotated[Literal["fp32", "same", "pure"], NEVER] = "fp32"
     """How trained weights are kept for the forward pass: `fp32`, or the `same` type as `run.precision`, with float32
-    masters in the optimizer: less memory traffic per step, gradients rounded to that type. `alone` is the same type
+    masters in the optimizer: less memory traffic per step, gradients rounded to that type. `pure` is the same type
     without masters, moments in it as well: the least memory, and updates that are rounded to it, so that steps smaller
     than a weight's last bit are lost."""
 
-    gradient_sums: Annotated[Literal["auto", GradientSums], RECORDED] = "auto"
+    gradient_dtype: Annotated[Literal["auto", GradientSums], RECORDED] = "auto"
     """With weights in bf16 or fp16: whether gradients are summed over micro-batches and processes in float32, or in the
     `same` type as the weights, where every addition rounds to it. float32 takes 2 bytes more a trained number. `auto`
     settles it when a run starts: float32 where memory has room by the count of `check`, with 5 % to spare. A run that
@@ -283,7 +283,7 @@ class RunSettings(Section):
     a row; QLoRA's NormalFloat, arXiv:2305.14314) and the rest, the VAE too, in that of `run.precision`: less memory,
     and each use makes the matrix again. They need the extra `low-bit`. Weights are read straight into their type."""
 
-    float32_islands: Annotated[bool, RECORDED] = True
+    keep_in_fp32: Annotated[bool, RECORDED] = True
     """Whether modules of a frozen denoiser that diffusers keeps in float32 stay so where the rest is in a smaller type
     or in few bits, and compute in it; of trained ones, whose weights are float32, that they compute in it. Of the
     families here Wan has such: what embeds the timestep, modulation, norms. false holds them like the rest."""
@@ -292,9 +292,9 @@ class RunSettings(Section):
     """The type of the VAE alone, in the same words; null takes `run.frozen_dtype`. SDXL's own
     VAE overflows in fp16: leave it in fp32, or name the repaired one (fp16-fix) in `model.vae`."""
 
-    half: Annotated[Literal["autocast", "products", "most", "all"], RECORDED] = "autocast"
+    half_precision: Annotated[Literal["autocast", "matmuls", "most", "all"], RECORDED] = "autocast"
     """What of the trained networks runs in bf16 or fp16, when `run.precision` is one of them. `autocast`: what torch's
-    lists say. `products`: convolutions, linear layers and attention alone, their results float32 again (MindSpore's
+    lists say. `matmuls`: convolutions, linear layers and attention alone, their results float32 again (MindSpore's
     O1). `most`: everything but norms and SiLU, which compute in float32 and hand on the smaller type (O2). `all`: norms
     as well (O3). Weights, losses and updates are float32 in any case."""
 
@@ -302,7 +302,7 @@ class RunSettings(Section):
     """The most samples a device holds at once; larger shares of a batch are computed in several passes with the same
     result up to rounding. None holds the whole share."""
 
-    recompute: RecomputeSettings = RecomputeSettings()
+    gradient_checkpointing: RecomputeSettings = RecomputeSettings()
     """Less memory for more arithmetic."""
 
     offload: OffloadSettings = OffloadSettings()
@@ -337,7 +337,7 @@ class RunSettings(Section):
     shard: ShardSettings = ShardSettings()
     """What processes share among them under `run.runtime=fsdp`."""
 
-    device_memory: Annotated[str | None, Field(pattern=r"^\d+(\.\d+)? ?(GB|GiB|MB|MiB)$"), FREE] = None
+    memory_limit: Annotated[str | None, Field(pattern=r"^\d+(\.\d+)? ?(GB|GiB|MB|MiB)$"), FREE] = None
     """The most memory that this process takes of its GPU, such as `59GB` (10⁹ bytes) or `48GiB` (2³⁰ bytes): beyond it
     the run ends for want of memory. Null takes what there is. Without effect on the CPU."""
 
@@ -360,7 +360,7 @@ class RunSettings(Section):
     """Settings that may differ from those of the checkpoint, by path (`optim.lr`) or `data` for the data set's
     content. Each is recorded in the history."""
 
-    max_bad_steps: Annotated[NonNegativeInt, FREE] = 5
+    max_nonfinite_steps: Annotated[NonNegativeInt, FREE] = 5
     """Steps with non-finite values in a row that are skipped; one more ends the run with status 3."""
 
     on_divergence: Annotated[Literal["stop", "roll-back"], RECORDED] = "stop"
@@ -371,7 +371,7 @@ class RunSettings(Section):
     roll_back: RollBackSettings = RollBackSettings()
     """How `run.on_divergence: roll-back` goes on."""
 
-    spikes: Annotated[float | None, Field(gt=1.0), FREE] = 10.0
+    spike_factor: Annotated[float | None, Field(gt=1.0), FREE] = 10.0
     """A step whose loss or gradient norm is above so many times the median of the 64 before it is written with its
     samples, timesteps and losses into `logs/spikes.rankN.jsonl`. Null watches none."""
 
@@ -431,19 +431,19 @@ class RunSettings(Section):
         for name in self.callbacks:
             if name not in known:
                 yield f"run.callbacks: {registry.unknown('training/callbacks', name)}"
-        if self.kernels.graphs and not self.compile:
-            yield "run.kernels.graphs records compiled blocks, and run.compile is false; set run.compile=true as well"
-        if self.deterministic and self.kernels.measured is True:
+        if self.kernels.cuda_graphs and not self.compile:
+            yield "run.kernels.cuda_graphs records compiled blocks, and run.compile is false; set run.compile=true"
+        if self.deterministic and self.kernels.cudnn_benchmark is True:
             yield (
-                "run.kernels.measured chooses kernels by their time, and run.deterministic wants the same ones each "
-                "time; leave one of them out"
+                "run.kernels.cudnn_benchmark chooses kernels by their time, and run.deterministic wants the same ones "
+                "each time; leave one of them out"
             )
         if self.runtime == "fsdp" and self.kernels.channels_last is True:
             yield (
                 "run.kernels.channels_last lays weights out in another order, and run.runtime=fsdp shares out rows; "
                 "leave it out, or take run.runtime=ddp"
             )
-        if self.longer is not None and self.longer.unit == "minutes":
-            yield f"run.longer counts steps or epochs, got '{self.longer}'; write it like '500 steps'"
-        elif self.longer is not None and self.longer.count > (most := MOST_LONGER[self.longer.unit]):
-            yield f"run.longer is '{self.longer}', more than a run can have; write at most {most:,} {self.longer.unit}"
+        if self.extend is not None and self.extend.unit == "minutes":
+            yield f"run.extend counts steps or epochs, got '{self.extend}'; write it like '500 steps'"
+        elif self.extend is not None and self.extend.count > (most := MOST_LONGER[self.extend.unit]):
+            yield f"run.extend is '{self.extend}', more than a run can have; write at most {most:,} {self.extend.unit}"

@@ -224,7 +224,7 @@ class SampleSettings(Section):
     step. Families have defaults of their own, and so have distilled models: FLUX.1-schnell and FLUX.2 Klein 4,
     Z-Image-Turbo 8."""
 
-    file: Annotated[InputPath | None, FREE] = None
+    prompt_file: Annotated[InputPath | None, FREE] = None
     """A file of prompts instead of `sample.prompts`: a `.txt` with one a line, or a `.json` with settings for all and
     for each (prompt, negative_prompt, seed, size, aspect_ratio, guidance, random_caption). It is read anew before each
     preview; one that cannot be used then leaves the last good one in force."""
@@ -245,7 +245,7 @@ class SampleSettings(Section):
     `dpm++-sde`, its single-step form `dpm++-single` and, with one step and fresh noise, `dpm++-2s-a`, DEIS, UniPC, and
     LCM for models distilled to few steps (Luo et al. 2023, 4 at guidance 1.5)."""
 
-    spacing: Annotated[Spacing, FREE] = "auto"
+    timestep_spacing: Annotated[Spacing, FREE] = "auto"
     """Which timesteps are visited: `leading` as Stable Diffusion's own pipelines do, `trailing` from the very end,
     `linspace` evenly with both ends, `stability` evenly down from the last, as Stability's programs for SDXL do.
     `auto` is trailing for a schedule that ends in pure noise, else leading. `library` takes diffusers' class with all
@@ -277,7 +277,7 @@ class SampleSettings(Section):
     thresholding: ThresholdingSettings = ThresholdingSettings()
     """Bounds for what guidance works on."""
 
-    framing: FramingSettings = FramingSettings()
+    micro_conditioning: FramingSettings = FramingSettings()
     """Sizes that the model is told."""
 
     image: Annotated[InputPath | None, FREE] = None

@@ -60,10 +60,10 @@ class SaveSettings(Section):
 
     asynchronous: Annotated[bool, FREE] = True
     """Write checkpoints while training goes on, from a copy in the host's memory, to the same bytes; at most one at a
-    time. Where memory has no room for the copy, and with `run.export.mindspore_optimizer`, training waits, as it does
+    time. Where memory has no room for the copy, and with `run.export.optimizer_file`, training waits, as it does
     with false. The last one of a run, one on a signal that stops it and one before an export are waited for."""
 
-    parts: Annotated[bool, FREE] = True
+    sharded: Annotated[bool, FREE] = True
     """With several processes that all hold the whole model (`run.runtime=ddp`), let each write and hash its part of a
     checkpoint, into files of its own; any number of processes reads it. Where not all of them see the run folder, and
     with false, the first writes everything."""
@@ -119,9 +119,10 @@ class ExportSettings(Section):
     single_file_folder: Annotated[PublishedPath | None, FREE] = None
     """Where single files lie, those of `parts: trained` too; None puts each beside its folder, or into exports/."""
 
-    mindspore_optimizer: Annotated[bool, FREE] = False
-    """Write `optimizer.ckpt` into the run folder beside each checkpoint, the optimizer's moments under MindONE's names,
-    for its trainer and for `run.start.optimizer`. For Adam's kinds, and SDXL."""
+    optimizer_file: Annotated[str | None, FREE] = None
+    """Write the optimizer's state into the run folder beside each checkpoint in another program's form, too, for that
+    program and for `run.start.optimizer`. `mindone` writes `optimizer.ckpt` with Adam's moments of SDXL. None writes
+    none."""
 
     link: Annotated[LinkName | None, FREE] = None
     """Another name for `exports/` in the run folder, such as `ckpts`: a link beside it, for those who look there."""

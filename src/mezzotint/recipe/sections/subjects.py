@@ -116,8 +116,8 @@ class MaskSettings(Section):
             yield "data.mask.source=alpha is of pictures, and clips have no opacity; write data.mask.source=files"
         elif spec.has_clips and stills:
             yield (
-                "data.mask is of clips or of pictures, and data.clips.stills trains both in one loss; write "
-                "data.clips.stills=0, or leave out data.mask"
+                "data.mask is of clips or of pictures, and data.clips.images trains both in one loss; write "
+                "data.clips.images=0, or leave out data.mask"
             )
         elif self.path and not spec.reads_masks:
             yield f"data.format={name} has masks of its own ({spec.own_masks}); leave out data.mask.path"
@@ -126,7 +126,7 @@ class MaskSettings(Section):
 class RatingSettings(Section):
     """Fewer pictures from epoch to epoch, the better ones more often; for formats in which pictures are rated."""
 
-    share: Annotated[Share | None, ALLOW] = None
+    fraction: Annotated[Share | None, ALLOW] = None
     """Epoch n, from 0, uses the share 1 − (n − 1) · (1 − share) / `epochs` of the pictures, the first two epochs all
     of them. Which, is drawn anew each epoch, in proportion to the ratings. None does not look at ratings."""
 
@@ -134,5 +134,5 @@ class RatingSettings(Section):
     """Over so many epochs the share falls; afterwards it stays. Usually the length of the run."""
 
     def contradictions(self) -> Iterator[str]:
-        if (self.share is None) != (self.epochs is None):
-            yield "data.rating.share and data.rating.epochs belong together; give both or none"
+        if (self.fraction is None) != (self.epochs is None):
+            yield "data.rating.fraction and data.rating.epochs belong together; give both or none"

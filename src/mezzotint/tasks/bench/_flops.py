@@ -97,7 +97,7 @@ def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
     """Operations of one sample's forward and backward pass, by the size of its picture. Nothing is computed: a network
     of fake tensors runs. recipe: located. Raises WeightsError for a model that cannot be described."""
     # the plain formula of attention is made of products that the counter knows, whatever kernel will run
-    plain = {"run.recompute.enabled": False, "run.precision": "fp32", "model.attention": "math"}
+    plain = {"run.gradient_checkpointing.enabled": False, "run.precision": "fp32", "model.attention": "math"}
     outline = Outline(with_values(recipe, plain), "cpu")
 
     @cache

@@ -138,7 +138,7 @@ def _check_losses(card: Card) -> Result:
 def _check_memory(card: Card) -> Result:
     """The peak of three steps against the estimate of `check`. Kernels are not benchmarked: the estimate leaves out
     what trying them takes."""
-    recipe = with_values(card.recipe, {"run.validation.timesteps": 1, "run.kernels.measured": False})
+    recipe = with_values(card.recipe, {"run.validation.timesteps": 1, "run.kernels.cudnn_benchmark": False})
     kind = "cuda" if torch.cuda.is_available() else "cpu"
     estimate = memory_of(Outline(recipe, kind), dict.fromkeys(buckets.table(recipe.data), recipe.data.batch_size)).peak
     if kind == "cpu":  # whose peak is that of the whole process

@@ -105,7 +105,7 @@ class _Loop:
         for frozen in (self.vae, self.text):
             cast(frozen.requires_grad_(False).eval(), self.small)
             frozen.to(device)
-        if recipe.run.recompute.enabled:
+        if recipe.run.gradient_checkpointing.enabled:
             self.unet.enable_gradient_checkpointing()
         optim, adamw = recipe.optim, recipe.optim.optimizer
         assert isinstance(adamw, AdamW)

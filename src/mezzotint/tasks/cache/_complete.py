@@ -26,8 +26,9 @@ from mezzotint.recipe.sections.data import DataSettings
 
 _VERSION = 1
 _KEPT = 64
-_BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "discount", "shuffle", "repeats", "holdout",
-            "rating", "max_skipped", "verify", "on_broken", "decode_timeout", "max_samples", "epoch_seed",
+_BESIDES = {"path", "workers", "prefetch", "batch_size", "remainder", "remainder_power", "shuffle", "repeats",
+    "holdout",
+            "rating", "max_skipped", "verify", "on_corrupt", "decode_timeout", "max_samples", "epoch_seed",
             "hub_cache"}  # fmt: skip
 """Settings that decide no entry, or only by the rows."""
 

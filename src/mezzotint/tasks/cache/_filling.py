@@ -27,6 +27,7 @@ from mezzotint.data.cache.store import Store
 from mezzotint.data.cache.text_rows import TextRows, layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files.overrides import Marked
+from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
@@ -37,7 +38,6 @@ from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
 from mezzotint.tasks.cache._encoding import CAPTIONS, NO_REPEAT, Encoding
 from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, TextEntries
-from mezzotint.weights.files import text_cache_npz
 from mezzotint.weights.model_files import EncodedSpec
 
 Entries = TypeVar("Entries", LatentEntries, TextEntries)
@@ -328,7 +328,7 @@ def _decode(worker: Worker, latents: LatentCache, needed: LatentEntries, entry: 
     try:
         picture = _read(worker, latents, needed, entry)
     except DatasetError as error:
-        is_spared = error.code == BROKEN and worker.settings.on_broken == "weight-0"
+        is_spared = error.code == BROKEN and worker.settings.on_corrupt == "zero_weight"
         if worker.settings.has_clips or needed.is_still or not is_spared:
             raise
         worker.say(f"cache: {worker.catalogue.path(row)} is damaged: no entry is made")
@@ -390,7 +390,7 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
     if of_files.any():
         what = counted(int(of_files.sum()), "embedding")
         worker.say(f"cache: {what} to take over from files, whose age cannot be checked")
-        _take_over(text, needed, mine[of_files])
+        _take_over(text, needed, mine[of_files], worker.settings.format)
     if of_others.any():
         worker.say(f"cache: {counted(int(of_others.sum()), 'embedding')} to take over from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
@@ -423,9 +423,11 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
     return encoded
 
 
-def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64]) -> None:
+def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64], format_name: str) -> None:
     """Keeps the embeddings of these captions that other trainers have made. All files have one length and one width,
     those of the model's text where its files say them."""
+    files = format_of(format_name).embeddings
+    assert files is not None, format_name
     length, width = text.expected_shape or (None, None)
     if text.layout is not None:
         length, width = text.layout.length, text.layout.width
@@ -433,7 +435,7 @@ def _take_over(text: TextCache, needed: TextEntries, entries: NDArray[np.int64])
         states, masks = [], []
         for entry in batch.tolist():
             path = Marked.decoded(needed.marks[entry]).path
-            file = text_cache_npz.read(path, length=length, width=width)
+            file = files.read(path, length, width)
             length, width = file.states.shape
             states.append(torch.from_numpy(file.states))
             masks.append(torch.from_numpy(file.mask))

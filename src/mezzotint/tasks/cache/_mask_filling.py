@@ -59,6 +59,6 @@ def _read(catalogue: Catalogue, row: int, placed: Placement, settings: DataSetti
     try:
         return torch.from_numpy(read_mask(catalogue, row, placed, settings))
     except DatasetError as error:
-        if error.code == BROKEN and settings.on_broken == "weight-0":
+        if error.code == BROKEN and settings.on_corrupt == "zero_weight":
             return None
         raise

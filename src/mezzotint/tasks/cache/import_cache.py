@@ -1,5 +1,5 @@
-"""Taking over what another trainer has encoded (`data.format: mindone-cache`) into a cache of ours: nothing is computed
-but the model's scaling of latents. Used by `_filling.py` in the place of the encoders.
+"""Takes latents and texts that another program has encoded (`data/files/encoded.py`) over into a cache of ours. Nothing
+is computed but the model's scaling of latents. Used by `_filling.py` in the place of the encoders.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from mezzotint import fault_injection
 from mezzotint.data.cache.entries import LatentCache, LatentLayout, TextCache
 from mezzotint.data.cache.text_rows import layout_of
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.files import mindone_arrays
+from mezzotint.data.files import encoded
+from mezzotint.data.files.encoded import EncodedFiles, EncodedSample
 from mezzotint.errors import CacheError, WeightsError
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache.inventory import LatentEntries, TextEntries
@@ -25,23 +26,26 @@ AGE = "whose age cannot be checked: by which autoencoder, encoders and captions 
 """What is said of the files."""
 
 
-def require_encoded(encoded: EncodedSpec | None) -> EncodedSpec:
+def require_encoded(spec: EncodedSpec | None) -> EncodedSpec:
     """What the model takes. Raises WeightsError E1409 for a family that takes nothing over."""
-    if encoded is None:
+    if spec is None:
         raise WeightsError(
-            "data.format=mindone-cache holds latents and texts of SDXL's base model, which model.family is not; take "
-            "model.family=sdxl, or train from pictures",
+            "the data set holds latents and texts that are encoded already, and models of this model.family take none; "
+            "take model.family=sdxl, or train from pictures",
             code="E1409",
         )
-    return encoded
+    return spec
 
 
 def latents(
-    catalogue: Catalogue, cache: LatentCache, needed: LatentEntries, entries: NDArray[np.int64], encoded: EncodedSpec
+    catalogue: Catalogue, cache: LatentCache, needed: LatentEntries, entries: NDArray[np.int64], spec: EncodedSpec
 ) -> None:
     """Keeps the latents of some entries, as the denoiser takes them. Raises CacheError E1371 for latents of another
     size than their bucket, or of another number of channels."""
-    cache.define(LatentLayout(encoded.channels, mindone_arrays.PIXELS, 0))
+    if not len(entries):
+        return
+    pixels = _files_of(catalogue, int(needed.rows[entries[0]])).PIXELS
+    cache.define(LatentLayout(spec.channels, pixels, 0))
     store = cache.store(needed.bucket)
     assert store is not None
     for chunk in _chunks(entries):
@@ -49,14 +53,14 @@ def latents(
         rows, names = [], []
         for row in needed.rows[chunk].tolist():
             _require_bucket(catalogue, row, needed)
-            array = mindone_arrays.read(catalogue.path(row)).latents
-            if array.shape[0] != encoded.channels:
+            array = _read(catalogue, row).latents
+            if array.shape[0] != spec.channels:
                 raise CacheError(
                     f"{catalogue.path(row)}: latents of {array.shape[0]} channels, and the model's have "
-                    f"{encoded.channels}; they are another model's",
+                    f"{spec.channels}; they are another model's",
                     code="E1371",
                 )
-            rows.append((array - encoded.shift) * encoded.factor)
+            rows.append((array - spec.shift) * spec.factor)
             names.append(str(catalogue.path(row)))
         store.append(needed.addresses[chunk], torch.from_numpy(np.stack(rows)), names=names, at_once=False)
 
@@ -75,19 +79,19 @@ def _require_bucket(catalogue: Catalogue, row: int, needed: LatentEntries) -> No
 
 
 def texts(
-    catalogue: Catalogue, cache: TextCache, needed: TextEntries, entries: NDArray[np.int64], encoded: EncodedSpec
+    catalogue: Catalogue, cache: TextCache, needed: TextEntries, entries: NDArray[np.int64], spec: EncodedSpec
 ) -> None:
     """Keeps the embeddings of some entries, each of the row that wants it. Raises CacheError E1371 for embeddings of
     another shape than the model's text has."""
     for chunk in _chunks(entries):
         fault_injection.reach("cache.encode")
-        files = [mindone_arrays.read(catalogue.path(row)) for row in needed.rows[chunk].tolist()]
+        files = [_read(catalogue, row) for row in needed.rows[chunk].tolist()]
         for row, entry in zip(needed.rows[chunk].tolist(), files, strict=True):
             shape = (*entry.states.shape, *entry.pooled.shape)
-            if shape != (encoded.length, encoded.width, encoded.pooled):
+            if shape != (spec.length, spec.width, spec.pooled):
                 raise CacheError(
                     f"{catalogue.path(row)}: its text has {shape[0]} tokens of {shape[1]} and {shape[2]} pooled, the "
-                    f"model's {encoded.length} of {encoded.width} and {encoded.pooled}; they are another model's",
+                    f"model's {spec.length} of {spec.width} and {spec.pooled}; they are another model's",
                     code="E1371",
                 )
         states = torch.from_numpy(np.stack([entry.states for entry in files]))
@@ -97,6 +101,16 @@ def texts(
         assert kept is not None
         names = [str(catalogue.path(row)) for row in needed.rows[chunk].tolist()]
         kept.append(needed.addresses[chunk], embedding, names=names, at_once=False)
+
+
+def _files_of(catalogue: Catalogue, row: int) -> EncodedFiles:
+    files = encoded.files_of(catalogue.path(row))
+    assert files is not None, catalogue.path(row)
+    return files
+
+
+def _read(catalogue: Catalogue, row: int) -> EncodedSample:
+    return _files_of(catalogue, row).read(catalogue.path(row))
 
 
 def _chunks(entries: NDArray[np.int64]) -> Sequence[NDArray[np.int64]]:

@@ -83,8 +83,8 @@ def latent_entries(
     for number in np.unique(of_bucket).tolist():
         here = rows[of_bucket == number]
         groups.append(_of_bucket(catalogue, here, latents, table[number]))
-        if settings.clips.stills_from == "clips":
-            groups.append(_frames_of_bucket(catalogue, here, latents, table[number], settings.clips.stills))
+        if settings.clips.images_from == "clips":
+            groups.append(_frames_of_bucket(catalogue, here, latents, table[number], settings.clips.images))
     return tuple(groups)
 
 

@@ -1,5 +1,5 @@
-"""Embeddings in files that lists of clips name (`data.clips.texts`), as Open-Sora-Plan makes them: `mezzotint cache`
-writes those that are not there, and a run that finds none is told so, with the line that makes them."""
+"""Text embeddings in files that a data set names (`data.clips.text_embeddings`): `mezzotint cache` writes those that
+are missing, and a run that finds none is refused with the line that writes them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import torch
 
 from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
-from mezzotint.data.formats import clip_list
+from mezzotint.data.formats.base import EmbeddingFile, EmbeddingFiles, format_of
 from mezzotint.errors import CacheError
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.formats.base import format_spec
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
 from mezzotint.tasks import assemble
-from mezzotint.weights.files import text_cache_npz
 from mezzotint.weights.model_files import ModelFiles
 
 ENCODER = "DeepFloyd/t5-v1_1-xxl"
@@ -29,7 +28,7 @@ _AT_ONCE = 16
 def require(recipe: Recipe, words: Sequence[str]) -> None:
     """words: what stood behind the verb, for the line that is printed. Raises CacheError E1310 when the lists name
     embeddings and not one of them is there; DatasetError E1231 and E1232."""
-    if not recipe.data.clips.texts:
+    if not recipe.data.clips.text_embeddings:
         return
     places = list(_places(recipe))
     if not places or any(os.path.isfile(place) for place in places):
@@ -49,7 +48,7 @@ def require(recipe: Recipe, words: Sequence[str]) -> None:
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
     """Writes the embeddings that the lists name and that are not there, if the recipe names a text encoder; each
     process its share. Returns how many were made by all. Raises WeightsError, StorageError, DatasetError."""
-    if not recipe.data.clips.texts or recipe.model.text_encoder is None:
+    if not recipe.data.clips.text_embeddings or recipe.model.text_encoder is None:
         return 0
     absent = [(place, caption) for place, caption in _places(recipe).items() if not os.path.isfile(place)]
     runtime.barrier()  # before anybody writes, so that all have seen the same
@@ -67,7 +66,7 @@ def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str
         assert embedding.mask is not None
         states, masks = embedding.states.float().cpu().numpy(), embedding.mask.to(torch.uint8).cpu().numpy()
         for (place, _), state, mask in zip(chunk, states, masks, strict=True):
-            text_cache_npz.write(place, text_cache_npz.TextFile(state, mask))
+            _files_of(recipe).write(place, EmbeddingFile(state, mask))
     runtime.barrier()
     return len(absent)
 
@@ -76,10 +75,16 @@ def _places(recipe: Recipe) -> dict[Path, str]:
     """Captions by the file that has, or would have, their embedding: of every entry whose clip or picture is there."""
     clips = recipe.data.clips
     lists = list(recipe.data.path)
-    if clips.stills_from == "images" and format_spec(stills_settings(recipe.data).format).reads_texts:
-        lists += clips.stills_path
+    if clips.images_from == "images" and format_spec(stills_settings(recipe.data).format).reads_texts:
+        lists += clips.images_path
     captions: dict[Path, str] = {}
     for path in lists:
-        for place, caption in clip_list.embeddings(Path(os.path.abspath(path.expanduser()))):
+        for place, caption in _files_of(recipe).captions(Path(os.path.abspath(path.expanduser()))):
             captions.setdefault(place, caption)
     return captions
+
+
+def _files_of(recipe: Recipe) -> EmbeddingFiles:
+    files = format_of(recipe.data.format).embeddings
+    assert files is not None, recipe.data.format
+    return files

@@ -143,7 +143,7 @@ def _look_at_settings(checked: Checked) -> None:
             what = f"the learning rate of {part} is 0, so that it cannot move"
             remedy = "set optim.lr or optim.part_lr above 0, or take it out of model.train"
             checked.keep(RecipeError(f"{what}; {remedy}", code="E1602"))
-    checked.at_hand = _memory_at_hand(checked.device, recipe.run.device_memory)
+    checked.at_hand = _memory_at_hand(checked.device, recipe.run.memory_limit)
 
 
 def _look_at_model(checked: Checked, sums: GradientSums | None) -> Outline | None:
@@ -183,7 +183,7 @@ def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings)
 
 def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> None:
     recipe, note = class_pictures.as_checked(checked.recipe)
-    recipe = with_values(recipe, {"data.verify": "start"}) if deep else recipe
+    recipe = with_values(recipe, {"data.verify": "on_start"}) if deep else recipe
     checked.notes += note
     with checked.gathering():
         runtime = Runtime(checked.device, Launch(), recipe.run)

@@ -17,7 +17,7 @@ from mezzotint.tasks.check.memory import Memory, Outline, memory_of, with_offloa
 SPARE = 1.05
 """What has to be free for a byte that is counted."""
 OFFLOAD = "run.offload.blocks"
-_OF_PASSES = ("run.micro_batch", "run.recompute.enabled", "data.batch_size")
+_OF_PASSES = ("run.micro_batch", "run.gradient_checkpointing.enabled", "data.batch_size")
 _BASES = ({"run.frozen_dtype": "int8"}, {"run.frozen_dtype": "nf4"})
 """Smaller forms of an adapter's model."""
 _UPDATES = (
@@ -117,7 +117,7 @@ def _smaller(recipe: Recipe) -> dict[str, Any]:
     """What makes passes smaller and changes no number, where the recipe has it not."""
     has_one = recipe.data.batch_size == 1 or recipe.run.micro_batch == 1
     of_step = {} if has_one else {"run.micro_batch": 1}
-    return of_step | ({} if recipe.run.recompute.enabled else {"run.recompute.enabled": True})
+    return of_step | ({} if recipe.run.gradient_checkpointing.enabled else {"run.gradient_checkpointing.enabled": True})
 
 
 def _tries(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:

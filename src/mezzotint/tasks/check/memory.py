@@ -276,12 +276,12 @@ class Outline:
             for denoiser in self.family.denoisers:
                 attention.set_up(denoiser, recipe.model.attention)
         self._again_most = 0
-        if recipe.run.recompute.enabled:
+        if recipe.run.gradient_checkpointing.enabled:
             blocks = list(self.family.blocks())
-            for block in not_exempt(blocks, recipe.run.recompute):
+            for block in not_exempt(blocks, recipe.run.gradient_checkpointing):
                 for module in block:
                     module.forward = self._watched(module.forward)
-            recompute_blocks(blocks, recipe.run.recompute)
+            recompute_blocks(blocks, recipe.run.gradient_checkpointing)
 
     def activations(self, size: Size, samples: int) -> Activations:
         """What the forward pass of a micro-batch keeps. size: of its pictures."""
@@ -316,7 +316,7 @@ class Outline:
         """Noised latents, text of a frozen encoder, weights of samples. Called among fakes."""
         grid = self.family.grid
         place = latent_size(size, grid.pixels, grid.frames)
-        stills = self.recipe.data.clips.stills if self.recipe.data.has_clips else 0
+        stills = self.recipe.data.clips.images if self.recipe.data.has_clips else 0
         frames = (place.frames + stills,) if place.frames + stills > 1 else ()
         x = torch.zeros(samples, grid.channels, *frames, place.height, place.width, device=self.device)
         t = torch.zeros(samples, dtype=torch.int64, device=self.device)
@@ -327,8 +327,8 @@ class Outline:
         device = torch.device(self.device)
         with attention.attending(self.recipe.model.attention, device), self.precision.autocast(device):
             condition = self.family.condition(text or self.family.encode_text([""] * len(weight)), None)
-            if self.recipe.data.has_clips and self.recipe.data.clips.stills:
-                beside = self._frozen_text(len(weight) * self.recipe.data.clips.stills)
+            if self.recipe.data.has_clips and self.recipe.data.clips.images:
+                beside = self._frozen_text(len(weight) * self.recipe.data.clips.images)
                 condition = replace(condition, stills=beside)
             predicted = self.family.predict(noised, condition)
         return self.objective.loss(predicted, noised, weight).total

@@ -44,8 +44,8 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             f"run.compile on a CPU: {many} is compiled anew when it is first met, which may take minutes; it pays in "
             "long runs over few buckets"
         )
-    if recipe.run.device_memory is not None and device == "cpu":
-        cap = f"run.device_memory={recipe.run.device_memory}"
+    if recipe.run.memory_limit is not None and device == "cpu":
+        cap = f"run.memory_limit={recipe.run.memory_limit}"
         sentences.append(f"{cap} caps a GPU's memory, and this run is on the CPU")
     if recipe.data.captions.dropped == "zeros" and recipe.data.captions.dropout == 0.0:
         sentences.append(
@@ -68,8 +68,10 @@ def notes(recipe: Recipe, *, prediction: str | None, device: str, buckets: int |
             f"model.config={model.config} has no effect: model.path is a folder with configurations of its own; "
             "model.config is for a model in one file, and for model.weights=random"
         )
-    if recipe.run.half != "autocast" and recipe.run.precision == "fp32":
-        sentences.append(f"run.half={recipe.run.half} is about bf16 and fp16, and run.precision is fp32")
+    if recipe.run.half_precision != "autocast" and recipe.run.precision == "fp32":
+        sentences.append(
+            f"run.half_precision={recipe.run.half_precision} is about bf16 and fp16, and run.precision is fp32"
+        )
     return sentences
 
 

@@ -176,13 +176,13 @@ def _data(checked: Checked) -> Iterator[str]:
 
 def _stills(checked: Checked) -> Iterator[str]:
     clips = checked.recipe.data.clips
-    if not clips.stills or checked.dataset is None:
+    if not clips.images or checked.dataset is None:
         return
     stills = checked.dataset.catalogue.stills
     if stills is None:
-        yield f"beside each {counted(clips.stills, 'frame')} of its own, as pictures"
+        yield f"beside each {counted(clips.images, 'frame')} of its own, as pictures"
         return
-    yield f"beside each {clips.stills} of {counted(len(stills), 'picture')}, {clips.stills_order}"
+    yield f"beside each {clips.images} of {counted(len(stills), 'picture')}, {clips.images_order}"
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:

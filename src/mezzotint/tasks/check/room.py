@@ -45,7 +45,7 @@ def require(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: R
     disk, device = durable.free_bytes(folder.path), runtime.device
     if trains_offloaded(recipe, resolved.blocks_on_device):  # masters, moments and average are the host's
         device = torch.device("cpu")
-    memory = at_hand(device, recipe.run.device_memory)
+    memory = at_hand(device, recipe.run.memory_limit)
     if disk > _MOST_OF_A_NUMBER * numbers + others and (memory is None or memory > _MOST_OF_A_NUMBER * numbers):
         return
     outline = Outline(recipe, runtime.device.type, resolved.gradient_sums)

@@ -91,7 +91,7 @@ class PreviewPrompts:
 
     def renew(self, step: int) -> None:
         """See `PreviewSource`."""
-        if self._recipe.sample.file is None:
+        if self._recipe.sample.prompt_file is None:
             return
         if self._runtime.is_first:
             self._file = self._read_again()
@@ -173,7 +173,7 @@ class PreviewPrompts:
             file = self._usable()
             if file.lines or not self._file.lines:
                 return file
-            problem = f"{self._recipe.sample.file}: has no prompt any more"
+            problem = f"{self._recipe.sample.prompt_file}: has no prompt any more"
         except RecipeError as error:
             problem = error.message
         self._say(f"{problem} (the prompts read before are drawn)")
@@ -190,7 +190,7 @@ class PreviewPrompts:
         width, height = line.size(*usual)
         pixels = self._model.family.grid.side
         if width % pixels or height % pixels:
-            where = line.where or self._recipe.sample.file
+            where = line.where or self._recipe.sample.prompt_file
             raise RecipeError(
                 f"{where}: a picture of {width}x{height} cannot be drawn; its sides must be multiples of {pixels}",
                 code="E1073",
@@ -236,7 +236,7 @@ class PreviewPrompts:
 
 
 def _read(recipe: Recipe) -> PromptFile:
-    return _EMPTY if recipe.sample.file is None else prompt_file.read(recipe.sample.file)
+    return _EMPTY if recipe.sample.prompt_file is None else prompt_file.read(recipe.sample.prompt_file)
 
 
 def _lines(recipe: Recipe, file: PromptFile, dataset: Dataset) -> tuple[Line, ...]:

@@ -80,7 +80,7 @@ def _as_proof(reading: Reading, folder: Path) -> Reading:
     recipe = with_values(
         reading.recipe,
         {
-            "run.folder": folder, "run.steps": STEPS, "run.epochs": None, "run.longer": None, "run.whole_epochs": False,
+            "run.folder": folder, "run.steps": STEPS, "run.epochs": None, "run.extend": None, "run.whole_epochs": False,
             "run.resume": "auto", "run.save.every": (Every.parse(f"{SAVED} steps"),), "run.save.keep": None,
             "run.save.asynchronous": False, "run.export.every": (), "run.export.when_stopped": False,
             "run.export.folder": None, "run.preview.every": None, "run.log_every": 1, "run.tensorboard": False,

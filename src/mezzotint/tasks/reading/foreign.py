@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mezzotint import registry
-from mezzotint.dialects.base import Dialect, Launched, Translation
-from mezzotint.dialects.shared.writing import as_yaml
 from mezzotint.errors import Problem, RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
+from mezzotint.recipe.reading.translation import Launched, Translation, Translator
+from mezzotint.recipe.reading.writing import as_yaml
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
 from mezzotint.tasks.reading.verbs import REPLACE
@@ -27,7 +27,7 @@ _UNREAD = {
 """Trainers whose settings are known by name, and whose lines are not read."""
 
 
-def dialect(name: str) -> Dialect:
+def dialect(name: str) -> Translator:
     """The dialect of a name. Raises RecipeError E1015 with the nearest."""
     unread = _UNREAD.get(re.sub(r"[^a-z]", "", name.lower()))
     if unread is not None:
@@ -38,7 +38,7 @@ def dialect(name: str) -> Dialect:
         )
     if name.replace("_", "-") not in registry.names("dialects"):
         raise RecipeError(registry.unknown("dialects", name), code="E1015")
-    known: Dialect = registry.find("dialects", name).DIALECT
+    known: Translator = registry.find("dialects", name).DIALECT
     return known
 
 
@@ -113,7 +113,7 @@ def reading(name: str, arguments: Sequence[str], overrides: Sequence[str], place
     notes = tuple(str(note) for note in translated.notes)
     recipe = _with_fixed(read.recipe, tuple(typed))
     origin = {**translated.origin, **typed}
-    return replace(read, recipe=recipe, origin=origin, notes=notes, verb=translated.verb)
+    return replace(read, recipe=recipe, origin=origin, notes=notes, verb=translated.command)
 
 
 def _with_fixed(recipe: Recipe, typed: tuple[str, ...]) -> Recipe:

@@ -24,7 +24,10 @@ _LAYOUT = Switch(
 _CHECK = (
     Switch("--json", "one JSON document instead of the page"),
     Switch("--all", "every setting, defaults included"),
-    Switch("--deep", "decodes every picture, also with data.verify=use, which decodes a picture only when it is used"),
+    Switch(
+        "--deep",
+        "decodes every picture, also with data.verify=on_first_use, which decodes a picture only when it is used",
+    ),
     Switch("--dry", "runs two real steps and tells how long the run would take"),
     _PROCESSES,
 )
@@ -77,7 +80,7 @@ _SAMPLE = (
     ),
     Switch("--rescale=SHARE", "", setting="sample.guidance_rescale"),
     Switch("--solver=NAME", "", aliases=("--sampler", "--scheduler"), setting="sample.solver"),
-    Switch("--spacing=NAME", "", setting="sample.spacing"),
+    Switch("--spacing=NAME", "", setting="sample.timestep_spacing"),
     Switch("--batch=N", "", aliases=("--batch-size",), setting="sample.batch_size"),
     Switch("--weights=KIND", "of a run: raw, or ema for the average of its weights, which is usual where there is one"),
     Switch(
@@ -422,6 +425,18 @@ VERBS: tuple[Verb, ...] = (
         ),
         switches=(REPLACE,),
         names=(1, 2),
+    ),
+    Verb(
+        "migrate",
+        "rename settings of a recipe that had other names in earlier commits",
+        "RECIPE …",
+        (
+            ("mezzotint migrate mine.yaml", "rewrites it in place and prints each change"),
+            ("mezzotint migrate mine.yaml --dry-run", "only prints what would change"),
+            ("mezzotint migrate a.yaml b.yaml", "several recipes"),
+        ),
+        switches=(Switch("--dry-run", "print the changes and write nothing"),),
+        names=(1, 100),
     ),
     Verb(
         "board",

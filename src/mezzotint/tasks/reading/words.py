@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from mezzotint import registry
-from mezzotint.dialects.base import Dialect
 from mezzotint.errors import RecipeError, did_you_mean
 from mezzotint.recipe.reading.foreign_names import foreign, value_of
 from mezzotint.recipe.reading.nearest import nearest
 from mezzotint.recipe.reading.paths import by_path
+from mezzotint.recipe.reading.translation import Translator
 from mezzotint.tasks.reading.verbs import ALLOW, AS, VERBS, Switch, Verb
 
 _SETTING = re.compile(r"[a-z_]+(\.[A-Za-z0-9_-]+)+\+?=")
@@ -245,10 +245,11 @@ def _dialect_of(words: Sequence[str]) -> str | None:
         return None
     flags = {word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")}
     best, most = None, 0
-    for name in sorted(registry.names("dialects", at_hand=True), key=len):
-        dialect: Dialect = registry.find("dialects", name).DIALECT
-        names_model = any("model.path" in row.to and row.flag in flags for row in dialect.rows)
-        count = sum(row.flag in flags for row in dialect.rows)
+    for name in sorted(registry.names("dialects", skip_unimported=True), key=len):
+        translator: Translator = registry.find("dialects", name).DIALECT
+        paths = translator.paths_of_flags()
+        names_model = any("model.path" in paths[flag] for flag in flags & paths.keys())
+        count = len(flags & paths.keys())
         if names_model and count > most:
             best, most = name, count
     return best

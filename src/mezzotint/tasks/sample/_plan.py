@@ -123,8 +123,8 @@ def lines_of(args: SampleArgs, recipe: Recipe) -> tuple[tuple[Line, ...], Recipe
     """The prompts, and the recipe with what a prompt file of its own says for all of them: less than what the command
     line says. Raises RecipeError E1072 where there is no prompt, E1073."""
     lines = args.lines or tuple(Line(prompt) for prompt in recipe.sample.prompts)
-    if not args.lines and recipe.sample.file is not None:
-        file = read_file(recipe.sample.file)
+    if not args.lines and recipe.sample.prompt_file is not None:
+        file = read_file(recipe.sample.prompt_file)
         typed = {word.partition("=")[0] for word in args.overrides}
         settings = {name: value for name, value in file.settings.items() if f"sample.{name}" not in typed}
         recipe = with_values(recipe, {f"sample.{name}": value for name, value in settings.items()})

@@ -24,7 +24,7 @@ from mezzotint.stages import StepReport
 from mezzotint.tasks import assemble
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.prompts.previews import PreviewPrompts
-from mezzotint.tasks.train import _foreign_start, exports, held_out
+from mezzotint.tasks.train import exports, external_start, held_out
 from mezzotint.tasks.train._live_settings import LiveSettings
 from mezzotint.tasks.train.resume import Identity
 from mezzotint.training import requests
@@ -94,7 +94,7 @@ class TrainHost(RunHost[Trainer]):
             losses=self._losses(trainer),
         )
         if self.runtime.is_first:
-            _foreign_start.write(self.folder.path, self.recipe, self.model, self.resolved)
+            external_start.write_optimizer(self.folder.path, self.recipe, self.model, self.resolved)
 
     def _losses(self, trainer: Trainer) -> Mapping[int, float]:
         return next((one.measured for one in trainer.callbacks if isinstance(one, Validation)), {})

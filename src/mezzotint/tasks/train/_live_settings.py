@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mezzotint.dialects.base import Launched
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.learned_variance import LearnedRange
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.recipe.reading.read import Reading, located, read
+from mezzotint.recipe.reading.translation import Launched
 from mezzotint.recipe.reading.wording import shown
 from mezzotint.recipe.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
 from mezzotint.recipe.resume_rules import differences

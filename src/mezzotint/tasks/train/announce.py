@@ -180,7 +180,7 @@ def _objective_line(recipe: Recipe, model: TrainableModel) -> str:
         f"{model.objective.prediction}-prediction, {o.loss}": True,
         "learned-range variance": model.family.learns_variance and o.variance != "none",
         f"weighted as {o.weighting}": o.weighting != "prediction",
-        f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})": o.levels == "log-normal",
+        f"log-normal levels ({o.log_normal[0]:g}, {o.log_normal[1]:g})": o.noise_levels == "log-normal",
         f"Min-SNR γ {o.min_snr_gamma or 0:g} ({o.min_snr_form})": o.min_snr_gamma is not None,
         f"noise offset {o.noise_offset:g} per {o.noise_offset_per}": o.noise_offset,
         f"pyramid noise {o.pyramid_discount:g}": o.pyramid_discount,
@@ -317,10 +317,10 @@ def further(reading: Reading, recipe: Recipe, words: Sequence[str], launch: Laun
     path = "run.epochs" if recipe.run.epochs is not None else "run.steps"
     length = recipe.run.epochs or recipe.run.steps or DEFAULT_STEPS
     # the setting counts from the recipe's length, so that a run that is longer already doubles it
-    longer = recipe.run.longer
+    longer = recipe.run.extend
     more, unit = (math.ceil(length), path.removeprefix("run.")) if longer is None else (2 * longer.count, longer.unit)
     number = f"{more:.10g}"  # digits alone, as far as a run can be long: no 1e+06, and none is lost
-    settings = [f"run.longer={number} {unit.removesuffix('s') if number == '1' else unit}"]
+    settings = [f"run.extend={number} {unit.removesuffix('s') if number == '1' else unit}"]
     source = reading.origin.get(path, "").removeprefix("default of ")
     flag = source if source.startswith("--") or " in " in source else path
     return f"to train it further, raise {flag}, or lay it over the line: {with_settings(words, settings, launch)}"

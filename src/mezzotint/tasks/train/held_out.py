@@ -28,9 +28,9 @@ def batches(recipe: Recipe, dataset: Dataset, caches: Caches) -> dict[str, tuple
 
 
 def trained_rows(recipe: Recipe, dataset: Dataset) -> NDArray[np.int32]:
-    """The trained rows that are measured as well: each with the chance `run.validation.training_share`, drawn by (seed,
-    its key); at least one, at most `data.holdout.max_samples` of the smallest draws. None with a share of 0."""
-    share = recipe.run.validation.training_share
+    """The trained rows that are measured as well: each with the chance `run.validation.training_fraction`, drawn by
+    (seed, its key); at least one, at most `data.holdout.max_samples` of the smallest draws. None with a share of 0."""
+    share = recipe.run.validation.training_fraction
     if share == 0 or recipe.run.validation.every is None:
         return np.zeros(0, dtype=np.int32)
     drawn = draws.uniforms(draws.keys(recipe.run.seed, "validation-train", dataset.catalogue.key_hash[dataset.rows]))
@@ -42,7 +42,7 @@ def is_measured(recipe: Recipe, dataset: Dataset) -> bool:
     """Whether validation has anything to do."""
     if recipe.run.validation.every is None:
         return False
-    return bool(len(dataset.held) or dataset.sets or recipe.run.validation.training_share)
+    return bool(len(dataset.held) or dataset.sets or recipe.run.validation.training_fraction)
 
 
 def write_list(folder: RunFolder, dataset: Dataset) -> None:

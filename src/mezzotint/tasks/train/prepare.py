@@ -31,12 +31,12 @@ from mezzotint.tasks.reading import settling
 from mezzotint.tasks.reading.settling import SettledRecipe
 from mezzotint.tasks.resolving import length_in_steps, resolve
 from mezzotint.tasks.train import (
-    _foreign_start,
     _host,
     _live_settings,
     _roll_back,
     announce,
     ema_start,
+    external_start,
     resume,
     run_files,
 )
@@ -80,7 +80,7 @@ def prepare(start: RunStart, damaged: Mapping[Path, str] = MappingProxyType({}))
         _refuse_unfit(resolved, dataset, model, runtime)
         host = _open_host(start, resolved, identity, dataset, caches, model, of_cache, live)
         back = _roll_back.pending(folder, restored.values["progress"], runtime) if restored else None
-        progress = _foreign_start.progress(recipe, dataset.timeline, resolved.steps)
+        progress = external_start.progress(recipe, dataset.timeline, resolved.steps)
         if restored:
             progress.step = back.at if back else restored.step
         trainer = stack.enter_context(
@@ -146,7 +146,7 @@ def _resolve(
     blocks = recipe.run.offload.blocks
     decides_sums, decides_blocks = sums is None and sums_are_open(recipe), blocks == "auto"
     if runtime.is_first and (decides_sums or decides_blocks):
-        free = at_hand(runtime.device, recipe.run.device_memory)
+        free = at_hand(runtime.device, recipe.run.memory_limit)
         batches = largest_batches(bucket_rows(dataset, recipe))
         if decides_sums:
             sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)
@@ -196,7 +196,7 @@ def _open_host(
 def _refuse_unfit(resolved: Resolved, dataset: assemble.Dataset, model: TrainableModel, runtime: Runtime) -> None:
     recipe, family = resolved.recipe, model.family
     room.refuse_too_small(recipe, dataset, family.denoisers[0], family.grid.pixels, runtime.device.type)
-    _foreign_start.check(recipe, model, resolved.steps)
+    external_start.check(recipe, model, resolved.steps)
     if recipe.run.preview.every is not None:
         previews.require_drawable(recipe, model.objective, family)
 
@@ -236,7 +236,7 @@ def _start_fresh(host: TrainHost) -> None:
     if weights is not None:
         assert update.ema is not None
         update.ema.start_from(sharding.cut(weights, shares))
-    for sentence in _foreign_start.begin(recipe, host.model):
+    for sentence in external_start.restore(recipe, host.model):
         host.say(sentence)
 
 

@@ -52,7 +52,7 @@ class Recorded:
         """The type of gradient sums that a recipe keeps from its run; None where it says one itself, or there is
         none."""
         kept: GradientSums | None = self.choices.get(SUMS)
-        return kept if recipe.run.gradient_sums == "auto" else None
+        return kept if recipe.run.gradient_dtype == "auto" else None
 
 
 def recorded_in(checkpoint: Path | None) -> Recorded | None:

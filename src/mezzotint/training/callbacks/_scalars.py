@@ -23,8 +23,8 @@ TAGS: Mapping[str, str] = {
     "noise); of every other number at T as well.",
     "val/NAME": "The same for each set of data.holdout.path, by its name, with val/NAME_shadow, val/NAME_at/T and "
     "val/NAME_shadow_at/T.",
-    "val/train": "The same for a share of the trained pictures (run.validation.training_share), with val/train_shadow, "
-    "val/train_at/T and val/train_shadow_at/T.",
+    "val/train": "The same for a share of the trained pictures (run.validation.training_fraction), with "
+    "val/train_shadow, val/train_at/T and val/train_shadow_at/T.",
     "val/all": "Mean over the sets that are not trained, each counting the same; only of several. With averaged "
     "weights also val/all_shadow.",
     "lr/GROUP": "Learning rate of a parameter group (denoiser, text_encoder.no_decay, …).",

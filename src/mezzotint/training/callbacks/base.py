@@ -178,7 +178,7 @@ def open_callbacks(setup: Setup) -> list[Callback]:
     """Every callback that the settings ask for, in the same order on every process. Those of other packages are asked
     for by `run.callbacks`."""
     named = {name.replace("_", "-") for name in setup.run.callbacks}
-    names = sorted({*registry.names("training/callbacks", at_hand=True), *named})
+    names = sorted({*registry.names("training/callbacks", skip_unimported=True), *named})
     modules = [registry.find("training/callbacks", name) for name in names]
     callbacks: list[Callback] = [callback for module in modules for callback in module.opened(setup)]
     callbacks.sort(key=lambda one: one.place)

@@ -246,5 +246,5 @@ def opened(setup: Setup) -> Iterator[Callback]:
     yield MetricsLog(setup.folder, setup.run.log_every, setup.model.objective.schedule.num_timesteps)
     if setup.run.log_samples:
         yield SampleLog(setup.folder, setup.runtime.rank)
-    if setup.run.spikes is not None:
-        yield SpikeLog(setup.folder, setup.runtime.rank, setup.run.spikes)
+    if setup.run.spike_factor is not None:
+        yield SpikeLog(setup.folder, setup.runtime.rank, setup.run.spike_factor)

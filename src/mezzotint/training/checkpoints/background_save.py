@@ -37,9 +37,9 @@ Result = TypeVar("Result")
 
 
 def is_behind(run: RunSettings) -> bool:
-    """Whether training goes on while checkpoints are written. The optimizer's file for MindONE is made of the weights
+    """Whether training goes on while checkpoints are written. Another program's optimizer file is made of the weights
     that the checkpoint has, when that is complete."""
-    return run.save.asynchronous and not run.export.mindspore_optimizer
+    return run.save.asynchronous and run.export.optimizer_file is None
 
 
 class PinnedCopies:
@@ -211,7 +211,7 @@ class Saves:
         self.verified = Verified()
         self._folder, self._runtime, self._warn = folder, runtime, warn
         self._is_behind, self._keep, self._keeps_best = is_behind(settings), settings.save.keep, settings.save.best
-        self._parts = settings.save.parts and runtime.world_size > 1
+        self._parts = settings.save.sharded and runtime.world_size > 1
         self._losses: Mapping[int, float] = {}
         self._pinned = PinnedCopies()
         self._said: list[str] = []
@@ -222,7 +222,7 @@ class Saves:
 
     @cached_property
     def is_of_all(self) -> bool:
-        """Whether every process writes its part: of weights that they share, or, with `run.save.parts`, of what all
+        """Whether every process writes its part: of weights that they share, or, with `run.save.sharded`, of what all
         hold, where all see the run folder. All ask together, the first time."""
         if self._runtime.shares or not self._parts:
             return bool(self._runtime.shares)
@@ -230,7 +230,7 @@ class Saves:
         if not is_seen:
             self._warn(
                 f"other processes do not see {self._folder.parent}: the first writes checkpoints alone, as with "
-                "run.save.parts=false; to go on from them, all have to see it"
+                "run.save.sharded=false; to go on from them, all have to see it"
             )
         return is_seen
 

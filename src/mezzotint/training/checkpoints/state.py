@@ -243,7 +243,7 @@ class Transaction:
             if not path.is_file() or path.stat().st_size != file["bytes"]:
                 raise StorageError(
                     f"{self.path}: {name} was written by another process, and is not here: the run folder is not on "
-                    "storage that all machines see; put it there, or write run.save.parts=false",
+                    "storage that all machines see; put it there, or write run.save.sharded=false",
                     code="E1846",
                 )
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from mezzotint.recipe.optimizers.adamw import AdamW
-from mezzotint.training.optimizers._fused_adamw import AdamWStep
 from mezzotint.training.optimizers.base import OptimizerStep
+from mezzotint.training.optimizers.shared import AdamWStep
 
 
 def step_of(settings: AdamW, masters: Mapping[str, Tensor], applied: Tensor) -> OptimizerStep:

@@ -1,16 +1,20 @@
-"""Rules with a name for what weight decay leaves out, `@norm-and-bias` and `@mindone`, as names of parameters."""
+"""Named rules for the parameters that weight decay leaves out: `@norm-and-bias`, and those that modules of the group
+`mezzotint.decay_rules` define with `undecayed(part, names)`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import nn
 
+from mezzotint import registry
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.optimizers.base import Optimizer
 from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.weights.layouts import mindone_sdxl
+
+FOLDER = "training/decay_rules"
+_NORM_AND_BIAS = "@norm-and-bias"
 
 
 def of_adapter(optim: OptimSettings) -> OptimSettings:
@@ -44,39 +48,31 @@ def _resolved(rule: Optimizer, parts: Mapping[str, nn.Module], trained: Sequence
 
 
 def _named(word: str, parts: Mapping[str, nn.Module], trained: Sequence[str]) -> list[str]:
-    if word not in _RULES:
+    known = (_NORM_AND_BIAS, *(f"@{name}" for name in registry.names(FOLDER)))
+    if word not in known:
         raise RecipeError(
-            f"optim.optimizer.no_decay: {word!r} is no rule; known: {', '.join(_RULES)}, and patterns such as '*.bias'",
+            f"optim.optimizer.no_decay: {word!r} is no rule; known: {', '.join(known)}, and patterns such as '*.bias'",
             code="E1078",
         )
     spared: set[str] = set()
     for part in dict.fromkeys(name.split("/")[0] for name in trained):
-        spared |= {f"{part}/{name}" for name in _RULES[word](part, parts[part])}
+        spared |= {f"{part}/{name}" for name in _undecayed(word, part, parts[part])}
     return [name for name in trained if name in spared]
 
 
-def _norm_and_bias(part: str, module: nn.Module) -> Iterator[str]:
+def _undecayed(word: str, part: str, module: nn.Module) -> Iterator[str]:
+    if word == _NORM_AND_BIAS:
+        return _norm_and_bias(module)
+    undecayed: Iterator[str] = registry.find(FOLDER, word.removeprefix("@")).undecayed(
+        part, [name for name, _ in module.named_parameters()]
+    )
+    return undecayed
+
+
+def _norm_and_bias(module: nn.Module) -> Iterator[str]:
     """All that norm layers hold themselves, by the names of their classes, and every bias."""
     for where, child in module.named_modules():
         is_norm = "Norm" in type(child).__name__
         for name, _ in child.named_parameters(recurse=False):
             if is_norm or name.endswith("bias"):
                 yield f"{where}.{name}" if where else name
-
-
-def _mindone(part: str, module: nn.Module) -> Iterator[str]:
-    names = [name for name, _ in module.named_parameters()]
-    try:
-        yield from mindone_sdxl.undecayed(part, names)
-    except KeyError as error:
-        raise RecipeError(
-            f"optim.optimizer.no_decay: @mindone goes by the names of MindONE's SDXL, and {part} has none there; write "
-            "@norm-and-bias",
-            code="E1078",
-        ) from error
-
-
-_RULES: Mapping[str, Callable[[str, nn.Module], Iterator[str]]] = {
-    "@norm-and-bias": _norm_and_bias,
-    "@mindone": _mindone,
-}

@@ -1,6 +1,6 @@
 """Which modules of a trained network compute in the smaller type: MindSpore's levels of mixed precision, on autocast.
 
-| `run.half` | convolutions, linear layers, attention | their results | norms | SiLU | what lies between |
+| `run.half_precision` | convolutions, linear layers, attention | their results | norms | SiLU | what lies between |
 |---|---|---|---|---|---|
 | `autocast` | smaller type | smaller type | torch's lists | in its input's type | in its inputs' type |
 | `products` (O1) | smaller type | float32 | float32 | float32 | float32 |
@@ -27,14 +27,14 @@ _NORMS = (nn.GroupNorm, nn.LayerNorm)
 
 
 def arrange(networks: Sequence[nn.Module], settings: RunSettings, precision: Precision) -> None:
-    """Prepares networks for `run.half`, before they are compiled or recomputed. Without effect in float32."""
-    small, level = precision.compute, settings.half
+    """Prepares networks for `run.half_precision`, before they are compiled or recomputed. Without effect in float32."""
+    small, level = precision.compute, settings.half_precision
     if small == torch.float32 or level == "autocast":
         return
     for module in (module for network in networks for module in network.modules()):
         is_norm = isinstance(module, _NORMS) or type(module).__name__.endswith("RMSNorm")
         forward: Callable[..., Tensor] = module.forward
-        if level == "products" and isinstance(module, _PRODUCTS):
+        if level == "matmuls" and isinstance(module, _PRODUCTS):
             forward = _widened(forward)
         elif level == "most" and (is_norm or isinstance(module, nn.SiLU)):
             forward = _computed(module, forward, torch.float32, small)

@@ -3,7 +3,7 @@
 | | fp32 | bf16, fp16 |
 |---|---|---|
 | trained weights | float32 | float32, or the type itself (`run.weight_dtype`), with or without float32 masters |
-| their forward and backward | float32 | by `run.half`: see `mixed.py` |
+| their forward and backward | float32 | by `run.half_precision`: see `mixed.py` |
 | frozen text encoders, the base of an adapter | float32 | the type itself, float32, another (`run.frozen_dtype`) |
 | their matrices | as the rest | as the rest, or 8 or 4 bits |
 | VAE | float32 | as frozen parts, or by `run.vae_dtype` |
@@ -57,9 +57,9 @@ class Precision:
             DTYPES.get(settings.frozen_dtype, compute),
             DTYPES.get(settings.vae_dtype or vae, compute),
             torch.float32 if gradient_sums == "fp32" else weights,
-            has_no_masters=settings.weight_dtype == "alone" and compute != torch.float32,
+            has_no_masters=settings.weight_dtype == "pure" and compute != torch.float32,
             low_bit=settings.low_bit,
-            has_islands=settings.float32_islands,
+            has_islands=settings.keep_in_fp32,
         )
 
     def of_frozen(self, part: str) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mezzotint.weights.layouts import _sdxl, base
+from mezzotint.weights.layouts import base, shared
 
-LAYOUT = _sdxl.layout("sdxl", **base.AVERAGES)
+LAYOUT = shared.layout("sdxl", **base.AVERAGES)
 """Single files of the base model; its variant is the refiner's."""

@@ -48,7 +48,7 @@ def captions_of(lines: Sequence[str], settings: CaptionSettings) -> tuple[str, .
             return (" ".join(lines),)
         case "first":
             return (lines[0] if lines else "",)
-        case "choose":
+        case "random":
             return tuple(lines) or ("",)
         case _:
             raise AssertionError(settings.lines)

@@ -1,0 +1,12 @@
+"""EveryDream2: its command lines and files of settings, its data format, and the optimizer AdaCoor.
+
+From outside: nothing; the registry reads `ENTRY_POINTS`.
+"""
+
+ENTRY_POINTS = {
+    "mezzotint.dialects": {"everydream2": "mezzotint.compat.everydream2.dialect"},
+    "mezzotint.formats": {"everydream": "mezzotint.compat.everydream2.data_format"},
+    "mezzotint.recipe.formats": {"everydream": "mezzotint.compat.everydream2.data_format_spec"},
+    "mezzotint.optimizers": {"adacoor": "mezzotint.compat.everydream2.adacoor"},
+    "mezzotint.recipe.optimizers": {"adacoor": "mezzotint.compat.everydream2.adacoor_settings"},
+}

@@ -1,0 +1,131 @@
+"""JSON files of settings that a foreign line names, read as strictly as the line: an unknown key is an error that names
+the nearest, and every value has to be of its key's kind. Null, and a text without content, stand for the default.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mezzotint import outside
+from mezzotint.compat.kit import reading
+from mezzotint.compat.kit.reading import Parsed, Spec, Value
+from mezzotint.errors import Problem, did_you_mean, most_alike
+
+_LIMIT = 4_000_000
+"""Bytes; a thousand times a file of settings."""
+
+
+def short(name: str) -> str:
+    """How messages call a file: the last part of its path."""
+    return re.split(r"[/\\]", name)[-1]
+
+
+def read(name: str, flag: str, specs: Mapping[str, Spec]) -> Parsed:
+    """The values of a file by key; a key within another is named with a dot. flag: how messages name what names the
+    file. Nothing is raised: E1016 for unknown keys, E1017 for values and for what cannot be read, in `problems`."""
+    parsed = Parsed()
+    tree, problem = _load(name)
+    if problem:
+        parsed.problems.append(Problem(flag, problem, "", "E1017"))
+        return parsed
+    file = short(name)
+    for key, raw in _entries(tree, specs, ""):
+        where = f"{key} in {file}"
+        spec = specs.get(key)
+        if spec is None:
+            parsed.problems.append(Problem(where, "unknown key", _advice(key, specs), "E1016"))
+            continue
+        value, what = _value(spec, raw)
+        if what:
+            parsed.problems.append(Problem(where, what, "", "E1017"))
+        else:
+            parsed.values[key] = value
+    return parsed
+
+
+def _load(name: str) -> tuple[dict[str, Any], str]:
+    """(the object in the file, "") or ({}, what is wrong)."""
+    path = Path(name).expanduser()
+    twice: list[str] = []
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice.extend(key for key in entries if keys.count(key) > 1)
+        return entries
+
+    try:
+        tree = outside.parse_json(outside.read_text(path, limit=_LIMIT, encoding="utf-8-sig"), pairs=once)
+    except outside.NoPlainFile as error:
+        return {}, f"{name} is no file of settings: {error.strerror}"
+    except OSError as error:
+        return {}, f"{name} cannot be read: {error.strerror}"
+    except UnicodeDecodeError:
+        return {}, f"{name} cannot be read: it is not UTF-8"
+    except json.JSONDecodeError as error:
+        hint = "; a backslash is written twice" if "escape" in error.msg else ""
+        return {}, f"{name} line {error.lineno} is no JSON ({error.msg}){hint}"
+    except ValueError:
+        return {}, f"{name} is no JSON that can be read"
+    if twice:
+        return {}, f"{name} has {', '.join(dict.fromkeys(twice))} more than once; keep one"
+    if not isinstance(tree, dict):
+        return {}, f'{name} is no JSON object; it begins with {{ and holds "key": value'
+    return tree, ""
+
+
+def _entries(tree: Mapping[str, Any], specs: Mapping[str, Spec], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Keys with their values, those of a known level below it."""
+    for key, raw in tree.items():
+        name = f"{prefix}{key}"
+        is_level = any(known.startswith(f"{name}.") for known in specs)
+        if is_level and isinstance(raw, dict):
+            yield from _entries(raw, specs, f"{name}.")
+        elif not (is_level and raw is None):
+            yield name, raw
+
+
+def _advice(key: str, specs: Mapping[str, Spec]) -> str:
+    """What is meant by a key that is none: one of the same level, or one of the whole file."""
+    if any(known.startswith(f"{key}.") for known in specs):
+        return 'write { "key": value } there'
+    home, _, last = key.rpartition(".")
+    beside = {known.rpartition(".")[2]: known for known in specs if known.rpartition(".")[0] == home}
+    inside = f"{home}." if home else ""
+    levels = {known.removeprefix(inside).partition(".")[0] for known in specs if known.startswith(inside)} - set(beside)
+    beside |= {level: f"{inside}{level}" for level in levels}
+    near = most_alike(last, beside, cutoff=0.7)
+    if near is not None:
+        return f"did you mean {beside[near]}?"
+    return did_you_mean(key, specs, "the trainer has no such key", cutoff=0.8)
+
+
+def _value(spec: Spec, raw: Any) -> tuple[Value, str]:
+    """(value, "") or (None, what is wrong with it)."""
+    if raw is None or raw == "":
+        return None, ""
+    if spec.from_json is not None:
+        try:
+            return spec.from_json(raw), ""
+        except ValueError as error:
+            return None, str(error)
+    if isinstance(raw, dict) or (isinstance(raw, list) and spec.form not in ("texts", "numbers")):
+        return None, f"must be one value, got {'an object' if isinstance(raw, dict) else 'a list'}"
+    words = [_word(one, spec) for one in (raw if isinstance(raw, list) else [raw])]
+    if not words:
+        return None, ""
+    return reading.value_of(spec, words)
+
+
+def _word(raw: Any, spec: Spec) -> str:
+    """A value of JSON as it would stand on a line."""
+    if isinstance(raw, bool):
+        return "true" if raw else "false"
+    if isinstance(raw, float) and raw.is_integer() and spec.form == "whole":
+        return str(int(raw))
+    return raw if isinstance(raw, str) else repr(raw) if isinstance(raw, (int, float)) else json.dumps(raw)

@@ -1,0 +1,23 @@
+"""MindONE's example for SDXL: its command lines, YAML files and tools, its data formats, checkpoint names, optimizer
+and optimizer files.
+
+From outside: nothing; the registry reads `ENTRY_POINTS`.
+"""
+
+ENTRY_POINTS = {
+    "mezzotint.dialects": {"mindone-sdxl": "mezzotint.compat.mindone.dialect"},
+    "mezzotint.formats": {
+        "mindone": "mezzotint.compat.mindone.table_format",
+        "mindone-cache": "mezzotint.compat.mindone.cache_format",
+    },
+    "mezzotint.recipe.formats": {
+        "mindone": "mezzotint.compat.mindone.table_format_spec",
+        "mindone-cache": "mezzotint.compat.mindone.cache_format_spec",
+    },
+    "mezzotint.files.encoded": {"mindone": "mezzotint.compat.mindone.encoded_files"},
+    "mezzotint.weights.layouts": {"mindone-sdxl": "mezzotint.compat.mindone.sdxl_layout"},
+    "mezzotint.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay"},
+    "mezzotint.recipe.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay_settings"},
+    "mezzotint.decay_rules": {"mindone": "mezzotint.compat.mindone.decay_rule"},
+    "mezzotint.optimizer_files": {"mindone": "mezzotint.compat.mindone.optimizer_file"},
+}

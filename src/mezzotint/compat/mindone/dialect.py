@@ -1,0 +1,103 @@
+"""The dialect `mindone-sdxl`: command lines and YAML files of MindONE's SDXL example (`train.py`, its launch scripts,
+its conversion, merging and sampling tools) into our recipe and our verbs. Where a default differs between its releases,
+that of the summer of 2024 counts.
+
+Not copied, each with a note: runs that go on to the end of an epoch, updates from numbers that are not finite, a last
+step that is not saved, pictures of any shape at any size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mezzotint import outside
+from mezzotint.assets import ASSETS
+from mezzotint.compat.kit import setting_files, timestep_bias
+from mezzotint.compat.kit.dialect import Dialect, Draft
+from mezzotint.compat.kit.targets import Config
+from mezzotint.compat.mindone import _data, _launch, _model, _optim, _run
+from mezzotint.compat.mindone._rows import FLAGS, NO_CONFIG
+from mezzotint.compat.mindone._targets import CONTROLNET, DREAMBOOTH, INVERSION, TARGETS
+from mezzotint.compat.mindone._tools import TOOLS
+from mezzotint.errors import RecipeError
+
+SCRIPT = "train.py"
+SHIPPED = ASSETS / "mindone"
+"""The YAML files that its documents name, in words of our own."""
+
+
+def compute(draft: Draft) -> None:
+    """What needs the YAML, or more than one flag; and the notes that belong to it."""
+    if not draft.fits("gradient_accumulation_steps"):
+        return
+    config = _config(draft)
+    if config is None:
+        return
+    known = {"version", "model", "optim", "data"}
+    for key in sorted(config.tree.keys() - known):
+        config.refuse((key,), "unknown section", f"known are {', '.join(sorted(known))}", "E1016")
+    _model.model(config)
+    section = _data.data(config)
+    _optim.optim(config, _run.batch_size(config, section))
+    _run.run(draft, section)
+    draft.lay("timestep_bias_strategy", "snr_gamma")
+    timestep_bias.notes(draft)
+
+
+def _config(draft: Draft) -> Config | None:
+    """The YAML of --config: the file, or, where it is not there, the one of its name that ships."""
+    name = draft.text("config")
+    path = Path(name).expanduser()
+    if what := outside.said_of(path):
+        draft.refuse("config", f"{name}: {what}", "give a YAML file", "E1017")
+        return None
+    if not path.is_file():
+        shipped = SHIPPED / f"{_stem(name)}.yaml"
+        if not shipped.is_file():
+            _no_config(draft, name)
+            return None
+        draft.note("config", f"there is no {name} here; the file of that name that ships with Mezzotint is read")
+        path = shipped
+    try:
+        return Config(draft, name, path, TARGETS)
+    except RecipeError as error:
+        draft.problems += error.problems
+        if not error.problems:
+            draft.refuse("config", error.message, code="E1017")
+        return None
+
+
+def _stem(name: str) -> str:
+    """The name of what ships: `_fa` may stand on either side of the card."""
+    stem = setting_files.short(name).removesuffix(".yaml").removesuffix(".yml")
+    return {"sd_xl_base_finetune_fa_910b": "sd_xl_base_finetune_910b_fa"}.get(stem, stem)
+
+
+def _no_config(draft: Draft, name: str) -> None:
+    known = ", ".join(sorted(path.stem for path in SHIPPED.glob("*.yaml")))
+    if not draft.says("config"):
+        draft.refuse("config", f"is missing; its default, {NO_CONFIG}, is for LoRA", f"these ship: {known}", "E1017")
+        return
+    kinds = {"lora": "LoRA", "dreambooth": "DreamBooth", "controlnet": "ControlNet", "textual_inversion": "inversion"}
+    kind = next((kind for word, kind in kinds.items() if word in name), "")
+    if kind:
+        draft.refuse("config", f"{name} is not here, and {kind} is not supported yet", f"these ship: {known}")
+    else:
+        draft.refuse("config", f"{name} is not here", f"these ship: {known}", "E1017")
+
+
+DIALECT = Dialect(
+    name="mindone-sdxl",
+    about="MindONE's SDXL example: train.py with its YAML files, its launch scripts, its tools",
+    rows=FLAGS,
+    compute=compute,
+    scripts=(SCRIPT,),
+    expand=_launch.expand,
+    accumulation="gradient_accumulation_steps",
+    tools=TOOLS,
+    other_scripts={
+        "train_dreambooth.py": DREAMBOOTH,
+        "train_textual_inversion.py": INVERSION,
+        "train_controlnet.py": CONTROLNET,
+    },
+)

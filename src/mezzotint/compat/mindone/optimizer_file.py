@@ -1,0 +1,140 @@
+"""The optimizer's moments in MindONE's file, read and written.
+
+`optimizer.ckpt` is a MindSpore checkpoint whose names begin with `ldm_with_loss_grad.optimizer.`: `adam_m.NAME` and
+`adam_v.NAME` are the moments of a tensor, `NAME` the tensor itself, `global_step` the updates made, and
+`learning_rate.learning_rate` the rates of the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from mezzotint.compat.mindone import sdxl_layout
+from mezzotint.errors import RecipeError
+from mezzotint.families.base import ModelFamily
+from mezzotint.recipe.counting import listed
+from mezzotint.training.update import Update
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.keymap import Entry
+
+NAME = "optimizer.ckpt"
+PREFIX = "ldm_with_loss_grad.optimizer."
+_MOMENTS = {"adam_m.": "opt.mean/", "adam_v.": "opt.square/"}
+
+
+def is_readable(path: Path) -> bool:
+    """Whether a file is a MindSpore checkpoint."""
+    return mindspore.is_mindspore(path)
+
+
+def check(update: Update, family: ModelFamily) -> None:
+    """Raises RecipeError E1076 for an optimizer without moments, or a network that has no names there."""
+    _moments(update)
+    next(_entries(update, family))
+
+
+def restore(path: Path, update: Update, family: ModelFamily) -> list[str]:
+    """Takes the moments of a file into the optimizer. Returns what could be restored and what could not, in sentences.
+
+    Raises RecipeError E1076 for an optimizer without such moments, or a file without any of this model; WeightsError
+    for one that cannot be read.
+    """
+    mine = _moments(update)
+    there = {name.removeprefix(PREFIX).replace("._backbone", ""): name for name in mindspore.entries(path)}
+    places: dict[str, tuple[Entry, str]] = {}
+    for part, entry in _entries(update, family):
+        for theirs, ours in _MOMENTS.items():
+            if theirs + entry.foreign in there:
+                places[there[theirs + entry.foreign]] = entry, f"{ours}{part}/"
+    misshapen: list[str] = []
+    restored: set[str] = set()
+    with torch.no_grad():
+        for name, tensor in mindspore.read(path, places.keys()):
+            entry, start = places[name]
+            for ours, value in entry.to_ours(tensor).items():
+                place = mine.get(f"{start}{ours}")
+                if place is not None and place.shape != value.shape:
+                    misshapen.append(f"{ours} ({_shape(value)} there, {_shape(place)} here)")
+                elif place is not None:
+                    place.copy_(value)
+                    restored.add(f"{start}{ours}")
+        if not restored:
+            raise RecipeError(
+                f"run.start.optimizer: {path} holds no moments of what is trained here; it is of another model, or no "
+                f"optimizer's file of MindONE's, whose names begin with {PREFIX}adam_m.",
+                code="E1076",
+            )
+        counts = mindspore.read(path, [there["global_step"]]) if "global_step" in there else ()
+        updates = [int(count.reshape(-1)[0]) for _, count in counts]
+        if updates:
+            update.applied.fill_(float(updates[0]))
+    after = f" after {updates[0]:,} updates" if updates else ", without their count"
+    sentences = [f"run.start.optimizer: {len(restored):,} moments from {path}{after}"]
+    absent = sorted({name.partition("/")[2] for name in mine.keys() - restored})
+    strange = [name for name in there if name.startswith(tuple(_MOMENTS)) and there[name] not in places]
+    for names, words in (
+        (absent, "begin at zero, for the file has none of them"),
+        (misshapen, "begin at zero, for they have another shape"),
+        (strange, "of the file are of nothing that is trained here"),
+    ):
+        if names:
+            sentences.append(f"  {len(names):,} {words}: {listed(names, 5)}")
+    return [*sentences, "  not in such a file: the average, the loss scale, held-out measurements; they begin anew"]
+
+
+def write(folder: Path, update: Update, family: ModelFamily, rates: Sequence[float] | None) -> None:
+    """Writes the file into a folder, tensor by tensor; joined tensors of which a part is trained are left out. rates:
+    that of every step of the run; None where it is constant. Raises RecipeError E1076 for an optimizer without moments,
+    StorageError when the disk refuses."""
+    mine, masters = _moments(update), update.masters
+
+    def pairs() -> Iterator[tuple[str, Tensor]]:
+        yield f"{PREFIX}global_step", update.applied.to("cpu", torch.int32).reshape(1)
+        for part, entry in _entries(update, family):
+            if any(f"{part}/{name}" not in masters for name in entry.ours):
+                continue
+            sources = [("", masters, f"{part}/")]
+            sources += [(theirs, mine, f"{ours}{part}/") for theirs, ours in _MOMENTS.items()]
+            for theirs, tensors, start in sources:
+                held = {name: tensors[start + name].detach().to("cpu", torch.float32) for name in entry.ours}
+                yield f"{PREFIX}{theirs}{entry.foreign}", entry.to_foreign(held)
+        if rates is not None:
+            yield f"{PREFIX}learning_rate.learning_rate", torch.tensor(list(rates), dtype=torch.float32)
+
+    mindspore.write(folder / NAME, pairs())
+
+
+def _moments(update: Update) -> Mapping[str, Tensor]:
+    moments = {n: t for n, t in update.tensors().items() if n.startswith(tuple(_MOMENTS.values()))}
+    if not moments:
+        raise RecipeError(
+            "run.start.optimizer and run.export.optimizer_file are about the two moments of Adam, which this "
+            "optimizer has not; write optim.optimizer.kind=adam-weight-decay or adamw, or leave them out",
+            code="E1076",
+        )
+    return moments
+
+
+def _entries(update: Update, family: ModelFamily) -> Iterator[tuple[str, Entry]]:
+    refiner = "text_encoder" not in family.text_parts
+    for part in dict.fromkeys(name.split("/")[0] for name in update.masters):
+        names = [name for name, _ in family.parts()[part].named_parameters()]
+        try:
+            entries = list(sdxl_layout.entries(part, names, refiner=refiner))
+        except KeyError as error:
+            raise RecipeError(
+                "run.start.optimizer and run.export.optimizer_file go by the names of MindONE's SDXL, and "
+                f"{part} has none there; leave them out",
+                code="E1076",
+            ) from error
+        yield from (
+            (part, entry) for entry in entries if any(f"{part}/{name}" in update.masters for name in entry.ours)
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return "×".join(map(str, tensor.shape)) or "a number"

@@ -1,0 +1,97 @@
+"""Checkpoints of SDXL and its refiner as MindONE's example names them (`….ckpt`, MindSpore's format).
+
+The names are Stability's but for their last word: what MindSpore calls `gamma` and `beta` is the scale and the shift of
+a norm, and `embedding_table` an embedding's weight. Shapes are the same. Which tensors weight decay takes follows there
+from these names: `decays`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.keymap import Entry
+from mezzotint.weights.layouts import shared
+
+_NORM = r"norm|norm\d|norm_out|layer_norm\d|final_layer_norm|ln_\d|ln_final"
+_SLOTS = r"in_layers\.0|out_layers\.0"
+_IS_NORM = re.compile(rf"(?:.+\.)?(?:{_NORM})|model\.diffusion_model\.(?:(?:.+\.)?(?:{_SLOTS})|out\.0)")
+_IS_EMBEDDING = re.compile(r"(?:.+\.)?(?:token_embedding|position_embedding)")
+_TO_MINDSPORE = {"weight": "gamma", "bias": "beta"}
+_TO_STABILITY = {"gamma": "weight", "beta": "bias"}
+_LOGIT_SCALE = 4.6052  # ln 100, where OpenCLIP's training holds it
+
+
+def mindspore_name(name: str) -> str:
+    """The name of a tensor there, from Stability's."""
+    stem, _, word = name.rpartition(".")
+    if word in _TO_MINDSPORE and _IS_NORM.fullmatch(stem):
+        return f"{stem}.{_TO_MINDSPORE[word]}"
+    return f"{stem}.embedding_table" if word == "weight" and _IS_EMBEDDING.fullmatch(stem) else name
+
+
+def stability_name(name: str) -> str:
+    """Stability's name, from the one there."""
+    stem, _, word = name.rpartition(".")
+    if word in _TO_STABILITY and _IS_NORM.fullmatch(stem):
+        return f"{stem}.{_TO_STABILITY[word]}"
+    return f"{stem}.weight" if word == "embedding_table" and _IS_EMBEDDING.fullmatch(stem) else name
+
+
+def plain_name(name: str) -> str:
+    """The name as it is written, from one that MindONE's program has left behind: with the level `_backbone` of mixed
+    precision, or with the stages of its several graphs."""
+    return re.sub(r"^stage[12]\.", "model.", name.replace("._backbone", ""))
+
+
+def decays(name: str) -> bool:
+    """Whether MindONE's optimizers apply weight decay to a tensor of Stability's name.
+
+    They look for `norm` and `bias` in MindSpore's name, in which shifts are `beta`: norms that lie in numbered slots
+    (`in_layers.0`, `out_layers.0`, `out.0`) and OpenCLIP's `ln_1` decay, scale and shift, and others do not.
+    """
+    lower = mindspore_name(name).lower()
+    return "norm" not in lower and "bias" not in lower
+
+
+def entries(part: str, names: Sequence[str], *, refiner: bool = False) -> Iterator[Entry]:
+    """The tensors there of a part of ours, from the names of its parameters, as the network has them. Raises KeyError
+    for a part or for names that such a model has not."""
+    component, known, level = _COMPONENTS[part]
+    # a network may lack the level that its file's names begin with
+    written = {name if name.startswith(_LEVELS) else level + name: name for name in names}
+    if known not in written:
+        raise KeyError(known)
+    parts = (LAYOUT.variants[0] if refiner else LAYOUT).parts
+    for entry in parts[component][0].table(list(written)).entries:
+        yield replace(entry, ours=tuple(written[name] for name in entry.ours))
+
+
+def undecayed(part: str, names: Sequence[str]) -> Iterator[str]:
+    """Of the parameters of a part of ours, those that MindONE's optimizers spare. Raises KeyError as `entries`."""
+    for entry in entries(part, names):
+        if not decays(stability_name(entry.foreign)):
+            yield from entry.ours
+
+
+_LEVELS = ("text_model.", "text_projection.")
+_COMPONENTS = {
+    "denoiser": ("unet", "mid_block.resnets.0.conv1.weight", ""),
+    "text_encoder": ("text_encoder", "text_model.embeddings.token_embedding.weight", "text_model."),
+    "text_encoder_2": ("text_encoder_2", "text_model.embeddings.token_embedding.weight", "text_model."),
+}
+"""Of a part that may be trained: its component, a tensor that every such network has, and the level of its names."""
+
+
+LAYOUT = shared.layout(
+    "mindone-sdxl",
+    mindspore_name,
+    plain_name,
+    extras=(r"(?:updates|epoch_num|step_num)",),  # of the average and of MindSpore's own trainer
+    logit_scale=_LOGIT_SCALE,
+    suffix=mindspore.SUFFIX,
+    sign=r"\.(?:gamma|beta|embedding_table)$",
+)
+"""Checkpoints of the base model, 2514 tensors; its variant is the refiner's, 1858 tensors."""

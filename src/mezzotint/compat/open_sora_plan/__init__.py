@@ -1,0 +1,13 @@
+"""Open-Sora-Plan: its command lines, its lists of clips with text embeddings, and the family LatteT2V.
+
+From outside: nothing; the registry reads `ENTRY_POINTS`.
+"""
+
+ENTRY_POINTS = {
+    "mezzotint.dialects": {"open-sora-plan": "mezzotint.compat.open_sora_plan.dialect"},
+    "mezzotint.formats": {"clip-list": "mezzotint.compat.open_sora_plan.clip_list"},
+    "mezzotint.recipe.formats": {"clip-list": "mezzotint.compat.open_sora_plan.clip_list_spec"},
+    "mezzotint.families": {"latte": "mezzotint.compat.open_sora_plan.latte"},
+    "mezzotint.recipe.families": {"latte": "mezzotint.compat.open_sora_plan.latte_spec"},
+    "mezzotint.weights.layouts": {"latte": "mezzotint.compat.open_sora_plan.latte_layout"},
+}

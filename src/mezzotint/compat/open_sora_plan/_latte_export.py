@@ -1,0 +1,126 @@
+"""A LatteT2V as it is written: as Open-Sora-Plan releases it, and beside that so that diffusers opens it.
+
+    FOLDER/config.json, diffusion_pytorch_model.safetensors   LatteT2V, the released names
+    FOLDER/transformer/                                       the same weights for LatteTransformer3DModel
+    FOLDER/vae/                                               the autoencoder, as it was
+    FOLDER/scheduler/                                         the noise schedule, for diffusers' schedulers
+    FOLDER/text_encoder/, tokenizer/                          where they lay in the model's own folder
+    FOLDER/model_index.json                                   what lies where
+
+`transformer/` is a second name of one file, which takes no room. It is left out where diffusers' class would compute
+something else: with rotary positions, shrunk keys, scaled positions in time, or a plane that is not square.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from mezzotint import fault_injection
+from mezzotint.compat.open_sora_plan._latte_files import Files
+from mezzotint.compat.open_sora_plan.nets.latte import LatteConfig
+from mezzotint.families.base import whole_state
+from mezzotint.weights.folder import components, model_folder, scheduler_file, t5
+
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+
+_PIPELINE = "LatteT2VPipeline"
+_OF_DIFFUSERS = ("_class_name", "_diffusers_version")
+_NOT_OF_DIFFUSERS = ("attention_mode", "compress_kv_factor", "model_max_length", "rope_scaling_type", "use_rope")
+
+
+def write(
+    target: Path,
+    files: Files,
+    parts: Mapping[str, nn.Module],
+    weights: Mapping[str, Tensor],
+    dtype: components.DTypeName,
+    *,
+    zero_terminal: bool,
+    prediction: str,
+) -> None:
+    """Writes `target`, which must not exist, aside; syncs and renames it. weights: trained tensors by
+    `part/parameter`."""
+    fault_injection.reach("export.begin")
+    scheduler = scheduler_file.corrected(files.scheduler, prediction=prediction, zero_terminal=zero_terminal)
+    with model_folder.new_folder(target) as folder:
+        classes = {"scheduler": ["diffusers", scheduler["_class_name"]]}
+        classes |= _write_denoiser(folder, files, whole_state(files, parts, weights, "denoiser"), dtype)
+        model_folder.write_json(folder / "scheduler" / "scheduler_config.json", scheduler)
+        classes |= _write_besides(folder, files, parts, dtype)
+        index = {"_class_name": _PIPELINE} | {name: classes[name] for name in sorted(classes)}
+        model_folder.write_json(folder / "model_index.json", index)
+    fault_injection.reach("export.renamed")
+
+
+def _write_denoiser(
+    folder: Path, files: Files, tensors: Mapping[str, Tensor], dtype: components.DTypeName
+) -> dict[str, list[str]]:
+    """Returns what model_index.json says of it."""
+    config = _released(files.part("denoiser").config, files.config)
+    components.write("latte", tensors, config, folder, dtype)
+    if not diffusers_computes(files.config):
+        return {}
+    theirs = {k: v for k, v in config.items() if k not in (*_OF_DIFFUSERS, *_NOT_OF_DIFFUSERS)}
+    theirs |= {"_class_name": "LatteTransformer3DModel", "sample_size": files.config.sample_size[0]}
+    model_folder.write_json(folder / "transformer" / "config.json", theirs)
+    _second_name(folder / WEIGHTS, folder / "transformer" / WEIGHTS)
+    return {"transformer": ["diffusers", "LatteTransformer3DModel"]}
+
+
+def diffusers_computes(config: LatteConfig) -> bool:
+    """Whether diffusers' class computes the same with these weights."""
+    plain = not config.use_rope and config.compress_kv_factor == 1 and config.time_scale == 1
+    return plain and config.sample_size[0] == config.sample_size[1]
+
+
+def _released(config: Mapping[str, Any], used: LatteConfig) -> dict[str, Any]:
+    """The configuration as released, made true where the recipe says otherwise."""
+    released = {k: v for k, v in config.items() if k not in ("_name_or_path", "_class_name")}
+    for name in LatteConfig.__slots__:
+        value = getattr(used, name)
+        if name in released or value != getattr(LatteConfig, name, value) or name in ("use_rope", "compress_kv_factor"):
+            released[name] = list(value) if isinstance(value, tuple) else value
+    return {"_class_name": "LatteT2V", **released}
+
+
+def _write_besides(
+    folder: Path, files: Files, parts: Mapping[str, nn.Module], dtype: components.DTypeName
+) -> dict[str, list[str]]:
+    """Autoencoder, text encoder and tokenizer, those that belong to the model. Returns what model_index.json says of
+    them."""
+
+    def write_part(part: str, network: str) -> None:
+        if files.is_drawn(part):
+            tensors = whole_state(files, parts, {}, part)
+            components.write(network, tensors, files.part(part).config, folder / part, dtype)
+        else:
+            model_folder.copy_component(files.part(part).where.parent, folder / part)
+
+    classes = {}
+    if "vae" in files.there:
+        write_part("vae", "causal_vae")
+        classes["vae"] = ["opensora", "CausalVAEModel"]
+    if files.own_text:
+        write_part("text_encoder", "t5_text")
+        classes |= {"text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "T5Tokenizer"]}
+        words = files.tokenizer_folder
+        if words is not None and words != files.part("text_encoder").where.parent:
+            (folder / "tokenizer").mkdir()
+            for name in t5.TOKENIZER_FILES:
+                if (words / name).is_file():
+                    shutil.copyfile(words / name, folder / "tokenizer" / name)
+    return classes
+
+
+def _second_name(file: Path, name: Path) -> None:
+    """Another name for a file; a copy where the file system knows no such thing."""
+    try:
+        os.link(file, name)
+    except OSError:
+        shutil.copyfile(file, name)

@@ -1,0 +1,376 @@
+"""Where a LatteT2V comes from: its own files, those of its autoencoder and those of T5, which mostly lie apart.
+
+    ROOT/config.json, ROOT/*.safetensors       as Open-Sora-Plan releases it (65x512x512/); `vae` in it or beside it
+    ROOT/transformer/…, ROOT/vae/…, …          in diffusers' layout
+    FILE                                       .safetensors, a torch file, a checkpoint of the MindSpore port
+
+Everything is opened by headers; nothing is fetched and nothing runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from torch import nn
+
+from mezzotint.compat.open_sora_plan import latte_layout as layout
+from mezzotint.compat.open_sora_plan.latte_spec import CLASSES, SPEC, LatteSettings
+from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig
+from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
+from mezzotint.errors import WeightsError
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import kinds, low_bit
+from mezzotint.weights.files import fingerprint, pickled
+from mezzotint.weights.files.tensor_files import InFile, Stored
+from mezzotint.weights.folder import state, t5
+from mezzotint.weights.folder.model_folder import find_weights, read_json
+from mezzotint.weights.keymap import Shape
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
+from mezzotint.weights.model_files import ModelFiles
+
+PIXELS, FRAMES = 8, 4
+"""Of a clip for each latent, in height and width, and through time."""
+
+CONFIGS = ("latte-17f", "latte-65f", "latte-221f")
+"""Configurations that ship, by frames of a clip."""
+
+_ENDINGS = (".safetensors", *pickled.SUFFIXES)
+_SCHEDULE_KEYS = (
+    "beta_start", "beta_end", "beta_schedule", "num_train_timesteps", "trained_betas", "rescale_betas_zero_snr",
+)  # fmt: skip
+_SCHEDULER: Mapping[str, Any] = {
+    "_class_name": "DDIMScheduler", "beta_end": 0.02, "beta_schedule": "linear", "beta_start": 0.0001,
+    "clip_sample": False, "num_train_timesteps": 1000, "prediction_type": "epsilon", "set_alpha_to_one": True,
+    "steps_offset": 0, "timestep_spacing": "leading",
+}  # fmt: skip
+"""Of released folders, which have none: the schedule that Open-Sora-Plan trains on."""
+
+
+@dataclass(frozen=True)
+class StoredPart:
+    """A part of the model on disk. config: as written. where: its configuration's file. weights: opens them, by
+    headers; None where there are none."""
+
+    config: dict[str, Any]
+    where: Path
+    weights: Callable[[], Stored] | None
+
+    @cached_property
+    def stored(self) -> Stored:
+        """The weights, of a part that has some."""
+        assert self.weights is not None
+        return self.weights()
+
+
+@dataclass(frozen=True)
+class Files(ModelFiles):
+    """A model's parts on disk, `there` those that lie somewhere. root: the folder that `model.path` names or lies in.
+    own_text: whether the text encoder lies in the model's own folder. hollow: all weights are random, whatever lies
+    there: of a model that is only described."""
+
+    spec = SPEC
+    settings: ModelSettings
+    seed: int
+    root: Path
+    there: Mapping[str, StoredPart]
+    tokenizer_folder: Path | None
+    scheduler: dict[str, Any]
+    own_text: bool
+    hollow: bool = False
+
+    @classmethod
+    def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
+        """See ModelFiles. Raises WeightsError E1401, E1406 to E1409, E1411, E1460 to E1462."""
+        path = settings.path
+        if not path.exists():
+            raise WeightsError(
+                f"model.path: {path} is not there; write the path of a LatteT2V's folder or file, or one of "
+                f"{', '.join(CONFIGS)}, configurations that ship without weights",
+                code="E1401",
+            )
+        root = path if path.is_dir() else path.parent
+        there = {"denoiser": _denoiser(settings.described_by, settings.config)}
+        vae = _vae(settings.vae, root)
+        if vae is not None:
+            there["vae"] = vae
+        text, tokenizer, own = _text(settings.text_encoder, root)
+        if text is not None:
+            there["text_encoder"] = text
+        scheduler = root / "scheduler" / "scheduler_config.json"
+        config = read_json(scheduler) if scheduler.is_file() else dict(_SCHEDULER)
+        files = cls(settings, seed, root, there, tokenizer, config, own)
+        files.require_match()
+        return files
+
+    @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """See ModelFiles. Without a text encoder where none is to be found: embeddings may come from files."""
+        return replace(cls.of(settings), hollow=True)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """See ModelFiles: whether a part is somewhere is asked when it is loaded."""
+        return tuple(p for p in SPEC.parts if p != "text_encoder" or p in self.there or not self.hollow)
+
+    @cached_property
+    def own(self) -> LatteSettings:
+        """The settings of this family alone."""
+        return self.settings.own(LatteSettings)
+
+    def part(self, name: str) -> StoredPart:
+        """A part. Raises WeightsError E1461 or E1462 when it is nowhere."""
+        if name in self.there:
+            return self.there[name]
+        if name == "vae":
+            raise WeightsError(
+                f"{self.root}: there is no autoencoder in it or beside it (vae/config.json); write model.vae=FOLDER, "
+                "the folder `vae` of Open-Sora-Plan v1.1.0",
+                code="E1461",
+            )
+        raise WeightsError(
+            f"{self.root}: no text encoder lies with it; write model.text_encoder=FOLDER, that of T5 v1.1 XXL "
+            "(`hf download DeepFloyd/t5-v1_1-xxl` prints it)",
+            code="E1462",
+        )
+
+    @cached_property
+    def config(self) -> LatteConfig:
+        """Of the denoiser, with what the recipe changes. Raises WeightsError E1409."""
+        denoiser, own = self.part("denoiser"), self.own
+        changes: dict[str, Any] = {}
+        if own.rope is not None:
+            changes["use_rope"] = own.rope
+        if own.compress_kv is not None:
+            changes["compress_kv_factor"] = own.compress_kv
+        if own.video_length is not None:
+            changes |= {"video_length": own.video_length, "interpolation_scale_1d": None}
+        return replace(LatteConfig.read(denoiser.config, str(denoiser.where)), **changes)
+
+    @cached_property
+    def length(self) -> int:
+        """Tokens of a caption."""
+        return self.settings.max_tokens or self.config.model_max_length
+
+    def shapes(self, name: str) -> Mapping[str, Shape]:
+        """See ModelFiles."""
+        return {key: tuple(tensor.shape) for key, tensor in state.on_meta(self._build(name)).state_dict().items()}
+
+    def network(self, name: str, form: WeightForm = FLOAT32) -> nn.Module:
+        """See ModelFiles. Raises WeightsError E1402 to E1409."""
+        part, build = self.part(name), self._build(name)
+        if self.is_drawn(name):
+            return low_bit.converted(state.drawn(build, self.seed, name), form)
+        if part.weights is None:
+            raise self._without_weights(part.where.parent)
+        module = state.on_meta(build)
+        state.load_into(module, part.stored if name == "text_encoder" else self.renamed(name, module), form)
+        return module
+
+    def renamed(self, name: str, module: nn.Module) -> layout.Renamed:
+        """The stored weights of the denoiser or the autoencoder under our names."""
+        shapes = {key: tuple(tensor.shape) for key, tensor in module.state_dict().items()}
+        stored = self.part(name).stored
+        if name == "vae":
+            return layout.of_autoencoder(stored, shapes)
+        begun = self.own.compress_kv is not None
+        return layout.of_denoiser(stored, shapes, shrinking=self.config.compress_kv_factor if begun else None)
+
+    def stored_parts(self, parts: Mapping[str, nn.Module]) -> Mapping[str, Stored | None]:
+        """See ModelFiles."""
+        stored: dict[str, Stored | None] = {}
+        for name in (part for part in self.there if part in parts):
+            if self.is_drawn(name):
+                stored[name] = None
+            else:
+                stored[name] = self.there[name].stored if name == "text_encoder" else self.renamed(name, parts[name])
+        return stored
+
+    def is_drawn(self, name: str) -> bool:
+        """Whether a part's weights are random: with `model.weights=random` those of all parts without weights, and
+        the denoiser's."""
+        is_random = self.settings.weights == "random" and (name == "denoiser" or self.part(name).weights is None)
+        return self.hollow or is_random
+
+    def fingerprint(self, part: str) -> str:
+        """See ModelFiles. Of the denoiser with what the recipe changes in its configuration."""
+        if part == "schedule":
+            values = {key: self.scheduler.get(key) for key in _SCHEDULE_KEYS}
+            return fingerprint.of_values({**values, "prediction": self.prediction})
+        if part == "tokenizer":
+            if self.tokenizer_folder is None:
+                return fingerprint.of_values({"absent": "tokenizer"})
+            return fingerprint.of_files([self.tokenizer_folder / name for name in t5.TOKENIZER_FILES])
+        if part not in self.there:
+            return fingerprint.of_values({"absent": part})
+        config: Mapping[str, Any] = self.there[part].config
+        if part == "denoiser":
+            config = {key: getattr(self.config, key) for key in LatteConfig.__slots__}
+        if self.is_drawn(part):
+            return self._fingerprint(part, config)
+        stored = self.there[part].stored
+        weights = stored.digest() if isinstance(stored, t5.EncoderOnly) else fingerprint.of_file(stored.place)
+        return self._fingerprint(part, config, weights=weights)
+
+    def text_identity(self) -> str:
+        """See ModelFiles."""
+        encoder, tokenizer = self.fingerprint("text_encoder"), self.fingerprint("tokenizer")
+        return f"latte-text-1 encoder={encoder} tokenizer={tokenizer} tokens={self.length}"
+
+    def text_shape(self) -> tuple[int, int]:
+        """See ModelFiles."""
+        return self.length, self.config.caption_channels
+
+    def media_identity(self) -> str:
+        """See ModelFiles."""
+        tiling = self.own.tiling
+        pieces = f"{tiling.side}x{tiling.frames}@{tiling.overlap!r}" if tiling.enabled else "whole"
+        vae = self.fingerprint("vae")
+        return f"latte-media-1 vae={vae} scale={SPEC.latent_scale!r} pieces={pieces} norms={self.own.vae_norms}"
+
+    def tokenizer(self) -> Any:
+        """The tokenizer of the text encoder. Raises WeightsError E1463."""
+        assert self.tokenizer_folder is not None
+        return t5.tokenizer_in(self.tokenizer_folder, int(self.part("text_encoder").config["vocab_size"]))
+
+    def notes(self, parts: Mapping[str, nn.Module]) -> Iterator[str]:
+        """What was met in the files of these parts that the reader should know."""
+        for name, module in parts.items():
+            if name == "text_encoder" or self.is_drawn(name):
+                continue
+            stored = self.renamed(name, module)
+            left, begun = stored.dropped(), stored.begun()
+            if left is not None:
+                yield f"{name}: {left} of {stored.place.name} is left out, which no network has"
+            if begun is not None:
+                yield f"{name}: {begun} is not in {stored.place.name} and begins anew"
+
+    def require_match(self) -> None:
+        """The parts must fit each other, by their configurations. Raises WeightsError E1409."""
+        pairs: list[tuple[str, Any, Any]] = []
+        if "vae" in self.there:
+            vae = CausalVAEConfig.read(self.there["vae"].config, str(self.there["vae"].where))
+            pairs.append(("the denoiser takes latents of channels", self.config.in_channels, vae.embed_dim))
+            pairs += [("latents of pixels a side", PIXELS, vae.pixels), ("latents of frames", FRAMES, vae.frames)]
+        if "text_encoder" in self.there:
+            width = self.there["text_encoder"].config.get("d_model")
+            pairs.append(("the denoiser takes text of width", self.config.caption_channels, width))
+        self._require_equal(self.root, pairs)
+
+    def _build(self, name: str) -> Callable[[], nn.Module]:
+        if name == "denoiser":
+            return lambda: Latte(self.config)
+        part = self.part(name)
+        if name == "text_encoder":
+            return lambda: t5.construct(part.config, part.where)
+        return lambda: CausalVAE(CausalVAEConfig.read(part.config, str(part.where)))
+
+
+def _denoiser(path: Path, config: Path | None) -> StoredPart:
+    kinds.refuse_adapter(path)
+    if path.is_file():
+        return _of_file(path, config)
+    for folder in (path, path / "transformer"):
+        if (folder / "config.json").is_file():
+            description = read_json(folder / "config.json")
+            _require_latte(description, folder)
+            return StoredPart(description, folder / "config.json", _weights_in(folder))
+    inner = sorted(p.parent.name for p in path.glob("*/config.json") if _class_of(p) in CLASSES)
+    if inner:
+        raise WeightsError(
+            f"{path}: holds several models, {', '.join(inner)}; write the one that is trained, such as "
+            f"model.path={path / inner[0]}",
+            code="E1406",
+        )
+    guess = kinds.of_path(path) or "a model of another family"
+    raise WeightsError(
+        f"{path}: looks like {guess}; family latte needs a folder with the config.json and the weights of a LatteT2V",
+        code="E1406",
+    )
+
+
+def _of_file(path: Path, config: Path | None) -> StoredPart:
+    if path.suffix not in _ENDINGS:
+        raise WeightsError(f"{path}: a model in one file ends in {', '.join(_ENDINGS)}; check the path", code="E1406")
+    where = next((p for p in _configs_for(path, config) if p.is_file()), None)
+    if where is None:
+        raise WeightsError(
+            f"{path}: tells nothing of the clips it was trained on, and no config.json lies beside it; write "
+            f"model.config={CONFIGS[0]}, {CONFIGS[1]} or {CONFIGS[2]} (frames of a clip), or a folder with config.json",
+            code="E1460",
+        )
+    description = read_json(where)
+    _require_latte(description, where.parent)
+    return StoredPart(description, where, lambda: InFile(pickled.readable(path)))
+
+
+def _configs_for(path: Path, config: Path | None) -> Iterator[Path]:
+    if config is not None:
+        yield config / "config.json"
+        yield config / "transformer" / "config.json"
+    else:
+        yield path.parent / "config.json"
+
+
+def _require_latte(config: Mapping[str, Any], folder: Path) -> None:
+    name = config.get("_class_name", CLASSES[0])
+    if name not in CLASSES:
+        raise WeightsError(f"{folder}: holds {name}; family latte trains LatteT2V of Open-Sora-Plan v1.1", code="E1406")
+
+
+def _class_of(config: Path) -> str:
+    try:
+        return str(read_json(config).get("_class_name", ""))
+    except WeightsError:
+        return ""
+
+
+def _weights_in(folder: Path) -> Callable[[], Stored] | None:
+    weights = find_weights(folder)
+    return None if weights is None else lambda: InFile(weights.path)
+
+
+def _vae(named: Path | None, root: Path) -> StoredPart | None:
+    """The autoencoder: as named, or in the folder `vae` of the model or beside it."""
+    if named is not None and not named.exists():
+        raise WeightsError(f"model.vae: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401")
+    places = (root / "vae", root.parent / "vae") if named is None else (named / "vae", named)
+    folder = next((place for place in places if (place / "config.json").is_file()), None)
+    if folder is None:
+        if named is None:
+            return None
+        raise WeightsError(
+            f"model.vae: {named} has no config.json; give the folder `vae` of Open-Sora-Plan v1.1.0", code="E1406"
+        )
+    config = read_json(folder / "config.json")
+    if config.get("_class_name", "CausalVAEModel") != "CausalVAEModel":
+        raise WeightsError(
+            f"{folder}: holds {config['_class_name']}; family latte needs the CausalVAEModel of Open-Sora-Plan v1.1.0",
+            code="E1406",
+        )
+    CausalVAEConfig.read(config, str(folder / "config.json"))
+    return StoredPart(config, folder / "config.json", _weights_in(folder))
+
+
+def _text(named: Path | None, root: Path) -> tuple[StoredPart | None, Path | None, bool]:
+    """The text encoder, its tokenizer's folder, and whether both are the model's own."""
+    if named is not None and not named.exists():
+        raise WeightsError(
+            f"model.text_encoder: {named} is not there (looked in {Path.cwd()}); check the path", code="E1401"
+        )
+    base = named if named is not None else root
+    inner = base / "text_encoder"
+    folder = inner if (inner / "config.json").is_file() or named is None else named
+    if not (folder / "config.json").is_file():
+        if named is None:
+            return None, None, False
+        raise WeightsError(
+            f"model.text_encoder: {named} has no config.json; give the folder of T5 v1.1 XXL's encoder", code="E1406"
+        )
+    tokenizers = (base / "tokenizer", folder)
+    tokenizer = next((p for p in tokenizers if any((p / n).is_file() for n in t5.TOKENIZER_FILES[:2])), folder)
+    weights = (lambda: t5.stored_in(folder)) if t5.has_weights(folder) else None
+    return StoredPart(read_json(folder / "config.json"), folder / "config.json", weights), tokenizer, named is None

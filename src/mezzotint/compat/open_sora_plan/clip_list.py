@@ -1,0 +1,314 @@
+"""The format `clip-list`: Open-Sora-Plan's data sets, a list of folders, and for each an annotation in JSON.
+
+A list has a line for each data set: `media folder,annotation`, or, with text embeddings made beforehand
+(`data.clips.text_embeddings`), `media folder,folder of embeddings,annotation`; no quotes, empty lines left out. An
+annotation is a list of objects with `path`, `cap` and, for clips, `frame_idx` (`start:end`, of which only the start
+counts)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mezzotint import outside
+from mezzotint.compat.open_sora_plan import text_files
+from mezzotint.data.buckets.clip_buckets import out_of_limits
+from mezzotint.data.files.listing import Listing, Unusable
+from mezzotint.data.files.overrides import Marked
+from mezzotint.data.formats.base import EmbeddingFiles, Format, Item, Skipped, Source
+from mezzotint.data.formats.shared.captions import kind_of
+from mezzotint.data.media import clip_files, decoding
+from mezzotint.errors import DatasetError
+from mezzotint.recipe.counting import counted, listed
+from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.shapes import Size
+from mezzotint.stages import Sample
+
+MAX_LIST_BYTES = 1_000_000
+MAX_ANNOTATION_BYTES = 4 << 30
+_SHOWN = 10
+_OUTSIDE = re.compile(r"[/\\]|[A-Za-z]:[\\/]|[A-Za-z][A-Za-z0-9+.-]*://")
+_START = re.compile(r"\s*([0-9]{1,9})\s*:\s*[0-9]{0,9}\s*")
+_LARGER = "_resize_1080p.mp4"
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSet:
+    """One line of a list. number: of the line, from 1. texts: the folder of embeddings, or None."""
+
+    number: int
+    media: Path
+    annotation: Path
+    texts: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """One entry of an annotation. path: below the media folder, with slashes. start: its first frame, or None.
+    resolution: what it says of its own size. others: all keys but `path` and `cap`, in its order, as text."""
+
+    number: int
+    path: str
+    caption: str
+    start: int | None = None
+    resolution: Size | None = None
+    others: tuple[tuple[str, str], ...] = ()
+
+    def media_in(self, folder: Path) -> Path:
+        """Its file, or the larger one beside it."""
+        path = folder / self.path
+        larger = path.with_name(path.name.replace(".mp4", _LARGER))
+        return larger if self.path.endswith(".mp4") and os.path.isfile(larger) else path
+
+    def mask_in(self, folder: Path) -> Path | None:
+        """The file of its mask, as its key `mask` says. Raises Unusable for one that leads out of the media folder."""
+        written = dict(self.others).get("mask", "").replace("\\", "/").removeprefix("./")
+        if not written:
+            return None
+        if _OUTSIDE.match(written) or ".." in written.split("/") or "\0" in written:
+            raise Unusable(f"its mask {written[:100]!a} is none below the media folder")
+        return folder / written
+
+    def texts_in(self, folder: Path | None) -> Path | None:
+        """The file of its embedding."""
+        return None if folder is None else folder / text_files.name_of(self.path, self.others)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_list(path: Path, *, has_texts: bool, may_lack_texts: bool = False) -> tuple[ListedSet, ...]:
+    """The data sets of a list file. has_texts: lines have three paths (`text_embed_cache`) and not two. may_lack_texts:
+    a folder of embeddings that is not there is taken to belong beside the list.
+
+    What a line names is looked up beside the list, then in the current folder. Raises DatasetError E1231 with every
+    line that is malformed or names nothing, and for a list that is empty or no text.
+    """
+    text = _text(path, MAX_LIST_BYTES, "E1231", "a list of clips")
+    lines_read, faults = [], []
+    for number, written in enumerate(text.splitlines(), start=1):
+        if not written.strip():
+            continue
+        parts = [part.strip() for part in written.split(",")]
+        fault = _count_fault(parts, has_texts)
+        places = [] if fault else [_place_of(path.parent, part) for part in parts]
+        if may_lack_texts and has_texts and places and places[1] is None:
+            places[1] = path.parent.resolve() / Path(parts[1]).expanduser()
+        missing = [part for part, place in zip(parts, places, strict=False) if place is None]
+        if missing:
+            fault = f"no such file or folder: {', '.join(map(ascii, missing))}"
+        if fault:
+            faults.append(f"line {number}: {fault}")
+            continue
+        there = [place for place in places if place is not None]
+        lines_read.append(ListedSet(number, there[0], there[-1], there[1] if has_texts else None))
+    if faults:
+        raise DatasetError(f"{path}: {listed(faults, _SHOWN, separator='; ')}", code="E1231")
+    if not lines_read:
+        raise DatasetError(f"{path}: is empty; write a line for each data set: {_form(has_texts)}", code="E1231")
+    return tuple(lines_read)
+
+
+def read_annotation(path: Path, *, has_texts: bool = False) -> tuple[Annotated, ...]:
+    """The entries of an annotation file, in order. has_texts: each names a file of an embedding. Raises DatasetError
+    E1232 with every entry that is malformed: no object, no `path` or `cap`, a path that leads out of its folder or a
+    name of its embedding that does, another `frame_idx` than `start:end`."""
+    try:
+        values = outside.parse_json(_text(path, MAX_ANNOTATION_BYTES, "E1232", "an annotation"))
+    except ValueError as error:
+        raise DatasetError(f"{path}: is no JSON: {error}", code="E1232") from error
+    if not isinstance(values, list):
+        raise DatasetError(f"{path}: holds {kind_of(values)} and no list of objects with path and cap", code="E1232")
+    entries, faults = [], []
+    for number, value in enumerate(values, start=1):
+        try:
+            entries.append(_entry(number, value))
+            if has_texts and ".." in text_files.name_of(entries[-1].path, entries[-1].others).split("/"):
+                raise ValueError("the name of its embedding, made of its other keys, leads out of their folder")
+        except ValueError as error:
+            faults.append(f"entry {number}: {error}")
+    if faults:
+        raise DatasetError(f"{path}: {listed(faults, _SHOWN, separator='; ')}", code="E1232")
+    return tuple(entries)
+
+
+def _entry(number: int, value: Any) -> Annotated:
+    """Raises ValueError with what is wrong."""
+    if not isinstance(value, dict):
+        raise ValueError(f"{kind_of(value)} where an object with path and cap is needed")
+    for key in ("path", "cap"):
+        if key not in value:
+            raise ValueError(f"no {key!r}; it has {', '.join(map(repr, value)) or 'no keys'}")
+        if not isinstance(value[key], str):
+            raise ValueError(f"its {key!r} is {kind_of(value[key])}, not a text")
+    written = value["path"].replace("\\", "/").removeprefix("./")
+    if not written or _OUTSIDE.match(written) or ".." in written.split("/") or "\0" in written:
+        raise ValueError(f"its path {value['path'][:100]!a} is none below the media folder")
+    start = None
+    if "frame_idx" in value:
+        match = _START.fullmatch(value["frame_idx"]) if isinstance(value["frame_idx"], str) else None
+        if match is None:
+            raise ValueError(f"its frame_idx is {value['frame_idx']!a}; write 'start:end' in whole numbers")
+        start = int(match[1])
+    others = tuple((key, str(other)) for key, other in value.items() if key not in ("path", "cap"))
+    return Annotated(number, written, value["cap"], start, _resolution(value.get("resolution")), others)
+
+
+def _resolution(value: Any) -> Size | None:
+    """`{"height": 720, "width": 1280}`; what is written in another way is no help and no fault."""
+    if not isinstance(value, Mapping):
+        return None
+    width, height = value.get("width"), value.get("height")
+    if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0:
+        return Size(width, height)
+    return None
+
+
+def _count_fault(parts: list[str], has_texts: bool) -> str:
+    expected = 3 if has_texts else 2
+    if len(parts) == expected and all(parts):
+        return ""
+    hint = "; with a folder of embeddings set data.clips.text_embeddings=true"
+    if has_texts:
+        hint = "; name the folder where mezzotint cache writes embeddings, or set data.clips.text_embeddings=false"
+    count = counted(len([part for part in parts if part]), "path")
+    return f"{count} where {expected} are needed: {_form(has_texts)}{hint if len(parts) == 5 - expected else ''}"
+
+
+def _form(has_texts: bool) -> str:
+    return "media folder,folder of embeddings,annotation.json" if has_texts else "media folder,annotation.json"
+
+
+def _place_of(beside: Path, written: str) -> Path | None:
+    for place in (beside / Path(written).expanduser(), Path(written).expanduser()):
+        try:
+            return place.resolve(strict=True)
+        except (OSError, RuntimeError, ValueError):
+            continue
+    return None
+
+
+def _text(path: Path, most: int, code: str, what: str) -> str:
+    try:
+        return outside.read_text(path, limit=most, encoding="utf-8-sig")
+    except OSError as error:
+        raise DatasetError(f"{path}: {error.strerror}, where {what} is needed", code=code) from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8", code=code) from error
+
+
+# --- samples ----------------------------------------------------------------------------------------------------------
+
+
+def named_files(path: Path, clips: ClipsSettings, *, masks: bool = False) -> Iterator[Path]:
+    """Everything that a list leads to: annotations, clips, pictures, embeddings, and masks where they are asked for,
+    there or not. Raises DatasetError E1231 and E1232."""
+    for line in read_list(path, has_texts=clips.text_embeddings):
+        yield line.annotation
+        for entry in read_annotation(line.annotation, has_texts=clips.text_embeddings):
+            yield entry.media_in(line.media)
+            texts = entry.texts_in(line.texts)
+            if texts is not None:
+                yield texts
+            with suppress(Unusable):  # told where samples are read
+                if masks and (mask := entry.mask_in(line.media)) is not None:
+                    yield mask
+
+
+def embeddings(path: Path) -> Iterator[tuple[Path, str]]:
+    """Of every entry of a list with embeddings whose clip or picture is there: the file of its embedding, there or not,
+    and its caption as it is written. Raises DatasetError E1231 and E1232."""
+    for line in read_list(path, has_texts=True, may_lack_texts=True):
+        for entry in read_annotation(line.annotation, has_texts=True):
+            texts = entry.texts_in(line.texts)
+            assert texts is not None
+            if os.path.isfile(entry.media_in(line.media)):
+                yield texts, entry.caption
+
+
+def samples(
+    path: Path, clips: ClipsSettings, *, prefix: str = "", repeats: float = 1.0, masks: bool = False
+) -> Iterator[Item]:
+    """The samples of a list file, in the order of its lines and their entries, or why there is none.
+
+    A key is the path in the annotation; of several lines, behind the line's place in the list, from 0 (`1/a.mp4`);
+    where an entry begins at a frame, `@start` behind it; where an earlier entry has the same key, `#2`, `#3`, …
+    An entry that repeats key and caption of an earlier one is left out. Where it begins, its embedding and, where masks
+    are asked for, its mask are the sample's overrides `start`, `embedding` and `mask`. Raises
+    DatasetError E1231 and E1232.
+    """
+    lines = read_list(path, has_texts=clips.text_embeddings)
+    for place, line in enumerate(lines):
+        yield from _of_line(line, clips, f"{prefix}{place}/" if len(lines) > 1 else prefix, repeats, masks)
+
+
+def _of_line(line: ListedSet, clips: ClipsSettings, prefix: str, repeats: float, masks: bool) -> Iterator[Item]:
+    seen: dict[str, dict[str, int]] = {}
+    for entry in read_annotation(line.annotation, has_texts=line.texts is not None):
+        where = f"{prefix}{entry.path}"
+        reason = out_of_limits(entry.resolution, clips) if entry.resolution else None
+        if reason is not None:
+            yield Skipped(where, reason, is_wanted=True)
+            continue
+        media, texts = entry.media_in(line.media), entry.texts_in(line.texts)
+        is_wanted = clips.missing == "skip"
+        absent = next((place for place in (media, texts) if place is not None and not os.path.isfile(place)), None)
+        if absent is not None and (is_wanted or absent == texts):
+            yield Skipped(where, f"{absent} is not there", is_wanted=is_wanted)
+            continue
+        key = where if entry.start is None else f"{where}@{entry.start}"
+        before = seen.setdefault(key, {})
+        if entry.caption in before:
+            reason = f"entry {entry.number} has path, start and caption of entry {before[entry.caption]}"
+            yield Skipped(key, reason, is_wanted=False)
+            continue
+        before[entry.caption] = entry.number
+        key = key if len(before) == 1 else f"{key}#{len(before)}"
+        try:
+            mask = entry.mask_in(line.media) if masks else None
+            if mask is not None and not mask.is_file():
+                raise Unusable(f"its mask {mask} is not there")
+        except Unusable as error:
+            yield Skipped(key, str(error))
+            continue
+        yield Sample(key, media, (entry.caption,), repeats=repeats, overrides=_overrides(entry, texts, mask))
+
+
+def _overrides(entry: Annotated, texts: Path | None, mask: Path | None) -> tuple[tuple[str, str], ...]:
+    start = () if entry.start is None else (("start", str(entry.start)),)
+    own = () if texts is None else (("embedding", Marked.of(texts).encoded),)
+    return (*start, *own, *(() if mask is None else (("mask", os.fspath(mask)),)))
+
+
+def list_files(path: Path, settings: DataSettings) -> Listing:
+    """The list itself, first, and all that its entries name and is there, in their order. Names are relative to the
+    list's folder where they lie below it, absolute elsewhere. Raises DatasetError E1231 and E1232 for a list or an
+    annotation that cannot be read as one."""
+    real = path.expanduser().resolve()
+    places = (real, *named_files(real, settings.clips, masks=settings.mask.source == "files"))
+    there = (os.fspath(place) for place in places if os.path.exists(place))
+    names = (place.removeprefix(os.fspath(real.parent) + os.sep) for place in there)
+    return Listing.of_files(real.parent, list(dict.fromkeys(names)))
+
+
+def read_samples(source: Source) -> Iterator[Item]:
+    """The samples of `samples`. Raises DatasetError E1231, E1232; E1290 where clips cannot be read."""
+    if any(clip_files.is_clip(name) for name in source.listing.names):
+        clip_files.decoder()
+    path = source.root / source.listing.names[0]
+    masks = source.settings.mask.source == "files"
+    return samples(path, source.settings.clips, prefix=source.prefix, repeats=source.repeats, masks=masks)
+
+
+FORMAT = Format(
+    read_samples=read_samples,
+    suffixes=clip_files.SUFFIXES | decoding.SUFFIXES,  # pictures for single frames
+    list_files=list_files,
+    embeddings=EmbeddingFiles(embeddings, text_files.read, text_files.write),
+)

@@ -1,0 +1,174 @@
+"""LatteT2V of Open-Sora-Plan v1.1: clips, stills, or both joined, told by T5's captions.
+
+A clip of n frames has (n − 1)/4 + 1 latent frames; a still is a clip of one, and its tensors have no axis of frames.
+Stills that are joined to clips lie behind the clip's frames in one tensor, each with a caption of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from mezzotint.compat.open_sora_plan import _latte_export
+from mezzotint.compat.open_sora_plan._latte_files import FRAMES, PIXELS, Files
+from mezzotint.compat.open_sora_plan.latte_spec import SPEC, LatteSettings
+from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, Tiling, posterior
+from mezzotint.diffusion.parameterization import Parameterization
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent
+from mezzotint.stages import Condition, Noised, TextEmbedding
+from mezzotint.weights.folder import t5
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.tokenizer import tokenize, tokenize_padded
+from mezzotint.weights.model_files import ModelFiles
+
+
+class Family(ModelFamily):
+    """LatteT2V, its causal autoencoder and T5's encoder."""
+
+    spec = SPEC
+    files = Files
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        assert isinstance(files, Files)
+        config = files.config
+        self.schedule = Schedule.from_config(files.scheduler)
+        self.prediction = files.prediction
+        self.grid = Grid(channels=config.in_channels, pixels=PIXELS, frames=FRAMES, cell=config.patch_size)
+        self.learns_variance = config.out_channels == 2 * config.in_channels
+        self.notes = tuple(files.notes(parts))
+        self._length = files.length
+        self._pictures_are_clips = files.own.pictures == "clip"
+        self._open_tokenizer = files.tokenizer if files.tokenizer_folder is not None else None
+        self._parts = dict(parts)
+        self._tokenizer: Any = None
+        if "vae" in parts:
+            _prepare(cast(CausalVAE, parts["vae"]), files.own)
+
+    @torch.no_grad()
+    def encode_media(self, pixels: Tensor) -> Tensor:
+        """See ModelFamily: stills (B, 3, H, W) → (B, 8, h, w); clips (B, 3, F, H, W) → (B, 8, f, h, w), one after the
+        other. Runs in the type and on the device of the autoencoder's parameters."""
+        vae = self._part("vae")
+        clips = pixels if pixels.ndim == 5 else pixels[:, :, None]
+        count, _, frames, height, width = clips.shape
+        f, h, w = vae.latent_frames(frames), height // self.grid.pixels, width // self.grid.pixels
+        moments = [pixels.new_empty((0, 2 * self.grid.channels, f, h, w), dtype=torch.float32)]
+        for chunk in clips.split(1 if frames > 1 else max(count, 1)):
+            if len(chunk):
+                mean, log_variance = posterior(vae.encode(like_parameters(chunk, vae)))
+                moments.append(torch.cat((mean, (0.5 * log_variance).exp()), dim=1) * SPEC.latent_scale)
+        whole = torch.cat([part.to(moments[-1].device) for part in moments])
+        return whole if pixels.ndim == 5 else whole[:, :, 0]
+
+    @torch.no_grad()
+    def decode_media(self, latents: Tensor) -> Tensor:
+        """See ModelFamily: (B, 4, h, w) → (B, 3, H, W); (B, 4, f, h, w) → (B, 3, 4(f − 1) + 1, H, W)."""
+        vae = self._part("vae")
+        scaled = latents.float() / SPEC.latent_scale
+        clips = like_parameters(scaled if latents.ndim == 5 else scaled[:, :, None], vae)
+        decoded = [vae.decode(clip).float().clamp(-1.0, 1.0) for clip in clips.split(1)]
+        pixels = torch.cat(decoded)
+        return pixels if latents.ndim == 5 else pixels[:, :, 0]
+
+    def encode_text(self, captions: Sequence[str]) -> TextEmbedding:
+        """See ModelFamily: (B, L, D) with a mask (B, L) int64. Never under autocast: T5's numbers are too large for
+        float16."""
+        encoder = self._part("text_encoder")
+        device = encoder.shared.weight.device
+        if not captions:
+            empty = encoder.shared.weight.new_empty((0, self._length, encoder.shared.weight.shape[1]))
+            return TextEmbedding(empty, torch.ones(0, self._length, dtype=torch.int64, device=device))
+        tokens, counting = tokenize_padded(self._words(), captions, length=self._length)
+        ids, mask = sent(tokens, device), sent(counting, device)
+        with torch.autocast(device.type, enabled=False):
+            return TextEmbedding(t5.states(encoder, ids, mask), mask)
+
+    def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
+        """See ModelFamily. Nothing is told where the text encoder and its tokenizer are nowhere."""
+        if not captions or self._open_tokenizer is None:
+            return tuple(0 for _ in captions)
+        return tuple(max(0, count - self._length) for count in self.token_counts(captions)[0])
+
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """See ModelFamily."""
+        if self._open_tokenizer is None:
+            return (), 0
+        return tuple(map(len, tokenize(self._words(), captions, verbose=False).input_ids)), self._length
+
+    def predict(self, noised: Noised, condition: Condition) -> Tensor:
+        """See ModelFamily: noise, and behind it in the channels how its variance lies between two bounds, (B, 8, …).
+
+        Stills are told by `condition.stills`, one text for each in the order of samples; `condition.masks["latents"]`,
+        (B, F + I, h, w), is 1 where latents count. A picture (B, 4, h, w) is a clip of one frame, or a still of no clip
+        (`model.latte.pictures`).
+        """
+        network = self._part("denoiser")
+        x, text = noised.model_input, condition.text
+        states, mask, count = text.states[:, None], _rows(text.mask), 0
+        if condition.stills is not None:
+            more = condition.stills
+            count = len(more.states) // len(x)
+            states = torch.cat([states, more.states.unflatten(0, (len(x), count))], dim=1)
+            if mask is not None and more.mask is not None:
+                mask = torch.cat([mask, more.mask.unflatten(0, (len(x), count))], dim=1)
+        predicted = network(
+            like_parameters(x if x.ndim == 5 else x[:, :, None], network),
+            noised.model_t,
+            like_parameters(states, network),
+            text_mask=mask,
+            latent_mask=condition.masks.get("latents"),
+            use_image_num=count,
+            temporal=x.ndim == 5 or self._pictures_are_clips,
+        )
+        return cast(Tensor, predicted if x.ndim == 5 else predicted[:, :, 0])
+
+    def blocks(self) -> Iterator[tuple[nn.Module, ...]]:
+        """See ModelFamily: pairs of a spatial and a temporal block."""
+        yield from self._part("denoiser").pairs()
+
+    def export(
+        self,
+        folder: Path,
+        files: ModelFiles,
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: DTypeName,
+        schedule: Schedule,
+        trained_form: Parameterization,
+    ) -> None:
+        """See ModelFamily: see `families/_latte_export.py` for what lies where.
+
+        Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
+        """
+        assert isinstance(files, Files)
+        zero, prediction = schedule.zero_terminal, trained_form.prediction
+        _latte_export.write(folder, files, self._parts, weights, dtype, zero_terminal=zero, prediction=prediction)
+
+    def _words(self) -> Any:
+        if self._tokenizer is None:
+            assert self._open_tokenizer is not None
+            self._tokenizer = self._open_tokenizer()
+        return self._tokenizer
+
+
+def _prepare(vae: CausalVAE, settings: LatteSettings) -> None:
+    tiling = settings.tiling
+    if tiling.enabled:
+        vae.tiling = Tiling(
+            side=tiling.side,
+            frames=tiling.frames,
+            overlap=tiling.overlap,
+            pixels=vae.config.pixels,
+            per_latent=vae.config.frames,
+        )
+    vae.keep_norms_in_float32(settings.vae_norms == "fp32")
+
+
+def _rows(mask: Tensor | None) -> Tensor | None:
+    """(B, L) → (B, 1, L)."""
+    return None if mask is None else mask[:, None]

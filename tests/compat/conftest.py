@@ -1,0 +1,17 @@
+"""Foreign lines name files of settings by default: every test of them begins in an empty folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import effect_fixtures
+import journey_fixtures
+import pytest
+
+loaded = journey_fixtures.loaded
+prepare, feed, noisy = effect_fixtures.prepare, effect_fixtures.feed, effect_fixtures.noisy
+
+
+@pytest.fixture(autouse=True)
+def _nothing_lies_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)

@@ -1,0 +1,114 @@
+"""What diffusers' DreamBooth scripts for models on straight paths have in common: their objective beside diffusers' own
+functions, called as the scripts call them; shapes, files for bitsandbytes, notes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from dialect_cases.diffusers_dreambooth_lora_flux2_klein import LINES as KLEIN
+from dialect_cases.diffusers_dreambooth_lora_sd3 import LINES as SD3
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+from diffusers.training_utils import (
+    compute_density_for_timestep_sampling,
+    compute_loss_weighting_for_sd3,
+    generate_aspect_ratio_buckets,
+)
+from foreign_lines import ALONE
+from ready_lines import PRIOR, folder_of_model, line
+
+from mezzotint.diffusion.flow import FlowSchedule, Tokens
+from mezzotint.diffusion.flow_objective import FlowObjective, objective_of
+from mezzotint.diffusion.objective import StepDraws
+from mezzotint.tasks.reading import foreign
+
+SCHEMES: list[tuple[str, dict[str, Any]]] = [
+    ("sd3", {"weighting_scheme": "logit_normal"}),
+    ("sd3", {"weighting_scheme": "logit_normal", "logit_mean": 0.8, "logit_std": 0.5, "precondition_outputs": 0}),
+    ("lora-sd3", {"weighting_scheme": "sigma_sqrt"}),
+    ("flux", {"weighting_scheme": "none"}),
+    ("lora-flux", {"weighting_scheme": "logit_normal", "logit_mean": -0.4}),
+    ("lora-flux2-klein", {"weighting_scheme": "cosmap"}),
+    ("lora-qwen-image", {"weighting_scheme": "sigma_sqrt"}),
+    ("lora-z-image", {"weighting_scheme": "mode", "mode_scale": 1.0}),
+]
+
+
+def objective_from(dialect: str, said: dict[str, Any]) -> tuple[FlowObjective, FlowMatchEulerDiscreteScheduler]:
+    """Ours of a line, and the scheduler that its script looks levels up in."""
+    name = f"diffusers-dreambooth-{dialect}"
+    words = line(name, *(f"--{flag}={value}" for flag, value in said.items()))
+    recipe = foreign.reading(name, words, (), ALONE).recipe
+    scheduler: Any = FlowMatchEulerDiscreteScheduler.from_pretrained(folder_of_model(name) / "scheduler")
+    config = json.loads((folder_of_model(name) / "scheduler" / "scheduler_config.json").read_text())
+    opened = objective_of(recipe.objective, FlowSchedule.of(config, Tokens()), "flow")
+    assert isinstance(opened, FlowObjective)
+    return opened, scheduler
+
+
+@pytest.mark.parametrize(("dialect", "said"), SCHEMES, ids=lambda each: each if isinstance(each, str) else None)
+def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, said: dict[str, Any]) -> None:
+    objective, scheduler = objective_from(dialect, said)
+    scheme, many = said["weighting_scheme"], 20_000
+    u = compute_density_for_timestep_sampling(
+        scheme, many, said.get("logit_mean", 0.0), said.get("logit_std", 1.0), said.get("mode_scale", 1.29),
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    theirs = scheduler.timesteps[(u * 1000).long()] / 1000
+    ours = objective.noise_levels(StepDraws.at(0, 1, np.arange(many), "cpu"), torch.Size((4, 8, 8)))
+    assert torch.cdist(ours[:500, None], scheduler.sigmas[:, None]).min(1).values.max() < 1e-5, "on their table"
+    shares = torch.linspace(0.05, 0.95, 19)
+    torch.testing.assert_close(ours.quantile(shares), theirs.quantile(shares), atol=0.02, rtol=0)
+
+    x_0, predicted = torch.randn(2, 3, 4, 4, 4, generator=torch.Generator().manual_seed(1))
+    noised = objective.noise(x_0, StepDraws.at(0, 1, np.arange(3), "cpu"))
+    sigmas = noised.level[:, None, None, None]
+    weighting = compute_loss_weighting_for_sd3(scheme, sigmas)
+    is_preconditioned = "sd3" in dialect and said.get("precondition_outputs", 1)
+    target = x_0 if is_preconditioned else noised.noise - x_0
+    output = predicted * -sigmas + noised.x_t if is_preconditioned else predicted
+    expected = (weighting * (output - target) ** 2).flatten(1).mean(1)
+    loss = objective.loss(predicted, noised, torch.ones(3))
+    torch.testing.assert_close(loss.per_sample * loss.weight, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_of_buckets_are_the_scripts_own() -> None:
+    for side in (512, 1024, 768):
+        sizes = KLEIN.translate("--use_aspect_ratio_buckets", f"--resolution={side}").settings["data"]["buckets"]
+        assert [tuple(pair) for pair in sizes["sizes"]] == generate_aspect_ratio_buckets(side)
+
+
+def test_what_has_no_effect_or_is_better_than_there_is_said(tmp_path: Path) -> None:
+    for lines, words, sentence in (
+        (SD3, ["--logit_std=2", "--weighting_scheme=mode"], "--logit_std: without --weighting_scheme=logit_normal"),
+        (SD3, ["--cache_latents"], "there, both by the number of the step"),
+        (SD3, ["--weighting_scheme=cosmap", *PRIOR], "there, class pictures have that of the subject's"),
+        (SD3, [], "there, once for the whole run"),
+        (KLEIN, [*PRIOR], "there, as many as the subject has"),
+        (KLEIN, ["--final_validation_prompt=a", "--skip_final_inference"], "--skip_final_inference counts"),
+        (KLEIN, ["--bnb_quantization_config_path=bits.json"], "bnb_4bit_quant_type in bits.json: nf4 is taken"),
+        (KLEIN, ["--mixed_precision=bf16"], "kept in float32"),
+    ):
+        Path("bits.json").write_text('{"load_in_4bit": true}')
+        assert sentence in lines.said(*words), words
+    assert "that of the subject's" not in KLEIN.said("--weighting_scheme=cosmap", *PRIOR)
+    assert "once for the whole run" not in SD3.said("--center_crop")
+
+
+def test_a_file_for_bitsandbytes_says_one_of_two() -> None:
+    flag = "--bnb_quantization_config_path=bits.json"
+    for text, told in (
+        ('{"load_in_8bit": true}', None),
+        ('{"load_in_8bit": true, "load_in_4bit": true}', "--bnb_quantization_config_path"),
+        ("{}", "--bnb_quantization_config_path"),
+        ('{"load_in_5bit": true}', "load_in_5bit in bits.json"),
+    ):
+        Path("bits.json").write_text(text)
+        if told is None:
+            assert KLEIN.changed(flag) == {"run.frozen_dtype": "int8"}
+        else:
+            assert told in dict(KLEIN.refusal(flag))

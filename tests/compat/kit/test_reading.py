@@ -1,0 +1,124 @@
+"""How the words of a foreign line are read."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mezzotint.compat.kit import launchers, reading
+from mezzotint.compat.kit.reading import Spec, Value
+
+SPECS = {
+    spec.flag: spec
+    for spec in (
+        Spec("steps", "whole"),
+        Spec("rate", "number"),
+        Spec("rate_warmup", "whole"),
+        Spec("folder", "text"),
+        Spec("kind", "text", ("cosine", "constant")),
+        Spec("prompts", "texts"),
+        Spec("flip", "switch"),
+        Spec("flip_vertically", "switch"),
+    )
+}
+
+SCRIPTS = ("train_text_to_image.py",)
+
+
+def read(*words: str) -> dict[str, Value]:
+    parsed = reading.parse(words, SPECS)
+    assert parsed.problems == []
+    return parsed.values
+
+
+def problems(*words: str) -> list[tuple[str, str, str]]:
+    return [(p.where, p.code, f"{p.what} {p.remedy}".strip()) for p in reading.parse(words, SPECS).problems]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--steps=3"], {"steps": 3}),
+        (["--steps", "3"], {"steps": 3}),
+        (["--rate", "1e-5"], {"rate": 1e-5}),
+        (["--rate", "-0.5"], {"rate": -0.5}),
+        (["--kind", "=", "cosine", "--flip"], {"kind": "cosine", "flip": True}),
+        (["--flip", "=", "True", "--rate", "=", "-0.5"], {"flip": True, "rate": -0.5}),
+        (["--steps", "-1", "--flip"], {"steps": -1, "flip": True}),
+        (["--folder=a=b"], {"folder": "a=b"}),
+        (["--folder", r"C:\pictures\new"], {"folder": r"C:\pictures\new"}),
+        (["--prompts", "a cat", "", "--steps", "1"], {"prompts": ("a cat", ""), "steps": 1}),
+        (["--prompts=a cat"], {"prompts": ("a cat",)}),
+        (["--flip", "--steps=1"], {"flip": True, "steps": 1}),
+        (["--flip", "True"], {"flip": True}),
+        (["--flip=0", "--steps=1"], {"flip": False, "steps": 1}),
+        (["--flip", "false"], {"flip": False}),
+        (["--kind=cosine"], {"kind": "cosine"}),
+        ([], {}),
+    ],
+)
+def test_values_are_read_in_every_spelling(words: list[str], expected: dict[str, Value]) -> None:
+    assert read(*words) == expected
+
+
+def test_an_abbreviation_that_fits_one_flag_is_that_flag_and_noted() -> None:
+    parsed = reading.parse(["--fold", "x", "--flip"], SPECS)
+    assert parsed.values == {"folder": "x", "flip": True}, "a whole name is no abbreviation of a longer one"
+    assert parsed.notes == [("folder", "written --fold")]
+    assert problems("--rat", "1")[0] == ("--rat", "E1016", "may be --rate, --rate_warmup write it out")
+
+
+def test_an_equals_sign_that_stands_alone_is_noted_and_needs_a_value() -> None:
+    assert reading.parse(["--kind", "=", "cosine"], SPECS).notes == [
+        ("kind", "written --kind = cosine, is read as --kind=cosine")
+    ]
+    assert [where for where, _, _ in problems("--steps", "=", "--flip")] == ["--steps"]
+    assert [where for where, _, _ in problems("--kind", "=")] == ["--kind"]
+
+
+def test_the_last_of_two_counts_and_is_noted() -> None:
+    parsed = reading.parse(["--steps=1", "--steps=2"], SPECS)
+    assert parsed.values == {"steps": 2}
+    assert [flag for flag, _ in parsed.notes] == ["steps"]
+
+
+def test_everything_wrong_is_told_together_with_the_nearest_name() -> None:
+    refused = problems(
+        "--stepz", "3", "5", "--rate=fast", "stray", "--kind", "cosin", "--folder=", "--prompts", "-x", "1"
+    )
+    assert [(where, code) for where, code, _ in refused] == [
+        ("--stepz", "E1016"), ("--rate", "E1017"), ("stray", "E1016"), ("--kind", "E1017"), ("--folder", "E1017"),
+        ("--prompts", "E1017"), ("-x", "E1016"),
+    ]  # fmt: skip
+    said = {where: text for where, _, text in refused}
+    assert "did you mean --steps?" in said["--stepz"]
+    assert "did you mean cosine?" in said["--kind"]
+    assert "variable" in said["--folder"]
+
+
+@pytest.mark.parametrize(
+    "words", [["--steps=1.5"], ["--steps=1e3"], ["--rate=nan"], ["--rate=inf"], ["--flip=2"], ["--folder=$MODEL_NAME"]]
+)
+def test_values_that_a_flag_cannot_take_are_refused(words: list[str]) -> None:
+    assert [code for _, code, _ in problems(*words)] == ["E1017"]
+
+
+def test_a_flag_that_is_needed_is_missed_once() -> None:
+    specs = {"model": Spec("model", "text", required=True)}
+    assert [p.where for p in reading.parse([], specs).problems] == ["--model"]
+    assert [p.what for p in reading.parse(["--model"], specs).problems] == ["has no value"]
+
+
+def test_signs_of_continuation_are_dropped_with_a_note() -> None:
+    words, notes = reading.without_signs(["--a", "1", "\\", "--b", "^", "`", " ", r"C:\x", "--c="])
+    assert words == ["--a", "1", "--b", r"C:\x", "--c="]
+    assert len(notes) == 1
+    assert reading.without_signs(["--a", ""]) == (["--a", ""], [])
+
+
+@given(st.lists(st.text(max_size=12), max_size=8))
+def test_no_words_break_the_reader(words: list[str]) -> None:
+    cleaned, _ = reading.without_signs(words)
+    parsed = reading.parse(launchers.strip(cleaned, SCRIPTS).words, SPECS)
+    assert set(parsed.values) <= set(SPECS)

@@ -1,0 +1,105 @@
+"""JSON files of settings below a line, at the example of EveryDream2's train.json: values, and mistakes in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from everydream_files import by, problems, translate, written
+from foreign_lines import ALONE, flat
+
+from mezzotint.compat.everydream2.dialect import DIALECT
+from mezzotint.errors import RecipeError
+from mezzotint.tasks.reading import foreign
+
+
+def test_a_file_says_what_the_line_could_and_the_line_counts_before_it() -> None:
+    line = ("--batch_size=6", "--lr=2e-6", "--shuffle_tags", "--data_root=pictures")
+    file = {"batch_size": 6, "lr": 2e-6, "shuffle_tags": True, "data_root": "pictures"}
+    assert by(file) == flat(translate(*line).settings)
+    translation = translate(f"--config={written('train.json', file)}", "--batch_size=3")
+    assert flat(translation.settings)["data.batch_size"] == 3
+    assert translation.origin["data.batch_size"] == "--batch_size"
+    assert translation.origin["optim.lr"] == "lr in train.json"
+    assert translation.origin["data.flip"] == "default of --flip_p"
+
+
+def test_null_and_an_empty_text_stand_for_the_default() -> None:
+    nulls = {row.flag: None for row in DIALECT.rows if row.flag not in ("resume_ckpt", "config")}
+    assert by(nulls) == flat(translate().settings)
+    emptied = {"ema_decay_rate": 0.99, "ema_update_interval": None, "ema_device": None, "run_name": ""}
+    assert by(emptied)["optim.ema.interval"] == 500
+    translation = translate(f"--config={written('train.json', {'min_snr_gamma': None})}")
+    back = translation.origin["objective.min_snr_gamma"]
+    assert back == "min_snr_gamma in train.json", "an epoch's file may take it back"
+
+
+def test_values_of_json_are_of_their_kind() -> None:
+    settings = by({"batch_size": 4.0, "lr": 1, "shuffle_tags": 1, "min_snr_gamma": 4.5, "seed": "-1", "flip_p": "0.25"})
+    assert (settings["data.batch_size"], settings["optim.lr"], settings["data.captions.shuffle_tags"]) == (4, 1.0, True)
+    assert (settings["objective.min_snr_gamma"], settings["run.seed"], settings["data.flip"]) == (4.5, -1, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("root", "paths"),
+    [
+        ("a", ["a"]),
+        (["a", "b.json"], ["a", "b.json"]),
+        ({"resolver": "directory", "path": "a"}, ["a"]),
+        ({"resolver": "json", "path": "a.json"}, ["a.json"]),
+        ({"resolver": "multi", "resolvers": ["a", {"resolver": "directory", "path": "b"}, ["c"]]}, ["a", "b", "c"]),
+    ],
+)
+def test_data_root_may_be_several_places(root: Any, paths: list[str]) -> None:
+    assert by({"data_root": root})["data.path"] == paths
+
+
+def test_a_key_that_does_nothing_is_a_note_that_names_the_file() -> None:
+    translation = translate(f"--config={written('train.json', {'lowvram': True, 'amp': False, 'useadam8bit': True})}")
+    said = [str(note) for note in translation.notes]
+    assert any(note.startswith("lowvram in train.json: it has no effect there either") for note in said)
+    assert any(note.startswith("amp in train.json: disable_amp alone decides") for note in said)
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "code", "words"),
+    [
+        ({"batchsize": 3}, "batchsize in train.json", "E1016", "did you mean batch_size?"),
+        ({"qqqq": 3}, "qqqq in train.json", "E1016", "no such key"),
+        ({"batch_size": "many"}, "batch_size in train.json", "E1017", "must be a whole number, got 'many'"),
+        ({"batch_size": 2.5}, "batch_size in train.json", "E1017", "must be a whole number, got '2.5'"),
+        ({"batch_size": [2]}, "batch_size in train.json", "E1017", "must be one value, got a list"),
+        ({"lr": {}}, "lr in train.json", "E1017", "must be one value, got an object"),
+        ({"shuffle_tags": "maybe"}, "shuffle_tags in train.json", "E1017", "is a switch"),
+        ({"clip_skip": 9}, "clip_skip in train.json", "E1017", "must be 0 to 4, got 9"),
+        ({"ema_device": "tpu"}, "ema_device in train.json", "E1017", "takes cpu, cuda"),
+        ({"plugins": ["a.B"]}, "plugins in train.json", "E1018", "Python classes"),
+        ({"data_root": {"resolver": "zip", "path": "a"}}, "data_root in train.json", "E1017", "is a path, a list"),
+        ({"data_root": {"resolver": "json", "path": "a", "x": 1}}, "data_root in train.json", "E1017", "unknown key x"),
+        ({"data_root": 7}, "data_root in train.json", "E1017", "is a path, a list"),
+        ('{"a": 1,\n "b" 2}', "--config", "E1017", "line 2 is no JSON"),
+        ('{"data_root": "X:\\data"}', "--config", "E1017", "a backslash is written twice"),
+        ('{"lr": 1e-6, "lr": 2e-6}', "--config", "E1017", "has lr more than once"),
+        ("[1]", "--config", "E1017", "is no JSON object"),
+    ],
+)
+def test_a_mistake_is_told_by_key_and_file(content: Any, where: str, code: str, words: str) -> None:
+    [(named, said, what, remedy)] = problems(f"--config={written('train.json', content)}")
+    assert (named, said) == (where, code)
+    assert words in f"{what}; {remedy}"
+
+
+def test_a_file_that_is_not_there_or_no_text_is_told_by_its_flag() -> None:
+    Path("train.json").write_bytes(b"\xff\xfe{")
+    for name, words in (("none.json", "No such file"), ("train.json", "not UTF-8")):
+        [(where, _, what, _)] = problems(f"--config={name}")
+        assert where == "--config"
+        assert words in what
+
+
+def test_what_the_recipe_refuses_is_told_in_the_words_of_the_file() -> None:
+    written("train.json", {"flip_p": 3})
+    with pytest.raises(RecipeError) as caught:
+        foreign.reading("everydream2", ["--config=train.json"], (), ALONE)
+    assert [problem.where for problem in caught.value.problems] == ["flip_p in train.json"]

@@ -1,0 +1,88 @@
+"""The dialect `mindone-sdxl`: what several flags decide together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dialect_cases.mindone_sdxl import BAREST, LINES
+from foreign_lines import ALONE
+
+from mezzotint.compat.mindone.dialect import DIALECT, SHIPPED
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.translation import Launched
+from mezzotint.tasks.reading import foreign
+
+EIGHT = Launched(8, None, "torchrun")
+
+translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.said, LINES.refusal
+
+
+def test_the_barest_line_is_a_recipe() -> None:
+    recipe = foreign.reading("mindone-sdxl", BAREST, (), ALONE).recipe
+    assert (recipe.model.weights, recipe.model.depth, recipe.run.device_prefetch) == ("files", None, None)
+    assert recipe.run.start.step == 0
+    assert recipe.objective.timesteps == (0, 1000)
+
+
+def test_without_bias_is_said_by_a_word_that_its_own_parser_does_not_take() -> None:
+    assert changed("--timestep_bias_strategy=none") == {}
+
+
+def test_clipping_is_of_tensors_alone_and_of_all_with_accumulation() -> None:
+    both = translate("--clip_grad=True", "--gradient_accumulation_steps=2").settings["optim"]["clip"]
+    assert both == {"norm": 1.0, "scope": "all"}
+    assert "without --clip_grad True nothing is clipped" in notes("--max_grad_norm=2")
+
+
+def test_documented_advice_travels_as_notes() -> None:
+    assert "sdxl-vae-fp16-fix" in notes("--param_fp16=True")
+    assert "a step that is not finite never moves weights" in notes()
+    assert "never moves weights" not in notes("--ms_amp_level=O0")
+    assert "each tensor is clipped on its own" in notes("--clip_grad=True")
+    assert "exported models in weights/ all stay" in notes("--max_num_ckpt=2")
+    assert "without --data_sink True it has no effect" in notes("--sink_size=100")
+    assert "the run ends there, and there at the end of an epoch" in notes()
+
+
+def test_what_is_cached_may_be_cached_alone_and_a_cache_asks_for_something() -> None:
+    assert "is cached alone" in notes("--cache_latent=True")
+    both = ["--cache_latent=True", "--cache_text_embedding=True"]
+    assert "is cached alone" not in notes(*both)
+    assert "nothing is cached" in notes("--cache_path=x")
+    assert translate("--task=cache", *both).command == "cache"
+    assert translate(*both).command == "train"
+    assert refusal("--task=cache") == [("--task", "E1017")]
+
+
+def test_a_folder_that_the_other_trainer_has_cached_into_is_trained_as_it_is(tmp_path: Any) -> None:
+    (tmp_path / "latent_cache").mkdir()
+    words = ["--cache_latent=True", "--cache_text_embedding=True", f"--cache_path={tmp_path}"]
+    data = translate(*words).settings["data"]
+    assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)])
+    assert "its age is not known" in notes(*words)
+    read = foreign.reading("mindone-sdxl", [*BAREST, *words], (), ALONE).recipe.data
+    assert (read.cache.latents, read.cache.text, read.cache.content, read.crop) == (True, True, "sample", "center")
+    data = translate(f"--data_path={tmp_path}").settings["data"]
+    assert (data["format"], data["path"]) == ("mindone-cache", [str(tmp_path)]), "the plain script on a cache folder"
+
+
+def test_a_line_without_a_yaml_names_those_that_ship() -> None:
+    with pytest.raises(RecipeError, match=r"is for LoRA; these ship: sd_xl_base_finetune_910b, "):
+        DIALECT.translate(["--data_path=x"], ALONE)
+    for path in SHIPPED.glob("sd_xl_base_finetune*.yaml"):
+        reading = foreign.reading("mindone-sdxl", [f"--config=elsewhere/{path.name}", "--data_path=x"], (), ALONE)
+        assert any(f"there is no elsewhere/{path.name} here" in note for note in reading.notes)
+
+
+@pytest.mark.parametrize(
+    ("script", "word"),
+    [
+        ("train_dreambooth.py", "DreamBooth"),
+        ("train_textual_inversion.py", "textual inversion"),
+        ("train_controlnet.py", "ControlNet"),
+    ],
+)
+def test_other_scripts_are_refused_by_name(script: str, word: str) -> None:
+    with pytest.raises(RecipeError, match=f"{script} trains {word}, which is not supported yet"):
+        DIALECT.translate(["python", script, *BAREST], ALONE)

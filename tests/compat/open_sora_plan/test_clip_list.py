@@ -1,0 +1,200 @@
+"""Open-Sora-Plan's lists and annotations become samples with lasting keys, or sentences that name file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from data_sets import put
+from refusals import refused
+
+from mezzotint.compat.open_sora_plan.clip_list import Annotated, named_files, read_annotation, read_list, samples
+from mezzotint.data.buckets.clip_buckets import out_of_limits
+from mezzotint.data.files.overrides import Marked
+from mezzotint.data.formats.base import Skipped
+from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.shapes import Size
+from mezzotint.stages import Sample
+
+CLIP = {"path": "a.mp4", "cap": "a cat"}
+
+
+def a_list(root: Path, *entries: Any, texts: bool = False, text: str | None = None) -> Path:
+    (root / "media").mkdir(parents=True, exist_ok=True)
+    (root / "texts").mkdir(exist_ok=True)
+    (root / "clips.json").write_text(json.dumps(entries))
+    line = "media,texts,clips.json" if texts else "media,clips.json"
+    (root / "list.txt").write_text(line if text is None else text)
+    return root / "list.txt"
+
+
+def listed(path: Path, **values: Any) -> tuple[list[Sample], list[Skipped]]:
+    items = list(samples(path, ClipsSettings(**values)))
+    return [i for i in items if isinstance(i, Sample)], [i for i in items if isinstance(i, Skipped)]
+
+
+def complaint(code: str, path: Path, **values: Any) -> str:
+    with refused(code) as caught:
+        listed(path, **values)
+    return caught.value.message.removeprefix(f"{path}: ").removeprefix(f"{path.parent / 'clips.json'}: ")
+
+
+def test_two_paths_a_line_make_samples(tmp_path: Path) -> None:
+    path = a_list(
+        tmp_path, CLIP, {"path": "Fish/b.mp4", "cap": "a fish", "frame_idx": "12:77"}, text="\n media , clips.json \n\n"
+    )
+    put(tmp_path / "media", "a.mp4", "Fish/b.mp4")
+    used, skipped = listed(path)
+    assert not skipped
+    assert [s.key for s in used] == ["a.mp4", "Fish/b.mp4@12"]
+    assert [s.captions for s in used] == [("a cat",), ("a fish",)]
+    assert [s.overrides for s in used] == [(), (("start", "12"),)]
+    assert [s.media for s in used] == [tmp_path / "media/a.mp4", tmp_path / "media/Fish/b.mp4"]
+
+
+def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) -> None:
+    entry = {"path": "Fish/b.mp4", "frame_idx": "0:65", "cap": "a fish", "fps": 24}
+    path = a_list(tmp_path, entry, texts=True)
+    put(tmp_path, "media/Fish/b.mp4", "texts/Fish/b-frame_idx-0:65-fps-24.npz")
+    used, skipped = listed(path, texts=True)
+    assert not skipped
+    own = dict(used[0].overrides)
+    texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
+    assert own["start"] == "0"
+    assert Marked.decoded(own["embedding"]) == Marked.of(texts)
+    assert set(named_files(path, ClipsSettings(texts=True))) == {
+        tmp_path / "clips.json", tmp_path / "media/Fish/b.mp4", texts,
+    }  # fmt: skip
+
+
+def test_lines_and_repeated_clips_are_kept_apart(tmp_path: Path) -> None:
+    entries = [CLIP, {**CLIP, "cap": "another"}, CLIP, {**CLIP, "frame_idx": "5:9"}, {**CLIP, "frame_idx": "7:9"}]
+    path = a_list(tmp_path, *entries, text="media,clips.json\nmedia,clips.json\n")
+    put(tmp_path / "media", "a.mp4")
+    used, skipped = listed(path)
+    keys = ["a.mp4", "a.mp4#2", "a.mp4@5", "a.mp4@7"]
+    assert [s.key for s in used] == [f"{n}/{key}" for n in (0, 1) for key in keys]
+    assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
+        (f"{n}/a.mp4", "entry 3 has path, start and caption of entry 1", False) for n in (0, 1)
+    ]
+
+
+def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> None:
+    entries = [CLIP, {"path": "b.mp4", "cap": "b"}, {"path": "c.mp4", "cap": "c"}]
+    path = a_list(tmp_path, *entries, texts=True)
+    put(tmp_path, "media/a.mp4", "media/b.mp4", "texts/a.npz", "texts/c.npz")
+    used, skipped = listed(path, texts=True)
+    assert [s.key for s in used] == ["a.mp4"]
+    assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
+        ("b.mp4", f"{tmp_path / 'texts/b.npz'} is not there", True),
+        ("c.mp4", f"{tmp_path / 'media/c.mp4'} is not there", True),
+    ]
+    # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
+    used, skipped = listed(path, texts=True, missing="count")
+    assert [s.key for s in used] == ["a.mp4", "c.mp4"]
+    assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
+
+
+def test_a_larger_clip_beside_it_takes_its_place(tmp_path: Path) -> None:
+    path = a_list(tmp_path, CLIP)
+    put(tmp_path / "media", "a.mp4", "a_resize_1080p.mp4")
+    (used,), _ = listed(path)
+    assert used.key == "a.mp4"
+    assert used.media.name == "a_resize_1080p.mp4"
+
+
+def test_sizes_that_entries_tell_are_filtered_before_a_file_is_opened(tmp_path: Path) -> None:
+    sizes = [(1280, 720), (320, 240), (2000, 500), (4096, 2160)]
+    entries = [{"path": f"{w}.mp4", "cap": "x", "resolution": {"height": h, "width": w}} for w, h in sizes] + [
+        {"path": "untold.mp4", "cap": "x", "resolution": "720p"}
+    ]
+    path = a_list(tmp_path, *entries)
+    put(tmp_path / "media", *(entry["path"] for entry in entries))
+    used, skipped = listed(path, min_size=480, max_size=3000, max_aspect=2.0)
+    assert [s.key for s in used] == ["1280.mp4", "untold.mp4"]
+    assert [s.reason for s in skipped] == [
+        "320×240: its shorter side is below 480",
+        "2000×500: its sides are more than 2 to 1",
+        "4096×2160: its longer side is above 3000",
+    ]
+    assert all(s.is_wanted for s in skipped)
+    assert out_of_limits(Size(1280, 720), ClipsSettings(min_size=480, max_size=1280, max_aspect=16 / 9)) is None
+
+
+def test_every_malformed_line_is_named(tmp_path: Path) -> None:
+    text = "media,clips.json\nmedia\n\nmedia,texts,clips.json\nnowhere,clips.json\nmedia,\n"
+    assert complaint("E1231", a_list(tmp_path, CLIP, text=text)) == (
+        "line 2: 1 path where 2 are needed: media folder,annotation.json; "
+        "line 4: 3 paths where 2 are needed: media folder,annotation.json; with a folder of embeddings set "
+        "data.clips.text_embeddings=true; line 5: no such file or folder: 'nowhere'; "
+        "line 6: 1 path where 2 are needed: media folder,annotation.json"
+    )
+    assert complaint("E1231", a_list(tmp_path, CLIP), texts=True) == (
+        "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder into "
+        "which mezzotint cache shall write embeddings, or set data.clips.text_embeddings=false"
+    )
+
+
+def test_lists_that_are_none_are_refused(tmp_path: Path) -> None:
+    assert complaint("E1231", a_list(tmp_path, text="\n \n")).startswith("is empty; write a line for each data set")
+    assert "No such file" in complaint("E1231", tmp_path / "none.txt")
+    assert "is a folder, no plain file, where a list of clips is needed" in complaint("E1231", tmp_path)
+    (tmp_path / "latin.txt").write_bytes(b"caf\xe9")
+    assert complaint("E1231", tmp_path / "latin.txt") == "is not UTF-8 at byte 3; save it as UTF-8"
+
+
+FAULTS = [
+    ("text", "a text where an object with path and cap is needed"),
+    ({"path": "a.mp4"}, "no 'cap'; it has 'path'"),
+    ({"cap": "a"}, "no 'path'; it has 'cap'"),
+    ({"path": "a.mp4", "cap": ["a"]}, "its 'cap' is a list, not a text"),
+    ({"path": 5, "cap": "a"}, "its 'path' is a number (5), not a text"),
+    ({"path": "../a.mp4", "cap": "a"}, "its path '../a.mp4' is none below the media folder"),
+    ({"path": "/a.mp4", "cap": "a"}, "its path '/a.mp4' is none below the media folder"),
+    ({"path": "", "cap": "a"}, "its path '' is none below the media folder"),
+    ({"path": "a.mp4", "cap": "a", "frame_idx": "7"}, "its frame_idx is '7'; write 'start:end' in whole numbers"),
+    ({"path": "a.mp4", "cap": "a", "frame_idx": -1}, "its frame_idx is -1; write 'start:end' in whole numbers"),
+]
+
+
+@pytest.mark.parametrize(("entry", "reason"), FAULTS)
+def test_a_malformed_entry_is_named(entry: Any, reason: str, tmp_path: Path) -> None:
+    assert complaint("E1232", a_list(tmp_path, CLIP, entry)) == f"entry 2: {reason}"
+
+
+def test_all_malformed_entries_are_counted_and_ten_are_shown(tmp_path: Path) -> None:
+    sentence = complaint("E1232", a_list(tmp_path, *[{}] * 13))
+    assert sentence.count("entry ") == 10
+    assert sentence.endswith("entry 10: no 'path'; it has no keys and 3 more")
+
+
+def test_annotations_that_are_none_are_refused(tmp_path: Path) -> None:
+    path = a_list(tmp_path)
+    for text, reason in {
+        "{}": "holds an object and no list",
+        "[1,": "is no JSON: ",
+        '[{"path": "a", "path": "b", "cap": ""}]': "is no JSON: the key 'path' stands twice",
+    }.items():
+        (tmp_path / "clips.json").write_text(text)
+        assert complaint("E1232", path).startswith(reason)
+
+
+def test_entries_keep_their_other_keys_in_order(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(
+        '[{"z": 1.5, "path": ".\\\\b\\\\a.mp4", "frame_idx": " 3 : ", "cap": "x", "a": null}]'
+    )
+    assert read_annotation(tmp_path / "a.json") == (
+        Annotated(1, "b/a.mp4", "x", 3, None, (("z", "1.5"), ("frame_idx", " 3 : "), ("a", "None"))),
+    )
+
+
+def test_paths_of_a_list_are_found_in_the_current_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    a_list(tmp_path / "here", CLIP)
+    other = a_list(tmp_path / "there", CLIP, text="media,clips.json")
+    (tmp_path / "there/clips.json").unlink()
+    monkeypatch.chdir(tmp_path / "here")
+    (line,) = read_list(other, has_texts=False)
+    assert line.media == tmp_path / "there/media"
+    assert line.annotation == tmp_path / "here/clips.json"

@@ -1,0 +1,233 @@
+"""The command line of Open-Sora-Plan's train_t2v.py, pasted: clips and pictures written here, a small LatteT2V in the
+release's layout; killed and resumed, from a text cache that lies there, and by two processes that share."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from forked import exit_status, fork, run_two
+from latte_folder import write_release
+from PIL import Image
+from runs import assert_alike, logged, tensors_of
+
+from mezzotint import outside
+from mezzotint.cli import main
+from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
+from mezzotint.compat.open_sora_plan.latte import Family
+from mezzotint.data.files.caption_cleaning import cleaner
+from mezzotint.data.formats.base import EmbeddingFile
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.bench import bench
+
+OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")
+CAPTIONS = ("A Red Ball <br> example.com/ball.png", "A Green Ball", "A Blue Ball", "A Grey Ball")
+
+
+@pytest.fixture(scope="module")
+def world_of_clips(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Path]) -> Path:
+    """Four clips, seven pictures, their lists, and a small model as the release lays it out: 5x32x32, vae, t5."""
+    root = tmp_path_factory.mktemp("sora")
+    for n in range(4):
+        write_clip(root / f"films/{n}.mp4", 8 + n, size=(48, 32))
+    (root / "pictures").mkdir()
+    for n in range(7):
+        Image.new("RGB", (40, 32 + n), (30 * n, 90, 200 - 20 * n)).save(root / f"pictures/{n}.png")
+    clips = [{"path": f"{n}.mp4", "cap": caption, "frame_idx": "0:8"} for n, caption in enumerate(CAPTIONS)]
+    (root / "clips.json").write_text(json.dumps(clips))
+    (root / "clips.txt").write_text("films,clips.json\n")
+    pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(7)]
+    (root / "pictures.json").write_text(json.dumps(pictures))
+    (root / "pictures.txt").write_text("pictures,pictures.json\n")
+    return write_release(root, "5x32x32")
+
+
+@pytest.fixture
+def here(world_of_clips: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to stand in, with all of it."""
+    shutil.copytree(world_of_clips, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def flags(**more: Any) -> list[str]:
+    """The line; an option that is None is left out."""
+    values = {
+        "video_data": "clips.txt", "image_data": "pictures.txt", "use_image_num": 2, "num_frames": 5,
+        "max_image_size": 32, "model_max_length": 24, "pretrained": "5x32x32", "ae_path": "vae",
+        "text_embed_cache": False, "text_encoder_name": "t5", "use_recompute": True, "num_no_recompute": 1,
+        "device": "cpu", "precision": "fp32", "vae_precision": "fp32", "text_encoder_precision": "fp32",
+        "batch_size": 2, "max_train_steps": 4, "checkpointing_steps": 2, "start_learning_rate": "1e-3",
+        "output_dir": "out",
+    }  # fmt: skip
+    return [f"--{key}={value}" for key, value in (values | more).items() if value is not None]
+
+
+def line(*words: str, verb: str = "train", over: tuple[str, ...] = ()) -> list[str]:
+    return [verb, "--as", "open-sora-plan", *OURS, *over, "--", *words]
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_killed_it_goes_on_to_the_same_bits_and_leaves_both_models_in_ckpt(here: Path) -> None:
+    child = fork(line(*flags()), here / "said", {"MEZZOTINT_FAULT": "step.begin@3:kill"})
+    assert exit_status(child) == 128 + signal.SIGKILL, (here / "said").read_text()
+    assert main(line(*flags(resume_from_checkpoint=True))) == 0
+    assert main(line(*flags(output_dir="whole"))) == 0
+    mine, other = tensors_of(here / "out"), tensors_of(here / "whole")
+    assert mine.keys() == other.keys()
+    assert all(torch.equal(mine[name], tensor) for name, tensor in other.items())
+    assert logged(here / "out") == logged(here / "whole")
+    assert len(logged(here / "out")) == 4
+    models = {path.name: path for path in (here / "out" / "ckpt").iterdir()}
+    for suffix, prefix in (("", "w/denoiser/"), ("-ema", "ema/denoiser/")):
+        family = Family.of(ModelSettings(family="latte", path=models[f"step-00000004{suffix}"]), only=["denoiser"])
+        for name, tensor in family.parts()["denoiser"].state_dict().items():
+            assert f"{prefix}{name}" not in mine or torch.equal(tensor, mine[f"{prefix}{name}"]), name
+
+
+def test_check_reads_the_line_and_everything_beside_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line(*flags(), verb="check")) == 0
+    page = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "denoiser 167,504 trained", "4 clips beside each 2 of 7 pictures, groups",
+        "32×32×5 4 4 2", "an epoch has 2 batches of 2, 2 steps; the run has 4 steps",
+    ):  # fmt: skip
+        assert said in page, page
+
+
+@pytest.mark.parametrize(
+    ("strategy", "absent"), [("None", "*layernorm*"), ("unclip", "*label_emb* and *time_embed* and *emb_layers*")]
+)
+def test_groups_by_names_that_the_network_has_not_are_trained(
+    here: Path, capsys: pytest.CaptureFixture[str], strategy: str, absent: str
+) -> None:
+    alone = {"image_data": None, "use_image_num": None, "max_train_steps": 2, "checkpointing_steps": None}
+    assert main(line(*flags(group_strategy=strategy, **alone), over=("run.preview.every=null",))) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"optim.optimizer.no_decay: {absent} name" in said
+    assert len(logged(here / "out")) == 2
+    assert "lr/denoiser.no_decay" in outside.read_lines(here / "out" / "metrics.jsonl")[0]
+
+
+@pytest.mark.slow
+def test_the_line_is_measured(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
+    assert main(line(*flags(), verb="bench", over=("--as-written", "--steps=2", "--out=bench"))) == 0
+    [document] = (here / "bench").rglob("*.json")
+    assert [(row["name"], row["steps"]) for row in json.loads(document.read_text())["rows"]] == [("as written", 2)]
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_the_barest_line_is_told_what_it_lacks(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(line("--video_data=clips.txt", verb="check")) == 2
+    assert "LanguageBind/Open-Sora-Plan-v1.1.0` puts it there, or give a folder" in capsys.readouterr().err
+    assert main(line("--video_data=clips.txt", "--ae_path=vae", verb="check")) == 2
+    said = capsys.readouterr()
+    assert "not given: every weight is random" in said.out
+    assert "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json" in said.err
+
+
+@pytest.mark.parametrize(
+    ("more", "files", "said"),
+    [
+        ({"num_frames": 4}, {}, "--num_frames  E1017 must be odd, got 4; write 3 or 5"),
+        ({"image_data": None}, {}, "2 pictures beside each clip, and no source of them; name a list with --image_data"),
+        ({"use_img_from_vid": True, "use_image_num": 6}, {}, "6 pictures cannot be taken from 5 frames; write 5"),
+        ({"video_data": "a.txt"}, {"a.txt": "\n"}, "a.txt: is empty; write a line for each data set"),
+        ({"video_data": "a.txt"}, {"a.txt": "films,a.json", "a.json": '[{"path": "0.mp4"}]'},
+         "a.json: entry 1: no 'cap'; it has 'path'"),
+        ({"max_train_steps": 1}, {}, "an epoch has 2 steps, so that run.whole_epochs leaves nothing"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_a_sentence_with_a_remedy(
+    here: Path, capsys: pytest.CaptureFixture[str], more: dict[str, Any], files: dict[str, str], said: str
+) -> None:
+    for name, text in files.items():
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / name).write_text(text)
+    assert main(line(*flags(**more))) == 2
+    assert said in capsys.readouterr().err
+    assert not (here / "out" / "checkpoints").exists()
+
+
+def test_an_autoencoder_of_v1_0_is_told_from_its_layers(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((here / "vae" / "config.json").read_text())
+    config |= {"encoder_conv_in": "CausalConv3d", "encoder_resnet_blocks": ["ResnetBlock3D"] * 3}
+    (here / "vae" / "config.json").write_text(json.dumps(config))
+    assert main(line(*flags())) == 2
+    assert "this looks like another version's (v1.0?): take the folder `vae` of" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+@pytest.mark.parametrize("over", [(), ("run.shard.parameters=true",)], ids=["optim", "full"])
+def test_two_that_share_end_as_one_does_and_one_goes_on_from_both(here: Path, over: tuple[str, ...]) -> None:
+    """A batch of 1 on each of two is one of 2; optimizer state, gradients and average are shared, weights if asked."""
+    plain = {"batch_size": 2, "max_train_steps": 2, "checkpointing_steps": 2, "lr_scheduler": "constant"}
+    assert main(line(*flags(**plain, output_dir="one"))) == 0
+    words = flags(**plain | {"batch_size": 1}, use_parallel=True, parallel_mode="optim")
+    run_two(line(*words, over=over), here / "two", **{"ACCELERATE_MIXED_PRECISION": "no"} if over else {})
+    assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
+    assert logged(here / "out") == pytest.approx(logged(here / "one"), rel=1e-4)
+    longer = plain | {"max_train_steps": 4}
+    assert main(line(*flags(**longer, resume_from_checkpoint=True))) == 0
+    assert main(line(*flags(**longer, output_dir="one", resume_from_checkpoint=True))) == 0
+    assert len(logged(here / "out")) == 4
+    assert_alike(tensors_of(here / "out"), tensors_of(here / "one"))
+
+
+@pytest.fixture
+def cached(here: Path) -> dict[str, Any]:
+    """The line with a text cache, whose folders are not there; no text encoder is named."""
+    (here / "clips.txt").write_text("films,said/clips,clips.json\n")
+    (here / "pictures.txt").write_text("pictures,said/pictures,pictures.json\n")
+    return {"text_embed_cache": True, "text_encoder_name": None, "max_train_steps": 2}
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_a_text_cache_that_is_not_there_is_an_error_with_the_line_that_makes_it(
+    here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for verb in ("train", "check"):
+        assert main(line(*flags(**cached), verb=verb)) == 2
+        said = capsys.readouterr().err
+        assert "0-frame_idx-0:8.npz: is not there, nor any other of 11 embeddings that the lists name" in said
+        assert shlex.join(line("model.text_encoder", verb="cache")[:7])[:-1] in said
+    printed = shlex.split(said.partition("this makes them: mezzotint ")[2].partition("\n")[0])
+    assert [word for word in printed if word.startswith("model.")] == ["model.text_encoder=DeepFloyd/t5-v1_1-xxl"]
+    printed[printed.index("model.text_encoder=DeepFloyd/t5-v1_1-xxl")] = "model.text_encoder=t5"
+    assert main(printed) == 0
+    said = capsys.readouterr().out
+    assert "cache: 11 embeddings to write into files, by" in said
+    stored = text_cache_npz.read(here / "said/clips/0-frame_idx-0:8.npz", length=24, width=32)
+    family = Family.of(ModelSettings(family="latte", path=here / "5x32x32", text_encoder=here / "t5"))
+    encoded = family.encode_text([cleaner()(CAPTIONS[0])])
+    assert encoded.mask is not None
+    assert np.array_equal(stored.mask, encoded.mask[0].numpy())
+    assert np.abs(stored.states - encoded.states[0].detach().numpy()).max() < 1e-5
+    assert main(printed) == 0
+    assert "to write" not in capsys.readouterr().out
+    shutil.rmtree(here / "t5")
+    assert main(line(*flags(**cached), verb="check")) == 0
+    assert main(line(*flags(**cached))) == 0
+    assert len(logged(here / "out")) == 2
+
+
+def test_embeddings_of_another_length_are_refused(
+    here: Path, cached: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    for n in range(4):
+        text = EmbeddingFile(np.zeros((20, 32), np.float32), np.ones(20, np.uint8))
+        text_cache_npz.write(here / f"said/clips/{n}-frame_idx-0:8.npz", text)
+    assert main(line(*flags(**cached, image_data=None, use_image_num=0))) == 2
+    assert "holds 20 tokens and the model is given 24; make the text cache again" in capsys.readouterr().err
