@@ -71,12 +71,12 @@ def _unusual(settings: SampleSettings) -> dict[str, str]:
         if value != getattr(usual, name):
             texts[name] = f"{value}"
     sections = {
-        "thresholding": settings.thresholding,
-        "framing": settings.micro_conditioning,
-        "refiner": settings.refiner,
+        "thresholding": (settings.thresholding, usual.thresholding),
+        "framing": (settings.micro_conditioning, usual.micro_conditioning),
+        "refiner": (settings.refiner, usual.refiner),
     }
-    for section, inner in sections.items():
-        if inner != getattr(usual, section):
+    for section, (inner, default) in sections.items():
+        if inner != default:
             dumped = inner.model_dump(mode="json")
             texts |= {f"{section}.{key}": _word(value) for key, value in dumped.items() if value is not None}
     return texts

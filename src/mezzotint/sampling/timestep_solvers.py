@@ -1,9 +1,9 @@
 """Diffusers' schedulers as solvers over the timesteps of a discrete noise schedule, configured with its exact betas.
 
 With `sample.timestep_spacing=library` the classes keep their own defaults: DDIM and DDPM clip the predicted x_0 at −1
-and 1, PNDM begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan samples
-this way. The noise schedule is the model's even then: the default of Heun and DPM2 is one that no such model was
-trained on.
+and 1, PNDM begins with Runge-Kutta steps (nine more evaluations), and timesteps are not offset by one. Open-Sora-Plan
+samples this way. The noise schedule is the model's even then: the default of Heun and DPM2 is one that no such model
+was trained on.
 
 Import this module where it is needed: diffusers takes seconds.
 """

@@ -84,7 +84,7 @@ def test_what_would_train_a_run_further_counts_in_its_own_unit(settings: list[st
     reading = read_text("schema: 1", overrides=settings)
     line = announce.further(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
     assert line.endswith(f"'run.extend={more}'")
-    longer = read_text("schema: 1", overrides=shlex.split(line)[-1:]).recipe.run.longer
+    longer = read_text("schema: 1", overrides=shlex.split(line)[-1:]).recipe.run.extend
     assert longer is not None
     assert longer.count == int(more.split()[0]), "what is printed is read as it stands in a shell"
     assert line.count("run.extend=") == 1
