@@ -27,7 +27,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SDXL_SIZES, SampleSettings
 from mezzotint.sampling import sample as sampling
 from mezzotint.sampling.pictures import recorded_in
-from mezzotint.sampling.sigmas import sigmas_of
+from mezzotint.sampling.sigmas import compute_sigmas
 from mezzotint.stages import Framing, TextEmbedding
 from mezzotint.tasks.sample import sample as verb
 
@@ -123,7 +123,7 @@ def test_bounds_and_density_of_levels() -> None:
     def drawn_levels(**options: Any) -> list[float]:
         words = [f"sample.{name}={value}" for name, value in options.items()]
         settings = read_text("schema: 1", "x", ["sample.sigmas=edm", *words]).recipe.sample
-        return [float(f"{float(s):.4g}") for s in sigmas_of(settings, TABLE, "epsilon", 3)]
+        return [float(f"{float(s):.4g}") for s in compute_sigmas(settings, TABLE, "epsilon", 3)]
 
     assert drawn_levels() == [80.0, 2.515, 0.002, 0.0]
     assert drawn_levels(sigma_min=0.02) == [80.0, 4.046, 0.02, 0.0]
@@ -133,8 +133,8 @@ def test_bounds_and_density_of_levels() -> None:
         read_text("schema: 1", "x", ["sample.rho=3"])
     with pytest.raises(RecipeError, match=r"must be below sample\.sigma_max"):
         read_text("schema: 1", "x", ["sample.sigmas=edm", "sample.sigma_min=5", "sample.sigma_max=2"])
-    with pytest.raises(RecipeError, match="which is no descent") as caught:
-        sigmas_of(SampleSettings(sigmas="karras", sigma_min=20.0), TABLE, "epsilon", 3)
+    with pytest.raises(RecipeError, match="noise levels would go") as caught:
+        compute_sigmas(SampleSettings(sigmas="karras", sigma_min=20.0), TABLE, "epsilon", 3)
     assert caught.value.code == "E1070"
 
 
@@ -186,7 +186,7 @@ def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
         "sample.micro_conditioning.crop_top_left=[5, 7]",
     )  # fmt: skip
     assert drawn.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
-    assert drawn.facts["framing.crop_top_left"] == "[5, 7]"
+    assert drawn.facts["micro_conditioning.crop_top_left"] == "[5, 7]"
     assert draw("sample.micro_conditioning.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
 
 
@@ -218,14 +218,14 @@ def test_a_second_model_goes_on_or_begins_with_new_noise(
     draw: Callable[..., Drawn], refiner: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handed: list[tuple[Tensor, Tensor, int]] = []
-    plain = sampling.descend
+    plain = sampling.run_solver
 
     def watched(sampler: Any, x: Tensor, *rest: Any) -> Tensor:
         latents = plain(sampler, x, *rest)
         handed.append((x, latents, len(sampler) + 1))
         return latents
 
-    monkeypatch.setattr(sampling, "descend", watched)
+    monkeypatch.setattr(sampling, "run_solver", watched)
     words = (f"sample.refiner.path={refiner}", "--spacing=stability")
     draw(*words, "sample.refiner.strength=0.6")
     (_, left, _), (begun, _, count) = handed

@@ -30,7 +30,8 @@ from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.sample import Request, Sampling, sample_latents
+from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.sampling.sample import sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
 from mezzotint.weights.files import mindspore

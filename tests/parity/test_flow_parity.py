@@ -22,7 +22,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import sample as sampling
-from mezzotint.sampling.sample import Request, Sampling
+from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.shapes import Size
 from mezzotint.stages import Framing, Noised, TextEmbedding
 

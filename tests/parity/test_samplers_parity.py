@@ -1,5 +1,5 @@
 """Samplers, as Stability's generative-models runs them on a toy network, step by step: each of ours walks the same way,
-whether a scheduler of diffusers does the step or one written here (`sampling/sigma_samplers.py` says which)."""
+whether a scheduler of diffusers does the step or one written here (`sampling/sigma_solvers.py` says which)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
-from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.guidance import thresholded
-from mezzotint.sampling.sigma_samplers import SIGMA_SAMPLERS, SigmaSampler
-from mezzotint.sampling.sigmas import sigmas_of
+from mezzotint.sampling.guidance import guided, thresholded
+from mezzotint.sampling.network import CleanLatents
+from mezzotint.sampling.sigma_solvers import SIGMA_SOLVERS, SigmaSolver
+from mezzotint.sampling.sigmas import compute_sigmas
 
 RECORD = load_file(Path(__file__).parent / "data" / "mindone-sdxl" / "samplers.safetensors")
 SCHEDULE = Schedule.scaled_linear()
+EPSILON = Parameterization("epsilon")
 NAMES: dict[str, SolverName] = {
     "EulerEDMSampler": "euler",
     "HeunEDMSampler": "heun",
@@ -28,7 +30,7 @@ NAMES: dict[str, SolverName] = {
     "DPMPP2MSampler": "dpm++",
     "LinearMultistepSampler": "lms",
 }
-LEVELS = {"legacy": SampleSettings(spacing="stability"), "edm": SampleSettings(sigmas="edm")}
+LEVELS = {"legacy": SampleSettings(timestep_spacing="stability"), "edm": SampleSettings(sigmas="edm")}
 
 
 def _toy(x: Tensor, index: Tensor, condition: Tensor) -> Tensor:
@@ -44,16 +46,23 @@ def _both(x: Tensor, index: Tensor) -> Tensor:
     return torch.cat([_toy(x, index, RECORD["uncond"]), _toy(x, index, RECORD["cond"])])
 
 
-def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
+def _without() -> CleanLatents:
+    return CleanLatents(_plain, SCHEDULE, EPSILON, lambda output: output)
+
+
+def _with_guidance() -> CleanLatents:
+    return CleanLatents(_both, SCHEDULE, EPSILON, lambda output: guided(output, lambda n, p: n + 5.0 * (p - n)))
+
+
+def _walk(name: SolverName, kind: str, is_guided: bool) -> list[Tensor]:
     """The states after each step."""
-    network, scale = (_both, 5.0) if guided else (_plain, 1.0)
-    denoiser = Denoiser(network, SCHEDULE, "epsilon", scale=scale)
-    descent = sigmas_of(LEVELS[kind], SCHEDULE, "epsilon", 10)
-    x = RECORD["x0"] * math.sqrt(1 + float(descent[0]) ** 2)
-    sampler = SigmaSampler(name, descent)
+    denoiser = _with_guidance() if is_guided else _without()
+    sigmas = compute_sigmas(LEVELS[kind], SCHEDULE, "epsilon", 10)
+    x = RECORD["x0"] * math.sqrt(1 + float(sigmas[0]) ** 2)
+    solver = SigmaSolver(name, sigmas)
     states = []
-    for number in range(len(sampler)):
-        x = sampler.step(number, x, denoiser, lambda number: RECORD["noises"][number])
+    for number in range(len(solver)):
+        x = solver.step(number, x, denoiser, lambda number: RECORD["noises"][number])
         states.append(x)
     return states
 
@@ -61,7 +70,7 @@ def _walk(name: SolverName, kind: str, guided: bool) -> list[Tensor]:
 @pytest.mark.parametrize("theirs", NAMES)
 @pytest.mark.parametrize("kind", LEVELS)
 @pytest.mark.parametrize("guidance", ["id", "cfg5"])
-def test_a_descent_is_the_recorded_one(theirs: str, kind: str, guidance: str) -> None:
+def test_a_walk_is_the_recorded_one(theirs: str, kind: str, guidance: str) -> None:
     latents = _walk(NAMES[theirs], kind, guidance == "cfg5")
     key = f"{theirs}.{kind}.{guidance}"
     pairs = [(latents[-1], RECORD[key])]
@@ -75,13 +84,13 @@ def test_a_descent_is_the_recorded_one(theirs: str, kind: str, guidance: str) ->
 def test_ddim_is_eulers_step_and_lcm_ends_at_the_networks_picture() -> None:
     assert torch.equal(_walk("ddim", "legacy", False)[-1], _walk("euler", "legacy", False)[-1])
     states = _walk("lcm", "legacy", False)
-    descent = sigmas_of(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
-    denoiser = Denoiser(_plain, SCHEDULE, "epsilon", scale=1.0)
+    sigmas = compute_sigmas(LEVELS["legacy"], SCHEDULE, "epsilon", 10)
+    denoiser = _without()
     for number in (1, 5):
-        clean = denoiser(states[number - 1], float(descent[number]))
-        assert torch.allclose(states[number], clean + descent[number + 1] * RECORD["noises"][number])
-    assert torch.equal(states[-1], denoiser(states[-2], float(descent[9]))), "no noise on the last one"
-    assert set(NAMES.values()) | {"ddim", "lcm"} == set(SIGMA_SAMPLERS)
+        clean = denoiser(states[number - 1], float(sigmas[number]))
+        assert torch.allclose(states[number], clean + sigmas[number + 1] * RECORD["noises"][number])
+    assert torch.equal(states[-1], denoiser(states[-2], float(sigmas[9]))), "no noise on the last one"
+    assert set(NAMES.values()) | {"ddim", "lcm"} == set(SIGMA_SOLVERS)
 
 
 @pytest.mark.parametrize(("ratio", "most"), [(0.995, 1.0), (0.995, 2.5), (0.9, 1.5)])

@@ -36,23 +36,6 @@ def test_the_table_tells_what_is_over_what_to_add_and_what_is_filled_up(tmp_path
     ]
 
 
-def test_warnings_name_the_bucket_and_what_to_do(tmp_path: Path) -> None:
-    assert batch_report.warnings(*catalogue_of(tmp_path, remainder="repeat")) == [
-        "'horses', bucket 512×512: 5 pictures for batches of 4; add 3 of about 1:1, or take 1 away, or multiply these "
-        "by 1.6",
-        "'horses', bucket 640×384: 2 pictures for batches of 4; add 2 of about 5:3, or multiply these by 2",
-    ]
-
-
-def test_nothing_is_told_where_batches_are_neither_filled_nor_named(tmp_path: Path) -> None:
-    result, rows, settings = catalogue_of(tmp_path)
-    nameless = rows[result.overrides.group == 0][:1]
-    assert batch_report.warnings(result, nameless, settings) == []
-    filled = settings.model_copy(update={"remainder": "fill"})
-    assert len(batch_report.warnings(result, nameless, filled)) == 1
-    assert batch_report.warnings(result, rows[result.overrides.group == 0][:8], filled) == []
-
-
 def test_pictures_that_have_to_be_enlarged_are_listed(tmp_path: Path) -> None:
     result, rows, settings = catalogue_of(tmp_path)
     path = batch_report.write_undersized(result, rows, settings, tmp_path)

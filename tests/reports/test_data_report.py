@@ -38,17 +38,6 @@ def catalogue(tmp_path: Path) -> Catalogue:
     return build(settings_of(root), tmp_path / "index")
 
 
-def test_summary_counts_everything_and_cannot_harm_a_terminal(catalogue: Catalogue) -> None:
-    text = data_report.summary(catalogue)
-    assert "9 samples in" in text
-    assert "3 converted: transparency laid on the background colour" in text
-    assert "1 skipped:\n    bad\\x1b[2J\\n.png: not a picture of a known format" in text
-    assert "1 left out as the recipe asks:\n    mute.png: no caption" in text
-    assert "1 other file not looked at: .md 1" in text
-    assert text.isascii() or "\x1b" not in text
-    assert len(text.splitlines()) <= 12
-
-
 def test_pictures_beside_clips_are_a_set_of_their_own(catalogue: Catalogue, tmp_path: Path) -> None:
     settings = settings_of(tmp_path / "pictures")
     alone = data_report.write(catalogue, tmp_path, settings).read_text("ascii").splitlines()

@@ -11,7 +11,8 @@ from mezzotint.diffusion.noise import normal
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.sample import Picture, Request, Sampling, as_bytes, embedded, initial_noise, sample
+from mezzotint.sampling.requests import GeneratedImage, Request, Sampling, embed_prompts, initial_noise
+from mezzotint.sampling.sample import as_bytes, sample
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.weights.folder.model_folder import shipped
@@ -22,7 +23,7 @@ def tiny() -> Family:
     return Family.tiny()
 
 
-def _draw(family: Family, requests: list[Request], guidance: float = 3.0, batch_size: int = 4) -> list[Picture]:
+def _draw(family: Family, requests: list[Request], guidance: float = 3.0, batch_size: int = 4) -> list[GeneratedImage]:
     settings = SampleSettings(steps=3, guidance=(guidance,), solver="ddim", batch_size=batch_size)
     return list(sample(family, requests, Sampling(family.schedule, family.prediction, "cpu", settings)))
 
@@ -55,7 +56,7 @@ def test_embeddings_made_beforehand_give_the_same_pictures_without_the_encoder(t
     whole = Family.of(settings)
     cached = Family.of(settings, only=["denoiser", "vae"])
     requests = [Request("a red circle", Size(32, 32), "dark"), Request("a star", Size(32, 32), "dark", index=1)]
-    with_texts = embedded(whole, requests)
+    with_texts = embed_prompts(whole, requests)
     assert all(r.text is not None and not r.text.states.requires_grad for r in with_texts)
     for a, b in zip(_draw(whole, requests), _draw(cached, with_texts), strict=True):
         assert np.array_equal(a.pixels, b.pixels)
@@ -70,7 +71,7 @@ def test_each_text_is_encoded_once(tiny: Family, monkeypatch: pytest.MonkeyPatch
         return encode(captions)
 
     monkeypatch.setattr(tiny, "encode_text", counted)
-    embedded(tiny, [Request("a", Size(8, 8)), Request("b", Size(8, 8)), Request("a", Size(8, 8))])
+    embed_prompts(tiny, [Request("a", Size(8, 8)), Request("b", Size(8, 8)), Request("a", Size(8, 8))])
     assert texts == ["a", "", "b"]
 
 

@@ -1,4 +1,4 @@
-"""The levels of noise that a descent visits."""
+"""The noise levels that are visited."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from diffusers.schedulers.scheduling_euler_discrete import EulerDiscreteSchedule
 
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.sigmas import kept, sigmas_of, timesteps
+from mezzotint.recipe.sections.sample import SampleSettings, Spacing
+from mezzotint.sampling.sigmas import compute_sigmas, first_of_share, timesteps
 
 SCHEDULE = Schedule.scaled_linear()
 
 
 @pytest.mark.parametrize("spacing", ["leading", "trailing", "linspace"])
 @pytest.mark.parametrize("steps", [1, 7, 30])
-def test_timesteps_are_those_of_diffusers(spacing: str, steps: int) -> None:
+def test_timesteps_are_those_of_diffusers(spacing: Spacing, steps: int) -> None:
     stock = EulerDiscreteScheduler(timestep_spacing=spacing, steps_offset=1)
     stock.set_timesteps(steps)
     # one step of diffusers' linspace begins, as a range of one number does, at its first
@@ -30,13 +30,13 @@ def test_timesteps_are_those_of_diffusers(spacing: str, steps: int) -> None:
 )
 def test_a_share_of_levels_counts_the_final_zero(share: float, steps: int, begins: int) -> None:
     # Stability: of the rising list of steps + 1 levels the first max(int(share · (steps + 1)), 1) are kept
-    assert kept(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
+    assert first_of_share(torch.zeros(steps + 1), share) == begins == steps + 1 - max(int(share * (steps + 1)), 1)
 
 
 def test_more_steps_than_levels_and_diffusers_own_way_are_refused() -> None:
     short = Schedule.scaled_linear(num_timesteps=10)
     with pytest.raises(RecipeError, match="write at most that many") as caught:
-        sigmas_of(SampleSettings(spacing="stability"), short, "epsilon", 11)
+        compute_sigmas(SampleSettings(timestep_spacing="stability"), short, "epsilon", 11)
     assert caught.value.code == "E1070"
     with pytest.raises(RecipeError, match=r"sample\.timestep_spacing is library"):
-        sigmas_of(SampleSettings(spacing="library"), SCHEDULE, "epsilon", 11)
+        compute_sigmas(SampleSettings(timestep_spacing="library"), SCHEDULE, "epsilon", 11)

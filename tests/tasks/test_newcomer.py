@@ -41,9 +41,9 @@ def test_odd_pictures_and_captions_are_counted_and_named(world: Any, capsys: pyt
     settings = {"data__captions__lines": "random", "run__steps": 1, "optim__ema__rule": "none"}
     patterns = (
         r"1 caption of \d+ is longer than the text encoder reads, and the end is lost: long\.png \(\d+ tokens lost\)",
-        r"1 image is an exact copy of another and is trained twice: twin\.png = small\.png",
-        r"1 picture has a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
-        r"1 sample has 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
+        r"1 exact copy of other images is trained twice: twin\.png = small\.png",
+        r"1 image of a shape far from every bucket, .*: strip\.png \(300×8, \d+(\.\d)? % seen\)",
+        r"1 sample with 10 captions or more, .*: many\.png \(33, the last 'de\.utf8=ein Hund'\)",
     )
     assert world.train("run", verb="cache", data__cache__text=True, data__captions__lines="random") == 0
     assert re.search(patterns[0], capsys.readouterr().out)

@@ -25,7 +25,8 @@ from PIL import Image
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
-from mezzotint.sampling.sample import Request, Sampling, sample
+from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.sampling.sample import sample
 from mezzotint.shapes import Size
 from mezzotint.weights.folder import components
 

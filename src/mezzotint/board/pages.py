@@ -28,6 +28,7 @@ from mezzotint.board.reading.metrics import Shelf
 from mezzotint.board.reading.places import OutOfPlace, Places, inside
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe import counting
+from mezzotint.reports import html_pages
 
 PAGES = [("/data", "Data", "data"), ("/recipe", "Recipe", "recipe"), ("/draw", "Generate", "draw")]
 """Address, name and key of each page besides Runs."""
@@ -66,10 +67,7 @@ class Pages:
     @cached_property
     def templates(self) -> jinja2.Environment:
         """Templates that write every value as text."""
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("mezzotint.board"), autoescape=True, undefined=jinja2.StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
+        environment = html_pages.templates("mezzotint.board")
         environment.filters |= {
             "size": counting.size, "duration": words.duration, "number": words.number, "moment": words.moment,
             "with_moments": words.with_moments,

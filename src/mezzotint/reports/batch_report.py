@@ -21,7 +21,6 @@ from mezzotint.recipe.sections.data import DataSettings
 
 UNDERSIZED = "undersized_images.txt"
 HEAD = ("name", "bucket", "pictures", "over", "to add", "filled up")
-_SHOWN = 10
 
 
 def rows_of(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[tuple[str, ...]]:
@@ -35,30 +34,6 @@ def _row(catalogue: Catalogue, fill: Fill) -> tuple[str, ...]:
     pictures = f"{fill.pictures:,}" + (f" + {fill.joined:,}" if fill.joined else "")
     cells = [f"{number:,}" if number else "-" for number in (fill.over, fill.missing, fill.filled)]
     return name, str(fill.bucket), pictures, *cells
-
-
-def warnings(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> list[str]:
-    """A sentence for each name and bucket that lacks more than half as many pictures as it has, with what to do. None
-    where batches are neither filled up nor kept to names."""
-    columns = plan_columns(catalogue, rows, settings)
-    if settings.remainder not in ("fill", "repeat") and columns.group is None:
-        return []
-    few = [fill for fill in fills(columns, settings) if fill.pictures and fill.is_underfilled]
-    sentences = [_warning(catalogue, fill) for fill in few[:_SHOWN]]
-    return sentences + (
-        [f"{len(few) - _SHOWN} more names and buckets fill their batches badly"] if len(few) > _SHOWN else []
-    )
-
-
-def _warning(catalogue: Catalogue, fill: Fill) -> str:
-    name = f"{readable(catalogue.overrides.group_name(fill.group))!r}, " if fill.group else ""
-    ratio = f"{fill.ratio.numerator}:{fill.ratio.denominator}"
-    taken = f", or take {fill.over} away" if fill.over < fill.pictures else ""
-    return (
-        f"{name}bucket {fill.bucket}: {fill.pictures} picture{'' if fill.pictures == 1 else 's'} for batches "
-        f"of {fill.batch_size}; add {fill.missing} of "
-        f"about {ratio}{taken}, or multiply these by {fill.multiplier:g}"
-    )
 
 
 def undersized(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> NDArray[np.int32]:

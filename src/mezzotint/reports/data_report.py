@@ -1,11 +1,8 @@
-"""What became of the data set's files, for people and for programs: a summary of some ten lines, a table of buckets,
-and one line of JSON for each file.
-"""
+"""What became of the data set's files, for programs: one line of JSON for each file."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,40 +13,15 @@ from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue import findings, kept
+from mezzotint.data.catalogue import kept
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.data.catalogue.data_report import readable
-from mezzotint.data.catalogue.indexing import LONG_CAPTION_WORDS
+from mezzotint.data.findings import images
 from mezzotint.data.media.colour import conversions_of
-from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 
 FILE = "data_report.jsonl"
 _VERSION = 1  # of the lines: what is kept of another is written anew
-
-
-def summary(catalogue: Catalogue) -> str:
-    """The report in a few lines, for a terminal: used, converted, skipped and why. File names cannot disturb it."""
-    report = catalogue.report
-    lines = [f"{counted(report.used, 'sample')} in {', '.join(readable(os.fspath(root)) for root in catalogue.roots)}"]
-    lines += [f"  {count} converted: {word}" for word, count in report.converted]
-    if report.upscaled:
-        lines.append(f"  {report.upscaled} smaller than their bucket, enlarged")
-    if report.empty_captions:
-        lines.append(f"  {counted(report.empty_captions, 'empty caption')}")
-    if report.long_captions:
-        long = counted(report.long_captions, "caption")
-        lines.append(f"  {long} of more than {LONG_CAPTION_WORDS} words; a text encoder cuts them")
-    lines += _examples("skipped", report.skipped)
-    lines += _examples("left out as the recipe asks", report.left_out)
-    lines += _examples("to know", report.notes)
-    if report.unknown:
-        kinds = ", ".join(f"{readable(suffix) or 'no ending'} {count}" for suffix, count in report.unknown[:8])
-        lines.append(f"  {counted(sum(count for _, count in report.unknown), 'other file')} not looked at: {kinds}")
-    if catalogue.stills is not None:
-        lines += ["beside them:", summary(catalogue.stills)]
-    return "\n".join(lines)
 
 
 def write(
@@ -98,10 +70,10 @@ def _oddities(
         wide, high = (np.asarray([getattr(size, side) for size in sizes])[placed] for side in ("width", "height"))
         for row in np.flatnonzero((catalogue.width < wide) | (catalogue.height < high)).tolist():
             oddities.setdefault(row, {})["enlarged"] = True
-        shares = findings.seen_shares(catalogue, rows, settings)
-        for row in np.flatnonzero(shares < findings.MOSTLY_CUT).tolist():
+        shares = images.seen_shares(catalogue, rows, settings)
+        for row in np.flatnonzero(shares < images.MOSTLY_CUT).tolist():
             oddities.setdefault(row, {})["seen"] = round(float(shares[row]), 4)
-    for row, first in findings.duplicates(catalogue).items():
+    for row, first in images.find_copies(catalogue).items():
         oddities.setdefault(row, {})["same_as"] = catalogue.key(first)
     counts = catalogue.caption_counts()
     for row in np.flatnonzero(counts > 1).tolist():
@@ -111,14 +83,6 @@ def _oddities(
     for row, count in lost_tokens.items():
         oddities.setdefault(row, {})["lost_tokens"] = count
     return oddities
-
-
-def _examples(word: str, files: tuple[tuple[str, str], ...]) -> list[str]:
-    if not files:
-        return []
-    shown = [f"    {readable(path)}: {readable(reason)}" for path, reason in files[:3]]
-    more = [f"    and {len(files) - 3} more, see {FILE}"] if len(files) > 3 else []
-    return [f"  {len(files)} {word}:", *shown, *more]
 
 
 def _lines(catalogue: Catalogue, settings: DataSettings | None, lost_tokens: Mapping[int, int]) -> Iterator[str]:

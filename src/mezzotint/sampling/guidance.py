@@ -11,29 +11,28 @@ from torch import Tensor
 from mezzotint.stages import TextEmbedding
 
 Predict = Callable[[Tensor, Tensor, TextEmbedding], Tensor]
-"""(model input (B, C, h, w), timesteps (B,), text of B) → the denoiser's output."""
+"""(model input (B, C, h, w), model time (B,), text of B) → the denoiser's output."""
 
 
-def both(
-    predict: Predict, model_input: Tensor, t: Tensor, text: TextEmbedding, negative: TextEmbedding | None
+def predict_both(
+    predict: Predict, model_input: Tensor, model_t: Tensor, text: TextEmbedding, negative: TextEmbedding | None
 ) -> Tensor:
-    """The denoiser's output for the negative texts and then for the texts, (2B, C, h, w), both from one forward pass;
-    for the texts alone where no negative ones are given.
+    """The denoiser's output for the negative texts and then for the texts, (2B, C, h, w), from one forward pass; only
+    for the texts if there are no negative ones.
 
-    model_input: (B, C, h, w). t: timestep, () or (1,). text, negative: of B captions.
+    model_input: (B, C, h, w). model_t: () or (1,). text, negative: of B captions.
     """
     if negative is None:
-        return predict(model_input, t.expand(len(model_input)), text)
-    return predict(torch.cat((model_input,) * 2), t.expand(2 * len(model_input)), together((negative, text)))
+        return predict(model_input, model_t.expand(len(model_input)), text)
+    doubled = torch.cat((model_input,) * 2)
+    return predict(doubled, model_t.expand(len(doubled)), concatenate((negative, text)))
 
 
-def guided(output: Tensor, *, scale: float, rescale: float = 0.0) -> Tensor:
-    """What `both` gave, pushed away from the negative texts: n + scale · (p − n). A scale of 1 is the plain output for
-    the texts alone, which nothing is done to. rescale: see `rescaled`."""
-    if scale == 1.0:
-        return output
+def guided(output: Tensor, push: Callable[[Tensor, Tensor], Tensor], rescale: float = 0.0) -> Tensor:
+    """The output of `predict_both`, (2B, C, h, w), pushed away from the negative texts: (B, C, h, w). push: a family's
+    `guide` at a scale, mostly n + scale · (p − n). rescale: see `rescaled`."""
     away, towards = output.chunk(2)
-    pushed = away + scale * (towards - away)
+    pushed = push(away, towards)
     return pushed if rescale == 0.0 else rescaled(pushed, towards, share=rescale)
 
 
@@ -41,8 +40,8 @@ def rescaled(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
     """The guided output brought back to the contrast of the unguided one, by a share: φ · x σ(p)/σ(x) + (1 − φ) · x
     (Lin et al. 2023, arXiv:2305.08891, eq. 15 and 16).
 
-    pushed, towards: (B, C, h, w), the guided output and that of the prompt alone. share: φ in [0, 1]. Each picture has
-    its own standard deviations, over channels and places.
+    pushed, towards: (B, C, h, w), the guided output and that for the prompt. share: φ in [0, 1]. Standard deviations
+    are of each image, over channels and positions.
     """
     dims = list(range(1, pushed.ndim))
     towards_std = towards.float().std(dim=dims, keepdim=True)
@@ -51,21 +50,21 @@ def rescaled(pushed: Tensor, towards: Tensor, *, share: float) -> Tensor:
 
 
 def thresholded(clean: Tensor, *, ratio: float, most: float) -> Tensor:
-    """Clean pictures held within bounds: cut at ±s and divided by s, where s is the quantile `ratio` of each picture's
-    sizes, between 1 and `most` (Saharia et al. 2022, arXiv:2205.11487, section 2.3). clean: (B, C, …)."""
+    """Clean latents within bounds: cut at ±s and divided by s, where s is the quantile `ratio` of each sample's
+    absolute values, between 1 and `most` (Saharia et al. 2022, arXiv:2205.11487, section 2.3). clean: (B, C, …)."""
     sizes = clean.float().abs().flatten(1)
     bound = torch.quantile(sizes, ratio, dim=1).clamp(1.0, most).reshape(-1, *[1] * (clean.ndim - 1))
     return (clean.clamp(-bound, bound) / bound).to(clean.dtype)
 
 
 def zeros_like(text: TextEmbedding) -> TextEmbedding:
-    """No text at all: zeros in the place of states and pooled text. The mask stays."""
+    """No text: zeros for states and pooled text. The mask stays."""
     pooled = None if text.pooled is None else torch.zeros_like(text.pooled)
     return replace(text, states=torch.zeros_like(text.states), pooled=pooled)
 
 
-def together(texts: Sequence[TextEmbedding]) -> TextEmbedding:
-    """Embeddings one after the other in the batch. All have masks or none has, and so for pooled ones."""
+def concatenate(texts: Sequence[TextEmbedding]) -> TextEmbedding:
+    """One batch of all embeddings. All have masks or none has, and so for pooled ones."""
 
     def joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
         present = [t for t in tensors if t is not None]

@@ -25,7 +25,7 @@ from mezzotint import __version__, outside
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import ClipSampleSettings, SampleSettings, SolverName
 from mezzotint.sampling.grids import spread
-from mezzotint.sampling.sample import Request
+from mezzotint.sampling.requests import Request
 from mezzotint.shapes import Size
 
 OWN, PARAMETERS = "mezzotint", "parameters"
@@ -71,12 +71,12 @@ def _unusual(settings: SampleSettings) -> dict[str, str]:
         if value != getattr(usual, name):
             texts[name] = f"{value}"
     sections = {
-        "thresholding": settings.thresholding,
-        "micro_conditioning": settings.micro_conditioning,
-        "refiner": settings.refiner,
+        "thresholding": (settings.thresholding, usual.thresholding),
+        "micro_conditioning": (settings.micro_conditioning, usual.micro_conditioning),
+        "refiner": (settings.refiner, usual.refiner),
     }
-    for section, inner in sections.items():
-        if inner != getattr(usual, section):
+    for section, (inner, default) in sections.items():
+        if inner != default:
             dumped = inner.model_dump(mode="json")
             texts |= {f"{section}.{key}": _word(value) for key, value in dumped.items() if value is not None}
     return texts

@@ -131,7 +131,7 @@ def test_check_shows_names_and_what_fills_batches_badly(world: Any, folder: Path
         ["horses", "48×48", "3", "1", "1", "-"],
         ["here", "40×56", "1", "1", "1", "-"],
     ]
-    assert "'here', bucket 40×56: 1 picture for batches of 2; add 1 of about 5:7, or multiply these by 2" in " ".join(
+    assert "'here', bucket 40×56: 1 image for batches of 2; add 1 of about 5:7, or multiply these by 2" in " ".join(
         page.split()
     )
 
@@ -147,7 +147,7 @@ def test_a_share_held_out_that_breaks_a_name_is_said_by_check_and_at_the_start(
     assert world.train("broken", **words) == 0
     start = capsys.readouterr().out
     for said in (
-        "data.holdout.fraction breaks pictures that are batched together by name: it takes 2 of the 3 of 'horses'",
+        "data.holdout.share splits images that are batched together by name: it takes 2 of the 3 of 'horses'",
         "with data.holdout.path (EveryDream2's val_split_mode manual)",
     ):
         assert said in page

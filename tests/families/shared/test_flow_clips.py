@@ -34,7 +34,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import sample as sampling
-from mezzotint.sampling.sample import Request, Sampling
+from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 
@@ -63,7 +63,7 @@ def near(ours: Tensor, theirs: Tensor, share: float = 1e-4) -> bool:
 
 
 def drawn(family: ModelFamily, name: str, noise: Tensor, size: Size, first: Tensor | None = None) -> Tensor:
-    requests = [Request(p, size, index=i, first=first) for i, p in enumerate(PROMPTS)]
+    requests = [Request(p, size, index=i, first_frame=first) for i, p in enumerate(PROMPTS)]
     solver = "unipc" if name == "wan" else "euler"
     settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver)  # type: ignore[arg-type]
     with pytest.MonkeyPatch.context() as patch:

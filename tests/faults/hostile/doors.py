@@ -17,9 +17,11 @@ from mezzotint.board.reading import values
 from mezzotint.cli import main
 from mezzotint.compat.mindone import encoded_files as mindone_arrays
 from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
+from mezzotint.data import findings
 from mezzotint.data.cache import store
 from mezzotint.data.cache.entries import LatentCache
 from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.findings import files
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.sd import Family
@@ -74,7 +76,8 @@ def looked_at(catalogue: Catalogue, settings: DataSettings, work: Path) -> Outco
         assert all(isinstance(caption, str) for caption in catalogue.captions(row))
     data_report.write(catalogue, work, settings)
     report = catalogue.report
-    said = "\n".join((data_report.summary(catalogue), (work / "data_report.jsonl").read_text("ascii")))
+    notes = findings.as_notes(files.of_files(report, catalogue.roots))
+    said = "\n".join((*notes, (work / "data_report.jsonl").read_text("ascii")))
     return Outcome(report.skipped + report.left_out, said)
 
 

@@ -12,7 +12,7 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.families.ltx import Family
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.sampling.sample import Request
+from mezzotint.sampling.requests import Request
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 
@@ -43,8 +43,10 @@ def test_the_first_frame_is_what_the_autoencoder_takes_it_to_be(tmp_path: Path) 
     begun = first_frames.begun(family, lambda: family, requests, recipe)
     red = torch.tensor([1.0, -1.0, -1.0]).view(1, 3, 1, 1).expand(1, 3, 32, 64)
     mean = family.encode_media(red).chunk(2, dim=1)[0][:, :, None]
-    assert [tuple(r.first.shape) for r in begun if r.first is not None] == [(1, 8, 1, 1, n) for n in (2, 1, 2)]
-    assert begun[0].first is not None
-    torch.testing.assert_close(begun[0].first, mean)
+    assert [tuple(r.first_frame.shape) for r in begun if r.first_frame is not None] == [
+        (1, 8, 1, 1, n) for n in (2, 1, 2)
+    ]
+    assert begun[0].first_frame is not None
+    torch.testing.assert_close(begun[0].first_frame, mean)
     with pytest.raises(RecipeError, match="no frames that come after"):
         first_frames.refuse(family, [Request("a", Size(64, 32))])

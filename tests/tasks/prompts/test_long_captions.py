@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import pytest
 from PIL import Image
 
 from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.findings.captions import LostWords, of_lost_words
 from mezzotint.recipe.reading.read import read
 from mezzotint.recipe.sections.captions import CaptionSettings
 from mezzotint.tasks.prompts import long_captions
@@ -37,8 +37,9 @@ def test_of_very_many_long_captions_some_are_looked_at_and_the_rest_is_estimated
     assert lost is not None
     assert seen == [2, 10], "one look for the room, and no caption that is sure to fit"
     assert lost.long == 45
-    (said,) = long_captions.note(lost, catalogue)
-    assert re.match(rf"about {round(lost.cut * 4.5)} captions of 60 \(told from 10 of the longer ones\) are", said)
+    (finding,) = of_lost_words(catalogue, lost, CaptionSettings())
+    assert finding.count == round(lost.cut * 4.5)
+    assert "(estimated from 10 of the 45 longer ones)" in finding.sentence
 
 
 def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) -> None:
@@ -55,7 +56,7 @@ def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) ->
         Image.new("RGB", (48, 48), (number, 0, 0)).save(root / f"{number}.png")
         (root / f"{number}.txt").write_text("word " * (100 + number))
 
-    def lost(known_by: str) -> long_captions.LostWords | None:
+    def lost(known_by: str) -> LostWords | None:
         catalogue = build(read("mini", [f"data.path={root}"]).recipe.data, tmp_path / "index", workers=1)
         return long_captions.lost_words(cast(Any, Family()), catalogue, CaptionSettings(), known_by)
 

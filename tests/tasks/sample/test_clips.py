@@ -14,7 +14,8 @@ from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import pictures, video
-from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample, step_noise
+from mezzotint.sampling.requests import Request, Sampling, initial_noise, step_noise
+from mezzotint.sampling.sample import sample
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
 

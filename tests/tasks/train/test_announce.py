@@ -28,13 +28,13 @@ def test_what_is_left_out_skipped_or_changed_is_counted(world: Any, capsys: Any)
     (world.pictures / "broken.txt").write_text("a broken one")
     (world.pictures / "notes.md").write_text("")
     assert world.train("run", run__steps=1, data__captions__missing="skip") == 0
-    said = line(capsys.readouterr().out, "data")
+    said = capsys.readouterr().out
     for words in (
-        "1 with an empty caption",
-        "1 enlarged to their bucket",
-        "1 left out as the recipe asks",
-        "1 skipped",
-        "1 of other kinds (not looked at)",
+        "1 sample with an empty caption: wordless.png;",
+        "1 image smaller than its bucket and enlarged,",
+        "1 file left out as the recipe asks: uncaptioned.png: no caption;",
+        "1 file skipped, which cannot be used: broken.png:",
+        "1 file of other kinds not read: .md (1);",
     ):
         assert words in said
 
@@ -84,7 +84,7 @@ def test_what_would_train_a_run_further_counts_in_its_own_unit(settings: list[st
     reading = read_text("schema: 1", overrides=settings)
     line = announce.further(reading, reading.recipe, ["recipe.yaml", *settings], Launch())
     assert line.endswith(f"'run.extend={more}'")
-    longer = read_text("schema: 1", overrides=shlex.split(line)[-1:]).recipe.run.longer
+    longer = read_text("schema: 1", overrides=shlex.split(line)[-1:]).recipe.run.extend
     assert longer is not None
     assert longer.count == int(more.split()[0]), "what is printed is read as it stands in a shell"
     assert line.count("run.extend=") == 1

@@ -19,7 +19,7 @@ from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids
 from mezzotint.sampling.pictures import recorded_in
-from mezzotint.sampling.sample import Request, embedded
+from mezzotint.sampling.requests import Request, embed_prompts
 from mezzotint.shapes import Size
 from mezzotint.training.callbacks.base import PreviewRequests
 from mezzotint.training.callbacks.previews import Previews
@@ -110,7 +110,7 @@ def test_embeddings_made_before_and_a_vae_loaded_apart_draw_the_same_pictures(
     whole.on_step(None, Progress(step=1, last_step=9))
     bare = Family.tiny()
     parts = bare.parts()
-    ready = embedded(trainer.model.family, TWO)
+    ready = embed_prompts(trainer.model.family, TWO)
     decode = trainer.model.family.decode_media
     for part in ("text_encoder", "vae"):
         del parts[part]  # type: ignore[attr-defined]

@@ -21,8 +21,8 @@ from mezzotint.board.reading import token_counts
 from mezzotint.board.reading.tails import shown, to_count
 from mezzotint.data.buckets import buckets
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings import images
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.data.media.colour import conversions_of
 from mezzotint.data.schedule import captions, placement, plan
@@ -231,12 +231,12 @@ def open_data(recipe: Recipe, run: Path | None, progress: Callable[[int, int], N
     bucket = catalogue.buckets_of(rows, settings)
     table = buckets.table(settings)
     wide, high = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
-    same = findings.duplicates(catalogue)
+    same = images.find_copies(catalogue)
     lost = _lost_tokens(catalogue, run)
     _, held = catalogue.split(settings.holdout, recipe.run.seed, at_most=settings.max_samples)
     masks = {
         "enlarged": (catalogue.width < wide) | (catalogue.height < high),
-        "cut": findings.seen_shares(catalogue, rows, settings) < findings.MOSTLY_CUT,
+        "cut": images.seen_shares(catalogue, rows, settings) < images.MOSTLY_CUT,
         "same": np.isin(rows, [*same.keys(), *same.values()]),
         "empty": np.isin(rows, catalogue.with_empty_captions()),
         "long": np.isin(rows, list(lost)),

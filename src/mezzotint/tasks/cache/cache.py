@@ -9,7 +9,9 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import NDArray
 
+from mezzotint.data import findings
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.recipe.reading.read import Reading, located
 from mezzotint.recipe.recipe import Recipe
@@ -71,8 +73,10 @@ def _fill(recipe: Recipe, runtime: Runtime) -> None:
             tokenizers = assemble.family_class(recipe).load(files, only=[])
         except WeightsError:  # what is missing is said where it is needed
             tokenizers = None
-        for line in long_captions.notes(tokenizers, dataset.catalogue, recipe.data.captions) if tokenizers else ():
-            say(f"note: {line}")
+        if tokenizers is not None:
+            lost = long_captions.lost_words(tokenizers, dataset.catalogue, recipe.data.captions)
+            for line in findings.as_notes(of_lost_words(dataset.catalogue, lost, recipe.data.captions)):
+                say(f"note: {line}")
     fill_for(recipe, files, runtime, dataset, caches, say, checks=True)
 
 

@@ -30,7 +30,8 @@ from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import pictures
-from mezzotint.sampling.sample import Request, Sampling, as_bytes, embedded, sample_latents
+from mezzotint.sampling.requests import Request, Sampling, embed_prompts
+from mezzotint.sampling.sample import as_bytes, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import family_class, open_files, refuse_unfit
 from mezzotint.training.precision import attention
@@ -198,7 +199,7 @@ def _drawn(
     progress.start()
     for block in blocks:
         numbers = range(block * settings.batch_size, (block + 1) * settings.batch_size)
-        requests = embedded(family, [_request(recipe, family, number) for number in numbers])
+        requests = embed_prompts(family, [_request(recipe, family, number) for number in numbers])
         with precision.autocast(device):
             latents = sample_latents(family, requests, how)
         decoded = zip(requests, family.decode_media(latents), strict=True)

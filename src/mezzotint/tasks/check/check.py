@@ -16,6 +16,8 @@ from typing import Any
 import torch
 
 from mezzotint import outside
+from mezzotint.data import findings
+from mezzotint.data.findings.captions import of_lost_words
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.errors import CheckpointError, MezzotintError, OutOfMemory, Problem, RecipeError
 from mezzotint.recipe import advice
@@ -37,7 +39,7 @@ from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
 from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
-from mezzotint.tasks.check.notes import notes, of_clips, of_data, of_names, of_pictures
+from mezzotint.tasks.check.notes import notes, of_clips, of_names
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
 from mezzotint.tasks.reading import settling
@@ -194,15 +196,20 @@ def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> N
         catalogue, rows = dataset.catalogue, dataset.rows
         if catalogue.overrides.group[rows].any():
             checked.names = tuple(batch_report.rows_of(catalogue, rows, recipe.data))
-        checked.notes += batch_report.warnings(catalogue, rows, recipe.data)
-        checked.notes += of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
+        checked.notes += findings.as_notes(
+            findings.of_data(
+                catalogue, recipe.data, rows=rows, held=dataset.held,
+                others=[one.catalogue for one in dataset.sets.values()],
+            )
+        )  # fmt: skip
         if outline is not None:
             denoiser = outline.family.denoisers[0]
             room.refuse_too_small(recipe, dataset, denoiser, outline.family.grid.pixels, checked.device.type)
     if outline is not None and checked.dataset is not None and not assemble.only_texts_of_files(recipe):
         with checked.gathering():
             catalogue, of_captions = checked.dataset.catalogue, checked.recipe.data.captions
-            checked.notes += long_captions.notes(outline.family, catalogue, of_captions)
+            lost = long_captions.lost_words(outline.family, catalogue, of_captions)
+            checked.notes += findings.as_notes(of_lost_words(catalogue, lost, of_captions))
 
 
 def _choose_sums(checked: Checked, outline: Outline | None) -> Outline | None:

@@ -10,7 +10,7 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from mezzotint.data.catalogue import requirements
+from mezzotint.data import findings
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted, duration, size
@@ -160,24 +160,12 @@ def _parameters(checked: Checked) -> Iterator[str]:
 def _data(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
-    report = checked.dataset.catalogue.report
     word = "clip" if checked.recipe.data.has_clips else "picture"
-    counts = {
-        "held out": len(checked.dataset.held),
-        **{f"of val/{name}": len(one.rows) for name, one in checked.dataset.sets.items()},
-        "with a mask": requirements.count_masks(checked.dataset.catalogue, checked.dataset.rows, checked.recipe.data),
-        "skipped": len(report.skipped),
-        "left out as the recipe asks": len(report.left_out),
-        "smaller than their bucket": report.upscaled,
-    }
-    words = [
-        counted(len(checked.dataset.rows), word),
-        *(f"{count:,} {what}" for what, count in counts.items() if count),
-    ]
-    words += [counted(report.empty_captions, "empty caption")] if report.empty_captions else []
-    yield ", ".join(words)
-    yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in report.skipped[:3])
-    yield from (f"  left out: {Path(path).name}: {reason}" for path, reason in report.left_out[:3])
+    dataset = checked.dataset
+    yield findings.count_samples(
+        dataset.catalogue, checked.recipe.data, rows=dataset.rows, held=dataset.held,
+        sets={name: len(one.rows) for name, one in dataset.sets.items()},
+    )  # fmt: skip
     yield from _stills(checked)
     bucket = "w×h×frames" if checked.recipe.data.has_clips else "bucket"
     head = [bucket, f"{word}s", "visits", "batches", "left over", "activations"]
@@ -194,9 +182,7 @@ def _stills(checked: Checked) -> Iterator[str]:
     if stills is None:
         yield f"beside each {counted(clips.images, 'frame')} of its own, as pictures"
         return
-    skipped = f", {len(stills.report.skipped):,} skipped" if stills.report.skipped else ""
-    yield f"beside each {clips.images} of {counted(len(stills), 'picture')}{skipped}, {clips.images_order}"
-    yield from (f"  skipped: {Path(path).name}: {reason}" for path, reason in stills.report.skipped[:3])
+    yield f"beside each {clips.images} of {counted(len(stills), 'picture')}, {clips.images_order}"
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:

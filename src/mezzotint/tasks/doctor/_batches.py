@@ -6,12 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from mezzotint.data.findings.finding import Finding, Status
 from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
-from mezzotint.reports import batch_report
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.check import estimates
-from mezzotint.tasks.doctor._findings import Example, Finding, Status, some
 
 _PROCESSES = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
@@ -50,12 +49,6 @@ def of_batches(recipe: Recipe, dataset: Dataset, processes: Sequence[int] = ()) 
         advice, (), (("bucket", "pictures", "visits", "batches", "over", "repeated", "left out"), *table),
     )  # fmt: skip
     yield _of_processes(recipe, dataset, processes)
-    warnings = batch_report.warnings(dataset.catalogue, dataset.rows, settings)
-    if warnings:
-        yield Finding(
-            "names", "look", len(warnings), f"{counted(len(warnings), 'bucket')} that fill their batches badly",
-            "add or take away as many pictures as is written there", some([Example(one) for one in warnings]),
-        )  # fmt: skip
 
 
 def _of_processes(recipe: Recipe, dataset: Dataset, processes: Sequence[int]) -> Finding:

@@ -1,113 +1,49 @@
-"""What the doctor finds about captions: cut, the same for many, contradicted by a mirror, and their tags."""
+"""What the doctor finds about captions besides the common findings: the same for many, and their tags."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
-from mezzotint.data.catalogue import findings
-from mezzotint.data.catalogue.data_report import readable
 from mezzotint.data.files.tags import Tags
+from mezzotint.data.findings.captions import LostWords, shorten
+from mezzotint.data.findings.finding import Example, Finding, limit_examples
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.counting import counted
 from mezzotint.tasks.assemble import family_class, only_texts_of_files
-from mezzotint.tasks.check import memory, notes
-from mezzotint.tasks.doctor._findings import Example, Finding, some
+from mezzotint.tasks.check import memory
 from mezzotint.tasks.doctor._looking import ExaminedData
 from mezzotint.tasks.prompts import long_captions
 
 _MANY = 3
-"""So many samples with one caption are worth a word."""
+"""So many samples with one caption are a finding."""
 
-_WIDTH = 90
 _TAGS = 200
 
 
 def of_captions(looked: ExaminedData) -> Iterator[Finding]:
-    """All findings about captions."""
-    catalogue, dataset = looked.dataset.catalogue, looked.dataset
-    place_of = {row: place for place, row in enumerate(looked.rows().tolist())}
-    empty = [place_of[row] for row in catalogue.with_empty_captions().tolist() if row in place_of]
-    if empty:
-        yield Finding(
-            "empty-captions", "look", len(empty), f"{counted(len(empty), 'sample')} with an empty caption",
-            "write them, or leave such pictures out with data.captions.missing=skip; a share without words is "
-            "data.captions.dropout",
-            some([Example(looked.name(place), (place,)) for place in empty]),
-        )  # fmt: skip
-    many = [row for row in np.flatnonzero(catalogue.caption_counts() >= findings.MANY_CAPTIONS).tolist()
-            if row in place_of]  # fmt: skip
-    if many:
-        words = [f"{looked.name(place_of[row])} ({catalogue.caption_counts()[row]} captions)" for row in many]
-        yield Finding(
-            "many-captions", "look", len(many),
-            f"{counted(len(many), 'sample')} with {findings.MANY_CAPTIONS} captions or more, of which each visit draws "
-            "one",
-            "with data.captions.lines=random each line of a caption file is a caption; for translations set "
-            "data.captions.lines=first, for one text over several lines data.captions.lines=join",
-            some([Example(text, (place_of[row],)) for text, row in zip(words, many, strict=True)]),
-        )  # fmt: skip
-    wrong = notes.contradicted(dataset, looked.recipe.data)
-    if wrong:
-        yield Finding(
-            "mirrored-words", "mend", len(wrong),
-            f"{counted(len(wrong), 'caption')} with left, right, a turn or a direction of motion, and "
-            f"data.flip={looked.recipe.data.flip:g} mirrors their pictures, so that the words are wrong",
-            "set data.flip=0, or take the words out",
-            _quoted(looked, wrong, place_of),
-        )  # fmt: skip
-    yield from _cut(looked, place_of)
-    firsts = {row: catalogue.captions(row)[0] for row in place_of if catalogue.captions(row)}
+    """Captions that samples share, and tags."""
+    catalogue = looked.dataset.catalogue
+    firsts = {row: catalogue.captions(row)[0] for row in looked.rows().tolist() if catalogue.captions(row)}
     prior = catalogue.overrides.prior
-    yield from _shared(looked, {row: text for row, text in firsts.items() if text.strip() and not prior[row]}, place_of)
+    yield from _shared({row: text for row, text in firsts.items() if text.strip() and not prior[row]})
     yield from _of_tags(list(firsts.values()))
 
 
-def _quoted(looked: ExaminedData, rows: Sequence[int], place_of: dict[int, int]) -> tuple[Example, ...]:
-    catalogue = looked.dataset.catalogue
-    return some([
-        Example(f"{looked.name(place_of[row])}: {_short(' | '.join(catalogue.captions(row)))}", (place_of[row],))
-        for row in rows
-    ])  # fmt: skip
-
-
-def _short(text: str) -> str:
-    text = readable(" ".join(text.split()))
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
-def _cut(looked: ExaminedData, place_of: dict[int, int]) -> Iterator[Finding]:
-    """Captions longer than the text encoder reads, by its own tokenizer."""
-    recipe, catalogue = looked.recipe, looked.dataset.catalogue
+def lost_words(looked: ExaminedData) -> tuple[LostWords | None, list[Finding]]:
+    """Captions that the model's text encoder truncates, by its own tokenizer, and a finding where it cannot be read."""
+    recipe = looked.recipe
     if only_texts_of_files(recipe):
-        return
+        return None, []
     try:
         _, family = memory.described(family_class(recipe), recipe.model)
-        lost = long_captions.lost_words(family, catalogue, recipe.data.captions)
+        return long_captions.lost_words(family, looked.dataset.catalogue, recipe.data.captions), []
     except MezzotintError as error:
         what = f"captions were not measured: {error.message.partition('; ')[0]}"
-        yield Finding("no-tokenizer", "look", 1, what, "set model.path to the model that is trained")
-        return
-    if lost is None or not lost.cut:
-        return
-    rows = sorted((row for row in lost.tokens if row in place_of), key=lambda row: -lost.tokens[row])
-    about = "" if lost.looked_at == lost.long else f" (told from {lost.looked_at:,} of {lost.long:,} long ones)"
-    yield Finding(
-        "cut-captions", "look", lost.cut,
-        f"{counted(lost.cut, 'caption')} of {lost.all:,} longer than the text encoder of {recipe.model.path.name} "
-        f"reads{about}; up to {max(lost.tokens.values()):,} tokens at the end are lost",
-        "put what matters first, or shorten them" + (
-            "; where caption files have several lines, such as translations, set data.captions.lines=first"
-            if recipe.data.captions.lines == "join" else ""
-        ),
-        some([Example(f"{looked.name(place_of[row])} ({counted(lost.tokens[row], 'token')} lost)", (place_of[row],))
-              for row in rows]),
-    )  # fmt: skip
+        return None, [Finding("no-tokenizer", "look", 1, what, "set model.path to the model that is trained")]
 
 
-def _shared(looked: ExaminedData, captions: dict[int, str], place_of: dict[int, int]) -> Iterator[Finding]:
+def _shared(captions: dict[int, str]) -> Iterator[Finding]:
     """Captions that many samples have."""
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in captions.items():
@@ -123,8 +59,10 @@ def _shared(looked: ExaminedData, captions: dict[int, str], place_of: dict[int, 
         else f"{count:,} pictures share {counted(len(shared), 'caption')}, each the same for {_MANY} or more",
         "right for one subject or style; otherwise say what differs, since the model learns the mean of what one text "
         "stands for",
-        some([Example(f"{len(rows):,} times: {_short(text)}", tuple(place_of[row] for row in rows[:6]))
-              for text, rows in shared]),
+        limit_examples(
+            Example(f"{len(rows):,} times: {shorten(text)}", tuple(("", row) for row in rows[:6]))
+            for text, rows in shared
+        ),
     )  # fmt: skip
 
 
@@ -139,7 +77,7 @@ def _of_tags(captions: Sequence[str]) -> Iterator[Finding]:
         return  # sentences with commas
     counts = Counter(words)
     once = sum(number == 1 for number in counts.values())
-    rows = [(_short(tag), f"{number:,}", f"{number / len(captions):.0%}") for tag, number in counts.most_common(_TAGS)]
+    rows = [(shorten(tag), f"{number:,}", f"{number / len(captions):.0%}") for tag, number in counts.most_common(_TAGS)]
     yield Finding(
         "tags", "know", len(counts), f"{counted(len(counts), 'tag')}, {once:,} of them in one caption only",
         "a tag of nearly all captions says nothing by itself; one that stands once is hardly learned",
@@ -154,5 +92,5 @@ def _of_tags(captions: Sequence[str]) -> Iterator[Finding]:
         yield Finding(
             "tags-spelled-twice", "look", len(ways), f"{counted(len(ways), 'tag')} spelled in several ways",
             "spell each in one way: the model reads them as different words",
-            some([Example(", ".join(f"{_short(tag)} ({counts[tag]:,})" for tag in one)) for one in ways]),
+            limit_examples(Example(", ".join(f"{shorten(tag)} ({counts[tag]:,})" for tag in one)) for one in ways),
         )  # fmt: skip

@@ -17,6 +17,7 @@ from PIL import Image
 from mezzotint.data.catalogue import likeness
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.catalogue.likeness import Looks
+from mezzotint.data.findings.finding import Finding
 from mezzotint.errors import DatasetError, MezzotintError
 from mezzotint.recipe.base import Every, with_values
 from mezzotint.recipe.recipe import Recipe
@@ -25,7 +26,6 @@ from mezzotint.runtimes.base import Launch
 from mezzotint.runtimes.single import Runtime
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.cache import carrying
-from mezzotint.tasks.doctor._findings import Finding
 
 _SIDE = 64  # pixels that are enough for a hash
 _GREY = 3
@@ -56,9 +56,9 @@ class ExaminedData:
             return self.dataset.catalogue, self.recipe.data
         return self.dataset.sets[name].catalogue, self.dataset.sets[name].settings
 
-    def name(self, place: int) -> str:
-        """What a picture is called."""
-        of_set, row = self.places[place]
+    def name(self, sample: tuple[str, int]) -> str:
+        """The name of a sample (set, row)."""
+        of_set, row = sample
         key = self.of_set(of_set)[0].label(row)
         return f"{of_set}: {key}" if of_set else key
 
@@ -67,9 +67,9 @@ class ExaminedData:
         of_set, row = self.places[place]
         return bytes(self.of_set(of_set)[0].digest[row])
 
-    def image(self, place: int, side: int) -> Image.Image:
-        """A picture, small. Raises DatasetError."""
-        of_set, row = self.places[place]
+    def image(self, sample: tuple[str, int], side: int) -> Image.Image:
+        """The image of a sample (set, row), small. Raises DatasetError."""
+        of_set, row = sample
         catalogue, settings = self.of_set(of_set)
         return likeness.image_of(catalogue, row, settings, side)
 
@@ -116,7 +116,7 @@ def look(looked: ExaminedData) -> Finding | None:
 
     def put(place: int) -> None:
         with suppress(MezzotintError, OSError):
-            image = looked.image(place, _SIDE)
+            image = looked.image(looked.places[place], _SIDE)
             looks.put(place, image)
             pixels = np.asarray(image).astype(np.int16)
             looked.grey[place] = int((pixels.max(axis=2) - pixels.min(axis=2)).max()) <= _GREY

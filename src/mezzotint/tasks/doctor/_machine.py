@@ -22,9 +22,10 @@ from packaging.requirements import Requirement
 
 import mezzotint
 from mezzotint import outside
+from mezzotint.data.findings.finding import Finding, Status, in_order
 from mezzotint.recipe.counting import counted, size
 from mezzotint.runtimes.base import free_memory
-from mezzotint.tasks.doctor._findings import Finding, Report, Status, in_order
+from mezzotint.tasks.doctor._report import Report
 
 _PACKAGES = (
     "torch", "diffusers", "transformers", "safetensors", "numpy", "pillow", "peft", "torchao", "bitsandbytes",

@@ -11,13 +11,15 @@ from pathlib import Path
 
 from mezzotint import durable
 from mezzotint.data.files.listing import is_remote
+from mezzotint.data.findings import of_data
+from mezzotint.data.findings.finding import Finding, in_order
 from mezzotint.errors import RecipeError, visible
 from mezzotint.recipe.reading.read import Reading, located, read_text
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.run_folder import RunFolder
-from mezzotint.tasks.doctor import _batches, _captions, _findings, _looking, _machine, _page, _pictures
-from mezzotint.tasks.doctor._findings import Finding, Report
+from mezzotint.tasks.doctor import _batches, _captions, _looking, _machine, _pictures, _report
 from mezzotint.tasks.doctor._looking import ExaminedData
+from mezzotint.tasks.doctor._report import Report
 from mezzotint.tasks.reading import command_line, continuing, hub, settling
 from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.reading.continuing import folder_of
@@ -44,11 +46,11 @@ def run(arguments: Sequence[str]) -> int:
     else:
         report = _machine.report(os.environ, located(read_text("schema: 1\n")).data.cache.path.expanduser())
     if where is not None:
-        durable.write_new(where, _page.html(report, looked), replaces=replaces)
+        durable.write_new(where, _report.html(report, looked), replaces=replaces)
     if "--json" in line:
         print(json.dumps(report.document(), indent=1, ensure_ascii=False))
     else:
-        print("\n".join(map(visible, _findings.text(report))))
+        print("\n".join(map(visible, _report.text(report))))
     return report.exit_status
 
 
@@ -108,15 +110,18 @@ def examined(recipe: Recipe, notes: Sequence[str] = (), processes: Sequence[int]
         ("format", data.format), ("resolution", str(data.resolution)), ("model", str(recipe.model.path)),
         *((("note", "; ".join(notes)),) if notes else ()),
     )  # fmt: skip
-    return Report(about, _findings.in_order(findings)), looked
+    return Report(about, in_order(findings)), looked
 
 
 def _all(looked: ExaminedData, processes: Sequence[int]) -> Iterator[Finding]:
+    lost, unmeasured = _captions.lost_words(looked)
+    yield from unmeasured
+    dataset = looked.dataset
+    yield from of_data(
+        dataset.catalogue, looked.recipe.data, rows=dataset.rows, held=dataset.held,
+        others=[one.catalogue for one in dataset.sets.values()], lost=lost,
+    )  # fmt: skip
     yield from _pictures.of_likeness(looked)
     yield from _captions.of_captions(looked)
-    yield from _pictures.of_shapes(looked)
     yield from _batches.of_batches(looked.recipe, looked.dataset, processes)
     yield from _pictures.of_conversions(looked)
-    catalogues = [looked.dataset.catalogue, *(one.catalogue for one in looked.dataset.sets.values())]
-    for catalogue in catalogues + [one.stills for one in catalogues if one.stills is not None]:
-        yield from _pictures.of_files(catalogue.report)

@@ -14,7 +14,7 @@ from mezzotint.errors import DatasetError, RecipeError
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
-from mezzotint.sampling.sample import Request
+from mezzotint.sampling.requests import Request
 from mezzotint.shapes import Size
 from mezzotint.stages import Placement
 
@@ -34,7 +34,7 @@ def begun(
         pixels = pixels_of(path, replace(size, frames=1), recipe.data, "sample.clip.first_frame")
         mean, _ = model.encode_media(pixels.to(vae)).chunk(2, dim=1)
         latents[size] = mean[:, :, None].cpu()
-    return [replace(request, first=latents[request.size]) for request in requests]
+    return [replace(request, first_frame=latents[request.size]) for request in requests]
 
 
 def refuse(family: ModelFamily, requests: Sequence[Request]) -> None:

@@ -8,38 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from mezzotint import durable, outside
 from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.schedule.captions import Changes, unchanged
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import ModelFamily
-from mezzotint.recipe.counting import counted
 from mezzotint.recipe.sections.captions import CaptionSettings
 
 _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
-_SHOWN = 3
 _VERSION = 1
 _MEASURED = 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class LostWords:
-    """tokens: how many the longest caption of a row loses, by row. cut: captions that lose some, among those looked at.
-    looked_at: captions that were. long: captions that may be too long. all: captions there are."""
-
-    tokens: Mapping[int, int]
-    cut: int
-    looked_at: int
-    long: int
-    all: int
 
 
 def token_lengths(
@@ -106,29 +92,6 @@ def _counted(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> Los
     except WeightsError:
         return None
     return LostWords(tokens, cut, len(chosen), len(numbers), catalogue.num_captions)
-
-
-def notes(family: ModelFamily, catalogue: Catalogue, settings: CaptionSettings) -> list[str]:
-    """What `note` says of a model and a data set."""
-    return note(lost_words(family, catalogue, settings), catalogue)
-
-
-def note(lost: LostWords | None, catalogue: Catalogue) -> list[str]:
-    """A sentence that counts and names them, where there are any."""
-    if lost is None or not lost.cut:
-        return []
-    if lost.looked_at == lost.long:
-        many = f"{counted(lost.cut, 'caption')} of {lost.all:,} {'is' if lost.cut == 1 else 'are'}"
-    else:
-        estimate = round(lost.cut * lost.long / lost.looked_at)
-        many = f"about {estimate:,} captions of {lost.all:,} (told from {lost.looked_at:,} of the longer ones) are"
-    worst = sorted(lost.tokens, key=lambda row: (-lost.tokens[row], row))[:_SHOWN]
-    named = ", ".join(f"{catalogue.label(row)} ({counted(lost.tokens[row], 'token')} lost)" for row in worst)
-    more = f" and {len(lost.tokens) - len(worst):,} more" if len(lost.tokens) > len(worst) else ""
-    return [
-        f"{many} longer than the text encoder reads, and the end is lost: {named}{more}; a run's data_report.jsonl "
-        "names each (lost_tokens)"
-    ]
 
 
 def _room(family: ModelFamily) -> int:

@@ -27,7 +27,8 @@ from mezzotint.recipe.sections.sample import SampleSettings, SolverName
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling import prompt_file
 from mezzotint.sampling.prompt_file import NEW_EACH_TIME, Line, PromptFile
-from mezzotint.sampling.sample import Request, require_solver
+from mezzotint.sampling.requests import Request
+from mezzotint.sampling.sample import check_solver
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.assemble import Caches, Dataset, drawn_frames, encoders
@@ -55,7 +56,7 @@ def captions(recipe: Recipe, dataset: Dataset) -> tuple[str, ...]:
 def require_drawable(recipe: Recipe, objective: Objective, family: ModelFamily) -> None:
     """Raises RecipeError for previews that the model cannot sample: E1070 by solver, E1220 by guidance."""
     drawn = recipe.sample
-    require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
+    check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
     for scale in drawn.guidance:
         family.refuse_guidance(scale)
 
@@ -118,8 +119,8 @@ class PreviewPrompts:
             has_vae = "vae" in family.parts()
             load = encoders(recipe, self._model.files, self._runtime.device)
             begun = first_frames.begun(family, lambda: family if has_vae else load("media"), requests, recipe)
-            self._first |= {request.size: request.first for request in begun if request.first is not None}
-        return [replace(request, first=self._first[request.size]) for request in requests]
+            self._first |= {request.size: request.first_frame for request in begun if request.first_frame is not None}
+        return [replace(request, first_frame=self._first[request.size]) for request in requests]
 
     def _asked(self, step: int) -> tuple[list[Request], SampleSettings]:
         file = self._file
@@ -162,7 +163,7 @@ class PreviewPrompts:
         schedule, kind = self._model.objective.schedule, self._model.objective.parameterization.solved
         solvers: list[SolverName | None] = [file.settings.get("solver"), *(line.solver for line in file.lines)]
         for name in sorted({name for name in solvers if name is not None}):
-            require_solver(name, schedule, kind, self._recipe.sample)
+            check_solver(name, schedule, kind, self._recipe.sample)
         for note in file.notes:
             self._say(note)
         return file

@@ -21,8 +21,9 @@ from mezzotint.recipe.counting import counted
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling import grids, pictures
+from mezzotint.sampling.network import is_unconditional
 from mezzotint.sampling.prompt_file import Line
-from mezzotint.sampling.sample import Request, is_unconditional
+from mezzotint.sampling.requests import Request
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.prompts import cleaning

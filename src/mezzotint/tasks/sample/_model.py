@@ -28,7 +28,7 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
-from mezzotint.sampling.solvers import Watch
+from mezzotint.sampling.solvers import OnStep
 from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.reading.continuing import folder_of
@@ -58,15 +58,15 @@ class ModelSource:
 
 @dataclass(slots=True)
 class SampledModel:
-    """A family ready to draw. facts: what pictures say of it, as text by name. watch: hears each step. notes: about
-    the files of its adapters."""
+    """A family ready to draw. facts: what pictures say of it, as text by name. on_step: called after each step. notes:
+    about the files of its adapters."""
 
     family: ModelFamily
     objective: Objective
     precision: Precision
     device: torch.device
     facts: dict[str, str]
-    watch: Watch | None = None
+    on_step: OnStep | None = None
     notes: tuple[str, ...] = ()
 
 

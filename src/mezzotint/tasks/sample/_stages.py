@@ -17,7 +17,8 @@ from mezzotint.families.base import ModelFamily, posterior_sample
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.sample import Picture, Request, Sampling, Span, alike, as_bytes, embedded, sample_latents
+from mezzotint.sampling.requests import GeneratedImage, Request, Sampling, Span, batch_requests, embed_prompts
+from mezzotint.sampling.sample import as_bytes, sample_latents
 from mezzotint.shapes import Size
 from mezzotint.tasks.prompts import first_frames
 from mezzotint.tasks.prompts.first_frames import pixels_of, probed
@@ -28,7 +29,7 @@ _MULTIPLE = 64  # pixels; a picture to begin with is drawn in a size of such sid
 
 def drawn(
     model: SampledModel, requests: Sequence[Request], recipe: Recipe, say: Callable[[str], None]
-) -> Iterator[Picture]:
+) -> Iterator[GeneratedImage]:
     """The pictures, in the order of the requests. say: hears what is loaded on the way.
 
     Raises RecipeError E1070, E1090 for a second model that does not fit the first, E1091 for a picture to begin with
@@ -40,12 +41,12 @@ def drawn(
     if settings.clip.first_frame is not None:
         requests = first_frames.begun(model.family, lambda: model.family, requests, recipe)
     leave = refiner.strength if refiner.path is not None and refiner.finish else 0.0
-    span = Span(begin=settings.strength if settings.image is not None else 1.0, leave=leave)
+    span = Span(strength=settings.strength if settings.image is not None else 1.0, refiner_share=leave)
     if refiner.path is None:
         yield from _sampled(model, requests, settings, span)
         return
     starts: list[Tensor] = []
-    for group in alike(requests, settings.batch_size):
+    for group in batch_requests(requests, settings.batch_size):
         batch = _latents(model, group, settings, span)
         starts += [latents[None].cpu() for latents in batch]
     for part in model.family.parts().values():
@@ -58,11 +59,11 @@ def drawn(
         replace(r, start=x, guidance=refiner.guidance, text=None, negative_text=None)
         for r, x in zip(requests, starts, strict=True)
     ]
-    span = Span(begin=refiner.strength, noised=refiner.finish, stage=1)
+    span = Span(strength=refiner.strength, is_noised=refiner.finish, stage=1)
     plain = with_values(settings, {"unconditional": "caption"})
     first = {id(new): old for new, old in zip(again, requests, strict=True)}
     for picture in _sampled(other, again, plain, span):
-        yield Picture(first[id(picture.request)], picture.pixels)
+        yield GeneratedImage(first[id(picture.request)], picture.pixels)
 
 
 def size_of(path: Path) -> Size:
@@ -74,18 +75,18 @@ def size_of(path: Path) -> Size:
 
 def _sampled(
     model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span
-) -> Iterator[Picture]:
-    for group in alike(requests, settings.batch_size):
+) -> Iterator[GeneratedImage]:
+    for group in batch_requests(requests, settings.batch_size):
         latents = _latents(model, group, settings, span)
         # frozen parts compute in the type they are kept in: the VAE outside of autocast
         for request, pixels in zip(group, model.family.decode_media(latents), strict=True):
-            yield Picture(request, as_bytes(pixels, request.size.frames))
+            yield GeneratedImage(request, as_bytes(pixels, request.size.frames))
 
 
 def _latents(model: SampledModel, requests: Sequence[Request], settings: SampleSettings, span: Span) -> Tensor:
-    known = embedded(model.family, requests)
+    known = embed_prompts(model.family, requests)
     how = Sampling(
-        model.objective.schedule, model.objective.parameterization, model.device, settings, span, model.watch
+        model.objective.schedule, model.objective.parameterization, model.device, settings, span, model.on_step
     )
     with model.precision.autocast(model.device):
         return sample_latents(model.family, known, how)

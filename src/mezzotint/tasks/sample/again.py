@@ -45,7 +45,7 @@ class Drawer:
             source: ModelSource, weights: Weights | None, adapters: Sequence[tuple[Path, float]]
         ) -> SampledModel:
             model = self._opened(source, weights, adapters)
-            model.watch = _Watch(model, seen)
+            model.on_step = _Watch(model, seen)
             return model
 
         for line in draw(args, _plan.look(args), say, opened):

@@ -20,7 +20,7 @@ from mezzotint.recipe.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_
 from mezzotint.recipe.resume_rules import differences
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.sampling.sample import require_solver
+from mezzotint.sampling.sample import check_solver
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import continuing, foreign, hub, settling
 from mezzotint.training.model import TrainableModel
@@ -175,7 +175,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
         if family.learns_variance and recipe.objective.variance != "none":
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
-            require_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
+            check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
     before = now.model.clip_skip
     if recipe.model.clip_skip == before:
         return

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 
 import mezzotint
+from mezzotint.data import findings
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue import requirements
+from mezzotint.data.findings.captions import LostWords
 from mezzotint.recipe.counting import counted, listed, size
 from mezzotint.recipe.reading.read import Reading
 from mezzotint.recipe.recipe import Recipe
@@ -23,9 +24,7 @@ from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.notes import notes, of_data, of_names, of_pictures
-from mezzotint.tasks.prompts.long_captions import LostWords
-from mezzotint.tasks.prompts.long_captions import note as note_of_lost
+from mezzotint.tasks.check.notes import notes, of_names
 from mezzotint.tasks.resolving import rate_factor, resolve
 from mezzotint.training import lr
 from mezzotint.training.callbacks.progress_line import LiveLine
@@ -77,17 +76,19 @@ def before_step_one(
 ) -> list[str]:  # fmt: skip
     """The run in a dozen lines: model, parameters, data, batch arithmetic, length, precision, devices, saving. lost:
     captions that the text encoder cuts."""
-    of_model, pictures = model.family.notes, of_data(dataset, recipe.data) + of_pictures(recipe, dataset)
-    of_model = (*of_model, *(model.adapter.notes if model.adapter is not None else ()))
+    of_data = findings.as_notes(
+        findings.of_data(
+            dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
+            others=[one.catalogue for one in dataset.sets.values()], lost=lost,
+        )
+    )  # fmt: skip
+    of_model = (*model.family.notes, *(model.adapter.notes if model.adapter is not None else ()))
     buckets = len(_bucket_counts(recipe, dataset))
     of_recipe = notes(recipe, prediction=model.prediction, device=runtime.device.type, buckets=buckets)
     names = of_names(recipe, model.family.parts(), model.trained)
     lines = [
         ("model", _model_line(recipe)),
-        *(
-            ("note", note)
-            for note in (*of_model, *of_recipe, *pictures, *names, *note_of_lost(lost, dataset.catalogue))
-        ),
+        *(("note", note) for note in (*of_model, *of_recipe, *of_data, *names)),
         ("parameters", _parameter_line(recipe, model)),
         ("data", _data_line(recipe, dataset)),
         ("buckets", _bucket_line(recipe, dataset)),
@@ -131,26 +132,15 @@ def _parameter_line(recipe: Recipe, model: TrainableModel) -> str:
 
 
 def _data_line(recipe: Recipe, dataset: Dataset) -> str:
-    report = dataset.catalogue.report
-    counts = (
-        (len(dataset.held), "held out"),
-        *((len(one.rows), f"of data.holdout.path {name} measured alone") for name, one in dataset.sets.items()),
-        (requirements.count_masks(dataset.catalogue, dataset.rows, recipe.data), "with a mask"),
-        (report.empty_captions, "with an empty caption"),
-        (report.upscaled, "enlarged to their bucket"),
-        (len(report.left_out), "left out as the recipe asks (named in data_report.jsonl)"),
-        (len(report.skipped), "skipped (named in data_report.jsonl)"),
-        (sum(count for _, count in report.unknown), "of other kinds (not looked at)"),
-    )
-    words = [
-        counted(len(dataset.rows), "clip" if recipe.data.has_clips else "picture"),
-        *(f"{count:,} {what}" for count, what in counts if count),
-    ]
     own = dataset.catalogue.overrides.flip[dataset.rows]
     low, *_, high = sorted([recipe.data.flip, recipe.data.flip, *own[~np.isnan(own)].tolist()])
     chance = f"{low:g} to {high:g}" if low < high else f"{high:g}"
     flips = f"; mirrored with chance {chance}" if high else ""
-    return f"{', '.join(words)}; from {', '.join(map(str, recipe.data.path))}{flips}"
+    samples = findings.count_samples(
+        dataset.catalogue, recipe.data, rows=dataset.rows, held=dataset.held,
+        sets={name: len(one.rows) for name, one in dataset.sets.items()},
+    )  # fmt: skip
+    return f"{samples}; from {', '.join(map(str, recipe.data.path))}{flips}"
 
 
 def _bucket_line(recipe: Recipe, dataset: Dataset) -> str:

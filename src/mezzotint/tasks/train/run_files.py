@@ -16,6 +16,7 @@ import yaml
 import mezzotint
 from mezzotint import durable, outside, startup
 from mezzotint.data.files.listing import is_remote
+from mezzotint.data.findings.captions import LostWords
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.reading.read import COMMAND_LINE, Reading
@@ -24,7 +25,6 @@ from mezzotint.reports import batch_report, data_report
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, Runtime
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.prompts.long_captions import LostWords
 from mezzotint.tasks.proof import commit
 from mezzotint.tasks.reading.continuing import is_run
 from mezzotint.tasks.train import held_out

@@ -24,7 +24,7 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.sampling.sample import Request
+from mezzotint.sampling.requests import Request
 from mezzotint.stages import Batch, StepReport
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.progress import Progress

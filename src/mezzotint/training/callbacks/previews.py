@@ -28,7 +28,8 @@ from mezzotint.recipe.sections.run import RunSettings
 from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.run_folder import RunFolder
 from mezzotint.sampling import grids, pictures
-from mezzotint.sampling.sample import Sampling, alike, as_bytes, sample_latents
+from mezzotint.sampling.requests import Sampling, batch_requests
+from mezzotint.sampling.sample import as_bytes, sample_latents
 from mezzotint.stages import StepReport
 from mezzotint.training.callbacks._evaluating import (
     WRITTEN,
@@ -125,7 +126,7 @@ class Previews(Callback):
         settings, objective = requests.settings, self.model.objective
         how = Sampling(objective.schedule, objective.parameterization, self.device, settings)
         with evaluating(self.model.family.parts()), weights_in_use(self.model.update, which):
-            for group in alike(requests.requests, settings.batch_size):
+            for group in batch_requests(requests.requests, settings.batch_size):
                 with self.model.precision.autocast(self.device):
                     latents = sample_latents(self.model.family, group, how)
                 for request, pixels in zip(group, self.decode(latents), strict=True):

@@ -14,8 +14,10 @@ from mezzotint.diffusion.parameterization import sigma_at
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.base import Grid
 from mezzotint.recipe.sections.sample import SampleSettings, ThresholdingSettings
-from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.sample import Request, Sampling, sample_latents
+from mezzotint.sampling.guidance import guided
+from mezzotint.sampling.network import CleanLatents
+from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.sampling.sample import sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import TextEmbedding
 
@@ -29,6 +31,8 @@ class Knowing:
 
     grid = Grid(channels=4, pixels=8)
     zeros_for_empty = False
+    tells_guidance = False
+    no_guidance = 1.0
 
     def __init__(self, form: Form) -> None:
         self.form = form
@@ -36,6 +40,8 @@ class Knowing:
 
     def parts(self) -> dict[str, nn.Module]:
         return {"denoiser": nn.Identity()}
+
+    def refuse_guidance(self, scale: float) -> None: ...
 
     def condition(self, text: TextEmbedding, batch: Any, framing: Any) -> Any:
         return SimpleNamespace(text=text)
@@ -72,7 +78,12 @@ def test_what_knows_the_picture_draws_it(form: Form, solver: Any) -> None:
 def test_thresholding_holds_each_text_before_guidance() -> None:
     away, towards = torch.full((1, 1, 1, 2), 3.0), torch.tensor([4.0, -0.5]).reshape(1, 1, 1, 2)
     bound = ThresholdingSettings(ratio=1.0, max=1.0)
-    network = Denoiser(lambda shown, time: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0, thresholding=bound)
+
+    def guide(output: Tensor) -> Tensor:
+        return guided(output, lambda n, p: n + 2.0 * (p - n))
+
+    model = (lambda shown, time: torch.cat([away, towards]), SCHEDULE, Form("x0"), guide)
+    network = CleanLatents(*model, bound)
     assert network(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [1.0, -2.0], "1 + 2·(1 − 1), 1 + 2·(−0.5 − 1)"
-    free = Denoiser(lambda shown, time: torch.cat([away, towards]), SCHEDULE, "x0", scale=2.0)
+    free = CleanLatents(*model)
     assert free(torch.zeros(1, 1, 1, 2), 1.0).flatten().tolist() == [5.0, -4.0]

@@ -9,15 +9,15 @@ import pytest
 from catalogues import paint
 from data_sets import small_of as settings_of
 
-from mezzotint.data.catalogue import findings
 from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.findings import images
 
 
 def test_the_share_that_is_seen_is_that_of_the_bucket(root: Path, index: Path) -> None:
     for number, size in enumerate([(64, 64), (256, 64), (64, 256)]):
         paint(root, 1, start=number, size=size)
     settings = settings_of(root, buckets={"step": 8, "shape": "square"})
-    shares = findings.seen_shares(build(settings, index), [0, 1, 2], settings)
+    shares = images.seen_shares(build(settings, index), [0, 1, 2], settings)
     assert shares.tolist() == pytest.approx([1, 0.25, 0.25])
 
 
@@ -26,4 +26,4 @@ def test_a_copy_is_found_and_leads_to_the_first(painted: Path, index: Path) -> N
         shutil.copy(painted / "003.png", painted / f"{name}.png")
         (painted / f"{name}.txt").write_text("a copy")
     (painted / "twice.txt").write_text("of one file")
-    assert findings.duplicates(build(settings_of(painted), index)) == {6: 3, 7: 3}
+    assert images.find_copies(build(settings_of(painted), index)) == {6: 3, 7: 3}

@@ -1,4 +1,4 @@
-"""Our descent equals the stock pipeline's, for every solver, with and without guidance, from the same noise."""
+"""Our latents equal the stock pipeline's, for every solver, with and without guidance, from the same noise."""
 
 from __future__ import annotations
 
@@ -17,9 +17,11 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, Spacing
-from mezzotint.sampling.sample import Request, Sampling, initial_noise, sample_latents, step_noise
-from mezzotint.sampling.solvers import FROM_PURE_NOISE, SOLVERS, Solver, SolverName, descend
+from mezzotint.recipe.sections.sample import SOLVER_CLASSES, SampleSettings, SolverName, Spacing
+from mezzotint.sampling.requests import Request, Sampling, initial_noise, step_noise
+from mezzotint.sampling.sample import sample_latents
+from mezzotint.sampling.solvers import run_solver
+from mezzotint.sampling.timestep_solvers import SCHEDULERS, open_solver
 from mezzotint.shapes import Size
 
 STOCHASTIC = frozenset({"ddpm", "euler-a", "dpm++-sde", "dpm2-a"})
@@ -41,7 +43,8 @@ STOCK: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dpm2-a": ("k_dpm_2_ancestral_discrete", "KDPM2AncestralDiscreteScheduler", {}),
 }
 STEPS = 5
-PURE = [s for s in SOLVERS if s in FROM_PURE_NOISE]
+SOLVERS = tuple(SCHEDULERS)
+FROM_ZERO_SNR = tuple(name for name, entry in SCHEDULERS.items() if entry.from_zero_snr)
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +112,7 @@ def test_every_solver_has_its_stock_counterpart_and_every_class_a_short_name() -
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("scale", [pytest.param(1.0, marks=pytest.mark.slow), 5.0])
-def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: SolverName, scale: float) -> None:
+def test_latents_equal_the_stock_pipelines(stock: Any, ours: Any, solver: SolverName, scale: float) -> None:
     mine = ours(_requests(), scale, solver)
     assert mine.shape == (2, 4, 6, 8)
     torch.testing.assert_close(mine, stock(solver, _requests(), scale), rtol=1e-4, atol=1e-4)
@@ -121,11 +124,11 @@ def test_a_descent_equals_the_stock_pipelines(stock: Any, ours: Any, solver: Sol
 def test_timesteps_are_spaced_as_the_stock_schedulers_space_them(
     stock: Any, ours: Any, solver: SolverName, spacing: Spacing
 ) -> None:
-    mine = ours(_requests(), 3.0, solver, spacing=spacing)
+    mine = ours(_requests(), 3.0, solver, timestep_spacing=spacing)
     theirs = stock(solver, _requests(), 3.0, timestep_spacing=spacing)
     torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
     schedule = Schedule.scaled_linear()
-    first = float(Solver(solver, schedule, "epsilon", steps=5, device="cpu", spacing=spacing).timesteps[0])
+    first = float(open_solver(solver, schedule, "epsilon", steps=5, device="cpu", spacing=spacing).timesteps[0])
     assert first == 999
 
 
@@ -135,7 +138,7 @@ def test_rescaled_guidance_equals_the_stock_pipelines(stock: Any, ours: Any) -> 
     assert float((mine - ours(_requests(), 7.5, "ddim")).abs().max()) > 1e-3
 
 
-@pytest.mark.parametrize("solver", PURE)
+@pytest.mark.parametrize("solver", FROM_ZERO_SNR)
 def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family: Family, solver: SolverName) -> None:
     schedule = family.schedule.rescaled_to_zero_terminal_snr()
     requests = [Request("a red circle", Size(64, 64))]
@@ -143,33 +146,33 @@ def test_zero_terminal_snr_starts_at_the_very_end(stock: Any, ours: Any, family:
     config = {"timestep_spacing": "trailing", "prediction_type": "v_prediction"}
     theirs = stock(solver, requests, 1.0, rescale_betas_zero_snr=True, **config)
     assert bool(mine.isfinite().all())
-    assert float(Solver(solver, schedule, "v", steps=5, device="cpu").timesteps[0]) == 999
+    assert float(open_solver(solver, schedule, "v", steps=5, device="cpu").timesteps[0]) == 999
     torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_PURE_NOISE, "dpm++-single")])
+@pytest.mark.parametrize("solver", [s for s in SOLVERS if s not in (*FROM_ZERO_SNR, "dpm++-single")])
 def test_what_cannot_begin_at_pure_noise_says_so_and_names_what_can(solver: SolverName) -> None:
     schedule = Schedule.scaled_linear().rescaled_to_zero_terminal_snr()
     with pytest.raises(RecipeError, match=r"pure noise; take one of ddim, .*sample.timestep_spacing=leading") as caught:
-        Solver(solver, schedule, "v", steps=5, device="cpu")
+        open_solver(solver, schedule, "v", steps=5, device="cpu")
     assert caught.value.code == "E1070"
-    stopping_short = Solver(solver, schedule, "v", steps=5, device="cpu", spacing="leading")
+    stopping_short = open_solver(solver, schedule, "v", steps=5, device="cpu", spacing="leading")
     assert float(stopping_short.timesteps[0]) < 999
-    assert torch.isfinite(stopping_short.start(torch.ones(1))).all()
+    assert torch.isfinite(stopping_short.initial_state(torch.ones(1))).all()
 
 
 def _led(solver: SolverName, prediction: str, schedule: Schedule) -> float:
-    """How far from the picture a descent ends whose denoiser knows it."""
+    """How far from the picture a solver ends whose denoiser knows it."""
     picture = torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(0))
     fresh = torch.Generator().manual_seed(2)
-    descent = Solver(solver, schedule, prediction, steps=20, device="cpu")
-    x = descent.start(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
+    solver_ = open_solver(solver, schedule, prediction, steps=20, device="cpu")
+    x = solver_.initial_state(torch.randn(1, 4, 8, 8, generator=torch.Generator().manual_seed(1)))
 
     def knowing(seen: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
         at = _alpha_bar(schedule, t)
         return target(prediction, picture, (seen - at.sqrt() * picture) / (1 - at).sqrt(), at)
 
-    x = descend(descent, x, knowing, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
+    x = run_solver(solver_, x, knowing, lambda _: torch.randn(1, 4, 8, 8, generator=fresh))
     return float((x - picture).abs().max())
 
 
@@ -189,7 +192,7 @@ def _cases() -> Iterator[Any]:
         for prediction in ("epsilon", "v", "x0"):
             for terminal in (False, True):
                 knows_none = prediction == "x0" and solver in ("pndm", "dpm2", "dpm2-a")
-                if knows_none or (terminal and solver not in FROM_PURE_NOISE):
+                if knows_none or (terminal and solver not in FROM_ZERO_SNR):
                     continue
                 yield pytest.param(solver, prediction, terminal, id=f"{solver}-{prediction}-{terminal}")
 
@@ -205,7 +208,7 @@ def test_a_denoiser_that_knows_the_picture_is_led_to_it(solver: SolverName, pred
 @pytest.mark.parametrize("solver", ["pndm", "dpm2", "dpm2-a"])
 def test_what_knows_no_prediction_of_the_picture_says_so(solver: SolverName) -> None:
     with pytest.raises(RecipeError, match=f"{solver} needs a model that predicts epsilon or v"):
-        Solver(solver, Schedule.scaled_linear(), "x0", steps=5, device="cpu")
+        open_solver(solver, Schedule.scaled_linear(), "x0", steps=5, device="cpu")
 
 
 @pytest.mark.parametrize("steps", [4, 5])
@@ -216,13 +219,13 @@ def test_the_single_step_solver_is_made_without_the_librarys_own_warnings(
     scheduling = importlib.import_module("diffusers.schedulers.scheduling_dpmsolver_singlestep")
     monkeypatch.setattr(scheduling.logger, "warning", lambda text, *_: heard.append(text))
     for spacing in ("auto", "library"):
-        Solver("dpm++-single", Schedule.linear(), "epsilon", steps=steps, device="cpu", spacing=spacing)  # type: ignore[arg-type]
+        open_solver("dpm++-single", Schedule.linear(), "epsilon", steps=steps, device="cpu", spacing=spacing)  # type: ignore[arg-type]
     assert heard == []
 
 
 # --- sample.timestep_spacing=library: each class with its own defaults ----------------------------------------------
 
-TEN = {
+LIBRARY = {
     "ddim": ("ddim", "DDIMScheduler"),
     "euler": ("euler_discrete", "EulerDiscreteScheduler"),
     "ddpm": ("ddpm", "DDPMScheduler"),
@@ -233,8 +236,9 @@ TEN = {
     "euler-a": ("euler_ancestral_discrete", "EulerAncestralDiscreteScheduler"),
     "deis": ("deis_multistep", "DEISMultistepScheduler"),
     "dpm2-a": ("k_dpm_2_ancestral_discrete", "KDPM2AncestralDiscreteScheduler"),
+    "lms": ("lms_discrete", "LMSDiscreteScheduler"),
 }
-"""Those that Open-Sora-Plan v1.1 draws with."""
+"""Those that Open-Sora-Plan v1.1 samples with, and LMS."""
 
 
 def says(x: torch.Tensor, t: Any) -> torch.Tensor:
@@ -242,15 +246,15 @@ def says(x: torch.Tensor, t: Any) -> torch.Tensor:
     return torch.tanh(1.7 * x.roll(1, -1)) * (1.0 + float(t) / 2000.0)
 
 
-@pytest.mark.parametrize("name", TEN)
-def test_a_descent_is_that_of_the_class_with_its_defaults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduling = importlib.import_module(f"diffusers.schedulers.scheduling_{TEN[name][0]}")
-    stock = getattr(scheduling, TEN[name][1])(beta_start=0.0001, beta_end=0.02)  # the default of eight of them
+@pytest.mark.parametrize("name", LIBRARY)
+def test_steps_are_those_of_the_class_with_its_defaults(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scheduling = importlib.import_module(f"diffusers.schedulers.scheduling_{LIBRARY[name][0]}")
+    stock = getattr(scheduling, LIBRARY[name][1])(beta_start=0.0001, beta_end=0.02)  # the default of eight of them
     stock.set_timesteps(6)
-    ours = Solver(name, Schedule.linear(), "epsilon", steps=6, device="cpu", spacing="library")  # type: ignore[arg-type]
+    ours = open_solver(name, Schedule.linear(), "epsilon", steps=6, device="cpu", spacing="library")  # type: ignore[arg-type]
     assert torch.equal(ours.timesteps, stock.timesteps)
     start = torch.randn(2, 4, 3, 4, 4, generator=torch.Generator().manual_seed(0))
-    x, y = ours.start(start), start * stock.init_noise_sigma
+    x, y = ours.initial_state(start), start * stock.init_noise_sigma
     for number, t in enumerate(stock.timesteps):
         noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(number + 1))
         monkeypatch.setattr(scheduling, "randn_tensor", lambda *_, noise=noise, **__: noise, raising=False)
@@ -262,19 +266,13 @@ def test_a_descent_is_that_of_the_class_with_its_defaults(name: str, monkeypatch
 
 
 def test_pndm_begins_with_runge_kutta() -> None:
-    descent = Solver("pndm", Schedule.linear(), "epsilon", steps=50, device="cpu", spacing="library")
-    assert len(descent.timesteps) == 59
-    assert int(descent.timesteps[0]) == 980
-
-
-def test_what_has_no_such_class_is_refused() -> None:
-    with pytest.raises(RecipeError, match="library") as met:
-        Solver("lms", Schedule.linear(), "epsilon", steps=5, device="cpu", spacing="library")
-    assert met.value.code == "E1070"
+    solver = open_solver("pndm", Schedule.linear(), "epsilon", steps=50, device="cpu", spacing="library")
+    assert len(solver.timesteps) == 59
+    assert int(solver.timesteps[0]) == 980
 
 
 def test_the_single_step_solver_never_begins_at_pure_noise() -> None:
     schedule = Schedule.linear().rescaled_to_zero_terminal_snr()
     for spacing in ("auto", "leading", "library"):
         with pytest.raises(RecipeError, match="pure noise"):
-            Solver("dpm++-single", schedule, "v", steps=4, device="cpu", spacing=spacing)  # type: ignore[arg-type]
+            open_solver("dpm++-single", schedule, "v", steps=4, device="cpu", spacing=spacing)  # type: ignore[arg-type]

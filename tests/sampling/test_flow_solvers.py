@@ -1,4 +1,4 @@
-"""Descents along straight paths visit the recorded levels of diffusers' schedulers and pipelines."""
+"""Flow-matching solvers visit the recorded noise levels of diffusers' schedulers and pipelines."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.families.base import specs
 from mezzotint.recipe.sections.sample import SampleSettings
-from mezzotint.sampling.flow import FlowSolver, sigmas_of
-from mezzotint.sampling.sample import Request, Sampling, require_solver, sample_latents
+from mezzotint.sampling.flow_solvers import open_solver
+from mezzotint.sampling.requests import Request, Sampling
+from mezzotint.sampling.sample import check_solver, sample_latents
 from mezzotint.shapes import Size
 
 DATA = Path(__file__).parents[1] / "parity" / "data" / "flow"
@@ -26,6 +27,11 @@ LINES: dict[str, dict[str, Any]] = {
     "qwen_image": {"max_shift": 0.9, "max_image_seq_len": 8192, "shift_terminal": 0.02},
     "ltx": {"base_shift": 0.95, "max_shift": 2.05, "base_image_seq_len": 1024, "shift_terminal": 0.1},
 }
+
+
+def sigmas_of(schedule: FlowSchedule, shape: tuple[int, ...], steps: int) -> Tensor:
+    sigmas: Tensor = open_solver("euler", schedule, shape, steps=steps, device="cpu").scheduler.sigmas
+    return sigmas
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +73,16 @@ def test_one_step_goes_from_noise_to_the_picture() -> None:
 def test_unipc_visits_the_recorded_levels(tables: dict[str, Tensor]) -> None:
     for shift in (3.0, 5.0):
         for steps in (4, 20, 50):
-            solver = FlowSolver(
+            solver = open_solver(
                 "unipc", FlowSchedule.of({"flow_shift": shift}, Tokens()), (4, 8, 8), steps=steps, device="cpu"
             )
             name = f"unipc.shift_{shift}.steps_{steps}"
-            torch.testing.assert_close(solver._scheduler.sigmas, tables[f"{name}.sigmas"], rtol=1e-6, atol=1e-7)
+            torch.testing.assert_close(solver.scheduler.sigmas, tables[f"{name}.sigmas"], rtol=1e-6, atol=1e-7)
             assert torch.equal(solver.timesteps, tables[f"{name}.timesteps"])
 
 
 def test_eulers_step_is_the_recorded_one(tables: dict[str, Tensor]) -> None:
-    solver = FlowSolver(
+    solver = open_solver(
         "euler", FlowSchedule.of({"shift": 3.0}, Tokens(evenly=False)), (4, 3, 5), steps=4, device="cpu"
     )
     ours = solver.step(0, tables["euler.x"], lambda x, t: tables["euler.v"], lambda number: torch.zeros(()))
@@ -84,14 +90,14 @@ def test_eulers_step_is_the_recorded_one(tables: dict[str, Tensor]) -> None:
 
 
 @pytest.mark.parametrize("name", ["euler", "heun", "unipc"])
-def test_every_solver_finds_the_end_of_a_straight_line(name: Any) -> None:
-    """Where the velocity is the same everywhere, a descent of any length ends at x − v."""
+def test_every_solver_integrates_a_constant_velocity_exactly(name: Any) -> None:
+    """Where the velocity is the same everywhere, any number of steps ends at x − v."""
     x, v = torch.randn(2, 4, 4, 4), torch.randn(2, 4, 4, 4)
     for schedule in (
         FlowSchedule.of({"shift": 3.0}, Tokens()),
         FlowSchedule.of({"use_dynamic_shifting": True}, Tokens()),
     ):
-        solver, at = FlowSolver(name, schedule, (4, 4, 4), steps=5, device="cpu"), x
+        solver, at = open_solver(name, schedule, (4, 4, 4), steps=5, device="cpu"), x
         for number in range(len(solver)):
             at = solver.step(number, at, lambda x, t: v, lambda number: torch.zeros(()))
         torch.testing.assert_close(at, x - v, rtol=1e-3, atol=1e-3)
@@ -101,13 +107,13 @@ def test_every_solver_finds_the_end_of_a_straight_line(name: Any) -> None:
     ("solver", "settings", "word"),
     [
         ("ddim", {}, "ddim"), ("euler-a", {}, "euler-a"), ("euler", {"sigmas": "karras"}, "sample.sigmas=karras"),
-        ("euler", {"spacing": "trailing"}, "sample.timestep_spacing=trailing"),
+        ("euler", {"timestep_spacing": "trailing"}, "sample.timestep_spacing=trailing"),
         ("euler", {"thresholding": {"ratio": 0.9}}, "sample.thresholding"),
     ],
 )  # fmt: skip
-def test_what_a_path_does_not_know_is_refused(solver: Any, settings: dict[str, Any], word: str) -> None:
+def test_what_flow_matching_models_do_not_support_is_refused(solver: Any, settings: dict[str, Any], word: str) -> None:
     with pytest.raises(RecipeError) as caught:
-        require_solver(solver, FlowSchedule.of({}, Tokens()), "flow", SampleSettings(**settings))
+        check_solver(solver, FlowSchedule.of({}, Tokens()), "flow", SampleSettings(**settings))
     assert caught.value.code == "E1219"
     assert word in caught.value.message
 
@@ -118,7 +124,7 @@ def test_progress_is_reported_after_each_step(name: str) -> None:
     reports: list[tuple[int, int, Tensor]] = []
     how = Sampling(
         family.schedule, family.prediction, "cpu", SampleSettings(steps=2, solver="euler", guidance=(1.0,)),
-        watch=lambda done, total, x: reports.append((done, total, x)),
+        on_step=lambda done, total, x: reports.append((done, total, x)),
     )  # fmt: skip
     side = family.grid.pixels * family.grid.cell
     latents = sample_latents(family, [Request("a red circle", Size(side, side))], how)

@@ -1,5 +1,4 @@
-"""Descents in σ: they end at the picture whatever the network says of it, can be left and gone on with, and visit the
-levels that are asked for."""
+"""Solvers in σ end at the picture whatever the network predicts, and can stop at any level and continue from it."""
 
 from __future__ import annotations
 
@@ -15,11 +14,12 @@ from mezzotint.diffusion.prediction import PREDICTIONS, target
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.sample import SampleSettings, SolverName
-from mezzotint.sampling.denoiser import Denoiser
-from mezzotint.sampling.sample import WHOLE, Request, Sampling, Span, sample_latents
-from mezzotint.sampling.sigma_samplers import SIGMA_SAMPLERS, SigmaSampler
-from mezzotint.sampling.sigmas import sigmas_of
-from mezzotint.sampling.solvers import descend
+from mezzotint.sampling.network import CleanLatents
+from mezzotint.sampling.requests import Request, Sampling, Span
+from mezzotint.sampling.sample import sample_latents
+from mezzotint.sampling.sigma_solvers import SIGMA_SOLVERS, SigmaSolver
+from mezzotint.sampling.sigmas import compute_sigmas
+from mezzotint.sampling.solvers import run_solver
 from mezzotint.shapes import Size
 
 SCHEDULE = Schedule.scaled_linear()
@@ -45,44 +45,48 @@ def knowing(form: Parameterization) -> Any:
     return network
 
 
-@pytest.mark.parametrize("name", SIGMA_SAMPLERS)
+@pytest.mark.parametrize("name", SIGMA_SOLVERS)
 @pytest.mark.parametrize("prediction", [*PREDICTIONS, *IN_SIGMA])
-@pytest.mark.parametrize("settings", [{"spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"])
+@pytest.mark.parametrize(
+    "settings", [{"timestep_spacing": "stability"}, {"sigmas": "karras"}], ids=["stability", "karras"]
+)
 def test_a_network_that_knows_the_picture_is_led_to_it(
     name: SolverName, prediction: str, settings: dict[str, Any]
 ) -> None:
     form = Parameterization(prediction)
-    denoiser = Denoiser(knowing(form), SCHEDULE, form, scale=1.0)
-    visited = sigmas_of(SampleSettings(**settings), SCHEDULE, form.solved, 12)
+    denoiser = CleanLatents(knowing(form), SCHEDULE, form, lambda output: output)
+    visited = compute_sigmas(SampleSettings(**settings), SCHEDULE, form.solved, 12)
     x = PICTURE + float(visited[0]) * fresh(-1)
-    assert float((descend(SigmaSampler(name, visited), x, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
+    assert float((run_solver(SigmaSolver(name, visited), x, denoiser, fresh) - PICTURE).abs().max()) < 2e-3
 
 
 @pytest.mark.parametrize("name", ["ddim", "euler", "heun", "euler-a", "dpm++-2s-a", "lcm"])
 @pytest.mark.parametrize("at", [1, 5, 11])
-def test_a_descent_that_is_left_and_gone_on_with_is_the_whole_one(name: SolverName, at: int) -> None:
-    network = Denoiser(lambda shown, time: 0.5 * torch.tanh(shown), SCHEDULE, "epsilon", scale=1.0)
-    visited = sigmas_of(SampleSettings(spacing="stability"), SCHEDULE, "epsilon", 12)
+def test_stopping_at_a_level_and_continuing_gives_the_whole_result(name: SolverName, at: int) -> None:
+    network = CleanLatents(
+        lambda shown, time: 0.5 * torch.tanh(shown), SCHEDULE, Parameterization("epsilon"), lambda output: output
+    )
+    visited = compute_sigmas(SampleSettings(timestep_spacing="stability"), SCHEDULE, "epsilon", 12)
     x = float(visited[0]) * fresh(-1)
-    whole = descend(SigmaSampler(name, visited), x, network, fresh)
-    half = descend(SigmaSampler(name, visited, last=at), x, network, fresh)
+    whole = run_solver(SigmaSolver(name, visited), x, network, fresh)
+    half = run_solver(SigmaSolver(name, visited, steps=at), x, network, fresh)
     assert not torch.equal(half, whole)
-    rest = descend(SigmaSampler(name, visited[at:]), half, network, lambda number: fresh(number + at))
+    rest = run_solver(SigmaSolver(name, visited[at:]), half, network, lambda number: fresh(number + at))
     torch.testing.assert_close(rest, whole, rtol=1e-5, atol=1e-5)
-    assert torch.equal(descend(SigmaSampler(name, visited, last=0), x, network, fresh), x)
+    assert torch.equal(run_solver(SigmaSolver(name, visited, steps=0), x, network, fresh), x)
 
 
-def test_pictures_of_a_descent_by_levels_do_not_depend_on_their_company() -> None:
+def test_images_do_not_depend_on_their_batch() -> None:
     family = Family.tiny()
     requests = [Request(text, Size(32, 32), seed=n) for n, text in enumerate(("a fox", "a hare"))]
 
-    def drawn(some: list[Request], span: Span = WHOLE) -> Tensor:
+    def latents(some: list[Request], **span: Any) -> Tensor:
         settings = SampleSettings(sigmas="karras", steps=3, guidance=(3.0,), solver="dpm++-2s-a")
-        return sample_latents(family, some, Sampling(family.schedule, family.prediction, "cpu", settings, span))
+        return sample_latents(family, some, Sampling(family.schedule, family.prediction, "cpu", settings, Span(**span)))
 
-    both = drawn(requests)
+    both = latents(requests)
     for number, request in enumerate(requests):
-        torch.testing.assert_close(drawn([request])[0], both[number], rtol=1e-4, atol=1e-4)
-    again = drawn(requests, span=Span(stage=1))
+        torch.testing.assert_close(latents([request])[0], both[number], rtol=1e-4, atol=1e-4)
+    again = latents(requests, stage=1)
     assert float((again - both).abs().max()) > 0.1, "a second model's noise is another one"
     assert math.isfinite(float(both.abs().max()))

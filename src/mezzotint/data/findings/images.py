@@ -1,0 +1,107 @@
+"""Images that are there twice, smaller than their bucket, or mostly cut away."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from mezzotint.data.buckets import buckets
+from mezzotint.data.catalogue.catalogue import Catalogue
+from mezzotint.data.findings.finding import Example, Finding, examples_of, limit_examples
+from mezzotint.recipe.counting import counted
+from mezzotint.recipe.sections.data import DataSettings
+
+MOSTLY_CUT = 0.5
+"""Of an image of which less than this share is seen, most is cropped."""
+
+_MUCH = 1.5
+"""Enlarged by more than this, an image is visibly blurred."""
+
+
+def seen_shares(catalogue: Catalogue, rows: ArrayLike, settings: DataSettings) -> NDArray[np.float64]:
+    """The share of each image's area that is left when it covers its bucket and the rest is cropped, (n,), 0 to 1."""
+    chosen = np.asarray(rows, dtype=np.int64)
+    table = buckets.table(settings)
+    bucket = catalogue.buckets_of(chosen, settings)
+    wide, high = (np.asarray([getattr(size, side) for size in table], np.float64) for side in ("width", "height"))
+    aspect = catalogue.width[chosen] / catalogue.height[chosen].astype(np.float64)
+    ratio = aspect / (wide / high)[bucket]
+    return np.minimum(ratio, 1.0 / ratio)
+
+
+def find_copies(catalogue: Catalogue) -> dict[int, int]:
+    """Rows whose file has the same bytes as another file of an earlier row, with the first such row."""
+    keys = np.ascontiguousarray(catalogue.digest[:, :8]).view("<u8")[:, 0]
+    ascending = np.sort(keys)
+    if not (ascending[1:] == ascending[:-1]).any():  # twice as fast as what follows
+        return {}
+    order = np.argsort(keys, kind="stable")  # equal ones stay in the order of rows
+    again = np.flatnonzero(keys[order][1:] == keys[order][:-1]) + 1
+    first_row: dict[int, int] = {}
+    for place in again.tolist():
+        row, before = int(order[place]), int(order[place - 1])
+        is_same = bool((catalogue.digest[row] == catalogue.digest[before]).all())
+        if is_same and catalogue.path(row) != catalogue.path(before):
+            first_row[row] = first_row.get(before, before)
+    return first_row
+
+
+def of_copies(catalogue: Catalogue, rows: NDArray[np.int32]) -> Iterator[Finding]:
+    """Exact copies among the trained samples. rows: theirs."""
+    same = find_copies(catalogue)
+    if not same:
+        return
+    trained = set(rows.tolist())
+    pairs = [(row, first) for row, first in same.items() if row in trained and first in trained]
+    if pairs:
+        verb, them = ("is", "it") if len(pairs) == 1 else ("are", "them")
+        yield Finding(
+            "duplicates", "look", len(pairs),
+            f"{counted(len(pairs), 'exact copy')} of other images {verb} trained twice",
+            f"remove {them}; to show an image more often, use data.repeats",
+            limit_examples(
+                Example(f"{catalogue.label(row)} = {catalogue.label(first)}", (("", first), ("", row)))
+                for row, first in pairs
+            ),
+        )  # fmt: skip
+
+
+def of_sizes(catalogue: Catalogue, rows: NDArray[np.int32], settings: DataSettings) -> Iterator[Finding]:
+    """Samples smaller than their bucket, and images of which most is cut away."""
+    word = "clip" if settings.has_clips else "image"
+    table, bucket = buckets.table(settings), catalogue.buckets_of(rows, settings)
+    wide, high = (np.asarray([getattr(size, side) for size in table])[bucket] for side in ("width", "height"))
+    width, height = catalogue.width[rows], catalogue.height[rows]
+    factor = np.maximum(wide / width, high / height)
+    small = np.flatnonzero(factor > 1)
+    if len(small):
+        order = small[np.argsort(-factor[small], kind="stable")].tolist()
+        much = int((factor[small] > _MUCH).sum())
+        worst = f"{much:,} of them more than {_MUCH:g} times" if much else "none of them much"
+        yield Finding(
+            "undersized", "look" if much else "know", len(small),
+            f"{counted(len(small), word)} smaller than {'its' if len(small) == 1 else 'their'} bucket and enlarged, "
+            f"{worst}, so that the model learns blur",
+            "lower data.resolution, leave them out with data.small_images, or use larger originals",
+            examples_of(rows[order].tolist(), (
+                f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, enlarged {factor[i]:.2g} times to "
+                f"{table[int(bucket[i])]})" for i in order
+            )),
+        )  # fmt: skip
+    if settings.has_clips:
+        return
+    shares = seen_shares(catalogue, rows, settings)
+    cut = np.flatnonzero(shares < MOSTLY_CUT)
+    if len(cut):
+        order = cut[np.argsort(shares[cut], kind="stable")].tolist()
+        yield Finding(
+            "extreme-shapes", "look", len(cut),
+            f"{counted(len(cut), word)} of a shape far from every bucket, so that most of it is cut away",
+            "crop by hand, or raise data.buckets.max_aspect",
+            examples_of(rows[order].tolist(), (
+                f"{catalogue.label(int(rows[i]))} ({width[i]}×{height[i]}, {100 * shares[i]:.2g} % seen)"
+                for i in order
+            )),
+        )  # fmt: skip

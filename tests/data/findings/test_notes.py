@@ -1,0 +1,146 @@
+"""Findings as notes: what is wrong is counted and named, with what to do; a sound data set has none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mezzotint.data import findings
+from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.catalogue.data_report import DataReport
+from mezzotint.data.findings import captions, data_set, files
+from mezzotint.data.findings.captions import LostWords
+from mezzotint.data.findings.finding import MOST_EXAMPLES, Example, Finding
+from mezzotint.recipe.sections.data import DataSettings
+
+ROOTS = (Path("/a"), Path("/b"))
+
+
+def report_of(**fields: Any) -> DataReport:
+    values: dict[str, Any] = dict.fromkeys(("skipped", "left_out", "notes", "converted", "unknown"), ())
+    counts = dict.fromkeys(("used", "upscaled", "empty_captions", "long_captions", "decoded"), 0)
+    return DataReport(**(values | counts | fields))
+
+
+def catalogue_of(**fields: Any) -> Catalogue:
+    return cast(Any, SimpleNamespace(label=lambda row: f"{row}.x", **fields))
+
+
+def test_a_note_names_three_examples_and_counts_the_rest() -> None:
+    examples = tuple(Example(f"{n}.png") for n in range(5))
+    [note] = findings.as_notes([Finding("x", "look", 5, "5 things", "mend them", examples)])
+    assert note == "5 things: 0.png, 1.png, 2.png and 2 more; mend them"
+    many = Finding("x", "look", 10**6, "many", "mend them", examples[:1] * MOST_EXAMPLES)
+    assert "and 999,997 more;" in findings.as_notes([many])[0]
+    assert findings.as_notes([Finding("x", "look", 1, "one", "mend it")]) == ["one; mend it"]
+
+
+def test_files_are_counted_with_their_reasons() -> None:
+    report = report_of(
+        skipped=(("a\x1b.png", "broken"), ("b.png", "broken"), ("c.png", "empty")), unknown=((".md", 2), (".rar", 1)),
+        left_out=(("d.png", "no caption"),),
+    )  # fmt: skip
+    by_name = {finding.name: finding for finding in files.of_files(report, ROOTS)}
+    assert by_name.keys() == {"skipped", "left-out", "archives", "unknown-files"}
+    assert by_name["skipped"].status == "mend"
+    assert by_name["skipped"].table == (("reason", "files"), ("broken", "2"), ("empty", "1"))
+    assert findings.as_notes(by_name.values())[0].startswith(
+        "3 files skipped, which cannot be used: a\\x1b.png: broken, b.png: broken, c.png: empty; "
+    )
+    assert by_name["left-out"].table == ()
+    assert findings.as_notes([by_name["archives"]]) == [
+        "1 .rar archive below /a, /b is not opened, so that images in it are not trained; unpack it there"
+    ]
+    assert [example.text for example in by_name["unknown-files"].examples] == [".md (2)"]
+    [packed] = files.of_files(report_of(unknown=((".tar", 1), (".zip", 2))), ROOTS)
+    assert packed.sentence.startswith("1 .tar archive and 2 .zip archives below /a, /b are not opened")
+    assert list(files.of_files(report_of(), ROOTS)) == []
+
+
+def test_names_that_a_held_out_share_splits_are_counted() -> None:
+    groups = np.array([0, 1, 1, 2, 3, 4, 4, 4])
+    catalogue = catalogue_of(overrides=SimpleNamespace(group=groups, group_name=lambda number: f"name {number}"))
+    held = np.array([1, 3, 4, 5, 7], np.int32)
+    [split] = data_set.of_split_names(catalogue, np.array([0, 2, 6], np.int32), held)
+    assert (
+        "it takes 1 of the 2 of 'name 1', 1 of the 1 of 'name 2', 1 of the 1 of 'name 3' and 1 more" in split.sentence
+    )
+    assert list(data_set.of_split_names(catalogue, np.arange(1, 8, dtype=np.int32), np.zeros(1, np.int32))) == []
+
+
+def test_folders_that_say_how_often_are_named_where_the_format_does_not_read_it(tmp_path: Path) -> None:
+    for name in ("10_sks dog/a.png", "3_cat/b.JPG", "2024_summer/c.png", "01_first/d.png", "5_notes/e.txt", "7_/f.png"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    [finding] = files.of_repeats((tmp_path,) * 2, DataSettings())
+    assert finding.sentence.startswith(f"10_sks dog, 3_cat below {tmp_path} look like kohya's folders")
+    assert finding.sentence.endswith("data.format=image-folder uses every image once")
+    assert "data.format=kohya reads the number" in finding.advice
+    [finding] = files.of_repeats((tmp_path,), DataSettings(repeats=(8,)))
+    assert finding.sentence.endswith("does not read it, and data.repeats applies to all of a folder")
+
+
+@pytest.mark.parametrize("has_clips", [False, True])
+def test_captions_that_a_mirror_makes_wrong_are_counted(has_clips: bool) -> None:
+    texts = [("a car drives to the left",), ("a leftover",), ("plain", "a RIGHT hand"), ("turns counter-clockwise",),
+             ("westward bound",)]  # fmt: skip
+    catalogue = catalogue_of(
+        overrides=SimpleNamespace(flip=np.array([np.nan] * 4 + [0.0], np.float32)), captions=texts.__getitem__
+    )
+    rows = np.arange(5, dtype=np.int32)
+    settings = DataSettings(flip=0.5, format="videofolder" if has_clips else "webdataset")
+    [finding] = captions.of_directions(catalogue, rows, settings)
+    word = "clip" if has_clips else "image"
+    assert finding.sentence.startswith(f"3 {word}s with left, right, a turn or a direction of motion in the caption")
+    assert f"data.flip=0.5 mirrors {word}s" in finding.sentence
+    assert finding.examples[0].text == "0.x: a car drives to the left"
+    assert [example.samples for example in finding.examples] == [(("", row),) for row in (0, 2, 3)]
+    assert list(captions.of_directions(catalogue, rows, settings.model_copy(update={"flip": 0.0}))) == []
+
+
+def test_truncated_captions_are_estimated_where_not_all_were_measured() -> None:
+    settings = DataSettings().captions
+    [finding] = captions.of_lost_words(catalogue_of(), LostWords({1: 2, 0: 5}, 2, 4, 4, 9), settings)
+    assert findings.as_notes([finding])[0].startswith(
+        "2 captions of 9 are longer than the text encoder reads, and the end is lost: 0.x (5 tokens lost), 1.x (2 "
+    )
+    [finding] = captions.of_lost_words(catalogue_of(), LostWords({1: 2}, 1, 10, 300, 900), settings)
+    assert finding.count == 30
+    assert "(estimated from 10 of the 300 longer ones)" in finding.sentence
+    assert list(captions.of_lost_words(catalogue_of(), None, settings)) == []
+
+
+def named_pictures(tmp_path: Path, **values: Any) -> tuple[Catalogue, np.ndarray[Any, Any], DataSettings]:
+    """Nine squares without a name, five squares and two wide images of the name `horses`."""
+    root = tmp_path / "data"
+    for folder, count, size in ((root, 9, (530, 530)), (root / "h", 5, (530, 530)), (root / "h", 2, (300, 200))):
+        folder.mkdir(exist_ok=True)
+        for i in range(count):
+            Image.new("RGB", size, (i, 1, 1)).save(folder / f"{size[0]}-{i}.png")
+    (root / "h" / "batch_id.txt").write_text("horses")
+    base = {"path": root, "format": "everydream", "buckets": {"shape": "table"}, "batch_size": 4}
+    settings = DataSettings.model_validate(base | values)
+    catalogue = build(settings, tmp_path / "index", workers=1)
+    return catalogue, np.arange(len(catalogue), dtype=np.int32), settings
+
+
+def test_buckets_that_fill_batches_badly_are_named_with_what_to_do(tmp_path: Path) -> None:
+    [finding] = data_set.of_batches(*named_pictures(tmp_path, remainder="repeat"))
+    assert [example.text for example in finding.examples] == [
+        "'horses', bucket 512×512: 5 images for batches of 4; add 3 of about 1:1, remove 1, or multiply these by 1.6",
+        "'horses', bucket 640×384: 2 images for batches of 4; add 2 of about 5:3, or multiply these by 2",
+    ]
+
+
+def test_batches_that_are_neither_filled_nor_named_have_no_finding(tmp_path: Path) -> None:
+    catalogue, rows, settings = named_pictures(tmp_path)
+    nameless = rows[catalogue.overrides.group == 0][:1]
+    assert list(data_set.of_batches(catalogue, nameless, settings)) == []
+    filled = settings.model_copy(update={"remainder": "fill"})
+    assert len(list(data_set.of_batches(catalogue, nameless, filled))) == 1
+    assert list(data_set.of_batches(catalogue, rows[catalogue.overrides.group == 0][:8], filled)) == []
