@@ -78,7 +78,7 @@ class Family(StableFamily):
         self.share = files.settings.own(dimmed_facts.DimmedSettings).share
 
     def encode_text(self, captions):
-        return TextEmbedding(self._part("text_encoder")(self._tokens("text_encoder", captions)).last_hidden_state)
+        return TextEmbedding(self._part("text_encoder")(self._tokens("text_encoder", captions)[0]).last_hidden_state)
 
     def condition(self, text, batch, framing=None):
         return Condition(TextEmbedding(text.states * self.share))

@@ -86,7 +86,7 @@ def _to_folder(args: ConvertArgs, files: FlowFiles) -> Iterator[str]:
     with model_folder.new_folder(args.destination) as folder:
         for name in files.folder.components():
             part = parts.get(name)
-            if part is None or (part not in files.in_file and args.dtype is None):
+            if part is None or (files.is_in_folder(part) and args.dtype is None):
                 model_folder.copy_component(files.root / name, folder / name)
                 if name.startswith("tokenizer"):
                     model_folder.complete_tokenizer(folder / name)

@@ -94,6 +94,11 @@ class TensorRows:
         return TensorRows((end - start, *self.shape[1:]), tuple(pieces))
 
 
+def whole(name: str, shape: Shape) -> TensorRows:
+    """All rows of one tensor of a file."""
+    return TensorRows(shape, ((name, 0, shape[0] if shape else 1),))
+
+
 def joined(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
     """As `torch.cat` joins them. TensorRows that follow each other in one tensor are one piece."""
     if dim != 0 or len({one.shape[1:] for one in rows}) > 1:
@@ -115,7 +120,7 @@ def places_of(
     mine = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
     mine = mine or ({} if part.start != DENOISER else dict(shapes))
     cut = "" if part.keeps_start or not any(name.startswith(part.start) for name in mine) else part.start
-    rows = {n.removeprefix(cut): TensorRows(s, ((n, 0, s[0] if s else 1),)) for n, s in mine.items()}
+    rows = {name.removeprefix(cut): whole(name, shape) for name, shape in mine.items()}
     if own <= rows.keys():
         return {name: rows[name] for name in own}
     if not part.converted:
@@ -150,11 +155,6 @@ class Original:
     def stored(self, part: str) -> OriginalPart:
         """The tensors of a part."""
         return OriginalPart(self.place, self.all_, self.parts[part])
-
-    def digest(self, part: str) -> str:
-        """A name for a part's weights: of the file where it is all of it, otherwise of these tensors alone."""
-        names = {name for rows in self.parts[part].values() for name, *_ in rows.pieces}
-        return fingerprint.of_file(self.place) if len(self.parts) == 1 else tensor_files.digest(self.place, names)
 
 
 def opened(
@@ -214,6 +214,12 @@ class OriginalPart:
     def header(self) -> dict[str, TensorInfo]:
         """See Stored."""
         return {name: TensorInfo(self.all_[rows.pieces[0][0]].dtype, rows.shape) for name, rows in self.places.items()}
+
+    def digest(self) -> str:
+        """64 hexadecimal digits that name the weights: of the file where it holds nothing else, otherwise of these
+        tensors only, so that another denoiser in the file changes nothing of its autoencoder's."""
+        names = {name for rows in self.places.values() for name, *_ in rows.pieces}
+        return fingerprint.of_file(self.place) if names == self.all_.keys() else tensor_files.digest(self.place, names)
 
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
