@@ -46,7 +46,7 @@ LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
 MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
-STRAIGHT_FILES = "tests/tasks/weights/test_straight.py::test_folder_to_file_to_folder_changes_no_tensor"
+STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_folder_to_file_to_folder_changes_no_tensor"
 FORMS = "tests/journeys/test_flow_journey.py::test_other_forms_of_a_makers_file_through_the_verbs"
 PARTS = "tests/journeys/test_flow_journey.py::test_parts_in_files_of_their_own_train_as_the_folder_does"
 EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
@@ -110,8 +110,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a makers' file, with the autoencoder and text encoders in files of their own, as ComfyUI has them": (PARTS,) * 5,
     "Wan 2.2 A14B: a makers' file for each of its two denoisers": (
         EXPERTS, EXPERTS, EXPERTS,
-        "tests/tasks/weights/test_straight.py::test_a_folder_is_made_of_both_files",
-        "tests/tasks/weights/test_straight.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
+        "tests/tasks/weights/test_convert_flow.py::test_a_folder_is_made_of_both_files",
+        "tests/tasks/weights/test_convert_flow.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
     ),
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),

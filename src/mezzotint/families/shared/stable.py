@@ -1,8 +1,5 @@
-"""What Stable Diffusion and SDXL share: parts by name, the autoencoder, the UNet's blocks, identities, export.
-
-The networks are diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIP text models; their files are
-read by `weights`, by header first. What a family says to its denoiser is its own file's business.
-"""
+"""What Stable Diffusion and SDXL share: new words, layers of text encoders that are skipped, the UNet's blocks, export
+of parts. The networks are diffusers' UNet2DConditionModel and AutoencoderKL and transformers' CLIP text models."""
 
 from __future__ import annotations
 
