@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.cli import main
 from mezzotint.errors import CODES
-from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.check.memory import Activations, MetaModel
 from mezzotint.weights.layouts.sd import LAYOUT
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +217,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/weights/single_file/test_original.py::test_what_cannot_be_read_is_refused_in_a_sentence",
     ),
     "an autoencoder's file that diffusers does not convert, as model.vae: FLUX.2, Wan 2.2 TI2V 5B": (
-        "tests/weights/single_file/test_alone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
+        "tests/weights/single_file/test_standalone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
     ),
     "SDXL or its refiner, where model.family is sd": (
         f"{SINGLE}::test_other_kinds_are_refused_by_name",
@@ -342,7 +342,9 @@ SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "dat
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
     not measured by `check`: tests/tasks/check/test_memory.py does."""
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
+    monkeypatch.setattr(
+        MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for caption, picture in zip(CAPTIONS, sorted(draw(tmp_path / "pictures", *"abcd").iterdir()), strict=True):

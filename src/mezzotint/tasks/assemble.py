@@ -295,46 +295,72 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
     return frames or (recipe.data.clips.frames if recipe.data.has_clips else own)
 
 
-def open_model(resolved: Resolved, files: ModelFiles, runtime: Runtime) -> TrainableModel:
-    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
-    recipe = resolved.recipe
+def open_model(
+    resolved: Resolved, files: ModelFiles, runtime: Runtime, *, parts: Collection[str] | None = None
+) -> TrainableModel:
+    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. parts: that are
+    loaded; None is those that training itself computes with.
+
+    The order of the steps is part of what they do; each says what it comes after.
+    """
+    recipe, blocks_here = resolved.recipe, resolved.blocks_on_device
     holding.refuse_in_backward(recipe, runtime.world_size)
-    needed = needed_parts(recipe)
-    forms = holding.forms_read(recipe, needed, runtime.device, resolved.blocks_on_device)
-    family = family_class(recipe).load(files, needed, forms)
-    refuse_unfit(recipe, family.grid)
-    trained, adapter = what_is_trained(recipe, files, family)
     precision = Precision.of(recipe.run, resolved.gradient_sums)
+
+    # 1. Load: every part straight in the type and onto the device where it stays, so that nothing is there twice.
+    needed = needed_parts(recipe) if parts is None else parts
+    forms = holding.forms_read(recipe, needed, runtime.device, blocks_here)
+    with runtime.building():
+        family = family_class(recipe).load(files, needed, forms)
+    refuse_unfit(recipe, family.grid)
+
+    # 2. Choose what is trained, before any cast: new words and adapters that are taken out of weights begin from the
+    #    file's own bits. Then freeze the rest into its types.
+    trained, adapter = what_is_trained(recipe, files, family, values=runtime.has_values)
     cast_frozen(recipe, family, trained, precision)
-    prediction = recipe.model.prediction or family.prediction
-    objective = objective_of(recipe.objective, family.schedule, prediction)
+
+    # 3. Arrange attention, precision and recompute, before the runtime wraps the blocks.
     optim = optimizer_settings(recipe, family, trained)
     blocks, recomputed, compiled = _arranged(recipe, family, precision, runtime)
+
+    # 4. Without masters, cast trained weights before the update takes them: there are no others.
     if precision.has_no_masters:
         holding.refuse_sharded(runtime)
-        cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
-    offload = holding.offload_of(recipe, runtime, resolved.blocks_on_device)
-    moves = holding.trains_offloaded(recipe, resolved.blocks_on_device)
+        cast_trained(recipe, family, trained, precision.weights)
+
+    # 5. Offload blocks, before anything is placed: what stays on the host never goes to the device.
+    offload = holding.offload_of(recipe, runtime, blocks_here)
+    moves = holding.trains_offloaded(recipe, blocks_here)
     if offload is not None:
         offload.take(family.parts(), blocks, trained, precision.weights if moves else None)
+
+    # 6. Place the parts; from here on `trained` is what this process moves, perhaps its rows only.
     trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+
+    # 7. Make the update, which takes float32 masters, while the weights still have every bit of the file.
     is_apart = precision.separate_masters and not runtime.holds_masters
     sums = None if runtime.holds_masters else precision.gradients
     hooks: dict[str, Any] = {"written": runtime.written if offload is None else offload.written}
     hooks |= {"moved": adapter.shorten} if adapter is not None else {}
     hooks |= {"when_arrived": offload.when_arrived} if offload is not None and moves else {}
     update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums, **hooks)
-    if is_apart:  # after the masters are taken: they keep every bit of the file
+
+    # 8. With masters, cast the weights that the passes compute with, after the masters are taken.
+    if is_apart:
         cast_trained(recipe, family, trained, precision.weights)
+
+    # 9. Settle the offload and the type of gradients, both by the types that the weights have now.
     if offload is not None:
         offload.settle()
     if sums is not None and sums != precision.weights:
         sum_in(trained.values(), sums)
+
+    prediction = recipe.model.prediction or family.prediction
     return TrainableModel(
         family=family,
         files=files,
         trained=trained,
-        objective=objective.to(runtime.device),
+        objective=objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
         prediction=prediction,
         precision=precision,
         optim=optim,
