@@ -152,9 +152,9 @@ def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Comp
     config, where = folder.config("vae"), folder.root / "vae" / "config.json"
     own = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
     other = open_vae(path, own, what=family_spec(settings.family).called)
-    component = _stored("vae", "vae", other.file.name, other.stored.header())
+    component = _stored("vae", "vae", other.place.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
-    _require_count(other.file, component.parameters, sum(map(math.prod, shapes.values())))
+    _require_count(other.place, component.parameters, sum(map(math.prod, shapes.values())))
     return component
 
 
