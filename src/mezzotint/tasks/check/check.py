@@ -153,7 +153,6 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | N
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         checked.notes += outline.adapter.notes if outline.adapter is not None else ()
-        assemble.refuse_unfit(recipe, outline.family.grid)
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:
             objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)

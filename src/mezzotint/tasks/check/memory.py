@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from mezzotint.runtimes.base import Launch, Runtime, not_exempt, recompute_block
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
 from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, open_model
+from mezzotint.tasks.check._saved_bytes import SavedBytes
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.checkpoints.background_save import is_behind
@@ -248,8 +249,8 @@ class _Uncomputed(Runtime):
 
 
 class MetaModel:
-    """A model of a recipe as a run opens it (`assemble.open_model`), without memory for its values: to be counted. Its
-    trained parameters and their update are on the meta device; for the passes, its parts and the objective are fake
+    """A model of a recipe as a run opens it (`assemble.open_model`), without memory for its values: to be counted.
+    Its trained parameters and their update are on the meta device; for the passes, its parts and the objective are fake
     tensors on `device`. A folder of configurations is enough; weights are not opened. The attention of xformers is
     counted as torch's own.
 
@@ -288,7 +289,7 @@ class MetaModel:
 
     def activations(self, size: Size, samples: int) -> Activations:
         """What the forward pass of a micro-batch keeps. size: of its pictures."""
-        counter = _Counter(self._own())
+        counter = SavedBytes(self._own())
         self._again_most = 0
         moving = (p for p in self._own() if isinstance(p, nn.Parameter) and p.requires_grad)
         sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
@@ -361,7 +362,7 @@ class MetaModel:
         """Counts what a block alone would keep, within its recompute."""
 
         def run(*inputs: Any, **named: Any) -> Any:
-            counter = _Counter(self._own())
+            counter = SavedBytes(self._own())
             with counter:
                 result = forward(*inputs, **named)
             self._again_most = max(self._again_most, counter.bytes)
@@ -384,66 +385,6 @@ def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFi
     with EmptyOnMeta():
         files = kind.files.described(settings)
         return files, kind.load(files)
-
-
-@dataclass(slots=True)
-class _Counter:
-    """Within, counts the bytes of the storages that autograd saves, each once, those of `own` left out."""
-
-    own: Iterable[Tensor]
-    _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
-    _comes_and_goes: list[tuple[int, int]] = field(default_factory=list)
-    _hooks: AbstractContextManager[Any] | None = None
-
-    def __enter__(self) -> None:
-        known = {t.untyped_storage()._cdata for t in self.own}
-
-        def keep(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage._cdata not in known:
-                if storage._cdata not in self._seen:
-                    self._comes_and_goes.append((storage.nbytes(), 0))
-                self._seen[storage._cdata] = storage  # held, so that no other takes its place
-            return tensor
-
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-        self._hooks.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        assert self._hooks is not None
-        self._hooks.__exit__(*error)
-
-    @contextmanager
-    def noting(self, networks: Iterable[nn.Module], sizes: Mapping[int, int]) -> Iterator[None]:
-        """Within, notes when parameters are used first. sizes: of their gradients, by the parameter's id."""
-        left = dict(sizes)
-
-        def used(module: nn.Module, *_: Any) -> None:
-            for parameter in module.parameters(recurse=False):
-                if id(parameter) in left:
-                    self._comes_and_goes.append((0, left.pop(id(parameter))))
-
-        hooks = [module.register_forward_hook(used) for network in networks for module in network.modules()]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def with_gradients(self, all_of_them: int) -> int:
-        """The most bytes that lie there in a backward pass, which goes the forward pass's way back: where a parameter
-        was used first its gradient is whole, and what was saved there is let go. all_of_them: bytes of all gradients;
-        those whose use was not seen lie there from the start."""
-        there = self.bytes + all_of_them - sum(gradient for _, gradient in self._comes_and_goes)
-        most = there
-        for saved, gradient in reversed(self._comes_and_goes):
-            there += gradient - saved
-            most = max(most, there)
-        return most
-
-    @property
-    def bytes(self) -> int:
-        return sum(storage.nbytes() for storage in self._seen.values())
 
 
 def _give_fakes(module: nn.Module, device: str) -> None:
