@@ -73,10 +73,6 @@ class Runtime:
         """Whether this process writes files and speaks."""
         return self.rank == 0
 
-    def building(self) -> AbstractContextManager[object]:
-        """Surrounds the loading of the model."""
-        return nullcontext()
-
     def prepare(
         self,
         parts: Mapping[str, nn.Module],

@@ -4,7 +4,7 @@ values."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,7 @@ from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights.files import fingerprint, new_words
+from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
 
 Parameters = dict[str, nn.Parameter]
@@ -349,7 +350,7 @@ def open_model(
 def _load(resolved: Resolved, files: ModelFiles, runtime: Runtime, parts: Collection[str]) -> ModelFamily:
     recipe = resolved.recipe
     forms = holding.forms_read(recipe, parts, runtime.device, resolved.blocks_on_device)
-    with runtime.building():
+    with nullcontext() if runtime.has_values else EmptyOnMeta():
         family = family_class(recipe).load(files, parts, forms)
     refuse_unfit(recipe, family.grid)
     return family

@@ -235,9 +235,6 @@ class _Uncomputed(Runtime):
     def __init__(self, recipe: Recipe) -> None:
         super().__init__(torch.device("cpu"), Launch(), recipe.run)
 
-    def building(self) -> EmptyOnMeta:
-        return EmptyOnMeta()
-
     def prepare(
         self,
         parts: Mapping[str, nn.Module],
