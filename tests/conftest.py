@@ -132,9 +132,11 @@ def curves(plot: Callable[..., bytes], monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Activations are not measured, which takes as long as the rest of a check: tasks/check/test_memory.py does."""
-    from mezzotint.tasks.check.memory import Activations, Outline  # slow to import
+    from mezzotint.tasks.check.memory import Activations, MetaModel  # slow to import
 
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
+    monkeypatch.setattr(
+        MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -265,7 +265,7 @@ def test_recipes_are_completed_at_the_doors_alone() -> None:
         "data/catalogue/indexing.py",
         "data/schedule/plan.py",
         "families/shared/flow_files.py",
-        "families/shared/stable_files.py",
+        "families/shared/folder_files.py",
         "training/callbacks/previews.py",
         "training/optimizers/weight_decay.py",
     }

@@ -47,7 +47,7 @@ def test_words_begin_as_words_and_alone_move(prepare: Prepare) -> None:
 def test_vectors_are_tokens_of_a_word(prepare: Prepare) -> None:
     ready = prepare(**WORDS, model__tokens__vectors=3)
     assert ready.trainer.model.trained[ROWS].shape == (3, 32)
-    assert ready.family._tokens("text_encoder", ["<toy>"])[0, 1:4].diff().tolist() == [1, 1]
+    assert ready.family._tokens("text_encoder", ["<toy>"])[0][0, 1:4].diff().tolist() == [1, 1]
 
 
 # breaks if the file's rows were not what training begins with

@@ -16,7 +16,7 @@ from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl_img2im
     StableDiffusionXLImg2ImgPipeline,
 )
 from loading import open_loader
-from model_export import export_model, load_model
+from model_export import export_model, in_one_file, load_model
 from PIL import Image
 from safetensors.torch import load_file, save_file
 from sd_folder import edit
@@ -37,8 +37,6 @@ from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
 from mezzotint.weights.files import mindspore
 from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.layouts import sdxl as layout
-from mezzotint.weights.single_file import writing
-from mezzotint.weights.single_file.extras import Extras
 
 ENCODERS = ("text_encoder", "text_encoder_2")
 
@@ -366,7 +364,7 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
         assert place is not None
         tensors[name] = load_file(place.path)
     file = tmp_path / "model.safetensors"
-    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Extras()), file)
+    save_file(in_one_file(layout.LAYOUT, folder, tensors), file)
     settings = ModelSettings(family="sdxl", path=file, config=sdxl_folder)
     single = load_model(Family, settings)
     for part, module in family.parts().items():
@@ -385,7 +383,7 @@ def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Fam
     places = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
     file = tmp_path / "model.ckpt"
-    mindspore.write(file, writing.assemble(mindone_sdxl.LAYOUT, folder, tensors, Extras()))
+    mindspore.write(file, in_one_file(mindone_sdxl.LAYOUT, folder, tensors))
     loaded = load_model(Family, ModelSettings(family="sdxl", path=file, config=sdxl_folder))
     for part, module in family.parts().items():
         for name, tensor in module.state_dict().items():
@@ -398,7 +396,7 @@ def test_a_refiners_configurations_do_not_open_a_base_models_file(
     folder = open_folder(sdxl_folder)
     places = {name: folder.weights(name) for name in layout.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
-    save_file(writing.assemble(layout.LAYOUT, folder, tensors, Extras()), tmp_path / "model.safetensors")
+    save_file(in_one_file(layout.LAYOUT, folder, tensors), tmp_path / "model.safetensors")
     settings = ModelSettings(family="sdxl", path=tmp_path / "model.safetensors", config=refiner_folder)
     with pytest.raises(WeightsError, match=r"configurations in .* are of another model") as caught:
         load_model(Family, settings)

@@ -14,13 +14,15 @@ import pytest
 from runs import logged
 
 from mezzotint.cli import main
-from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.check.memory import Activations, MetaModel
 
 
 @pytest.fixture(autouse=True)
 def _no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
     """Activations are not measured by `check` here: tests/tasks/check/test_memory.py does."""
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
+    monkeypatch.setattr(
+        MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)
+    )
 
 
 PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__captions__dropout": 0, "run__steps": 1}

@@ -24,7 +24,7 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.cli import main
 from mezzotint.errors import CODES
-from mezzotint.tasks.check.memory import Activations, Outline
+from mezzotint.tasks.check.memory import Activations, MetaModel
 from mezzotint.weights.layouts.sd import LAYOUT
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ LATTE = f"{KINDS}::test_a_released_folder_of_latte_is_checked_trained_and_drawn_
 MORE_DATA = f"{KINDS}::test_tables_shards_and_folders_are_checked_cached_and_trained"
 STRAIGHT = "tests/journeys/test_flow_journey.py::test_cached_killed_resumed_drawn_and_opened"
 MAKERS = "tests/journeys/test_flow_journey.py::test_from_one_file_of_its_makers_to_another"
-STRAIGHT_FILES = "tests/tasks/weights/test_straight.py::test_folder_to_file_to_folder_changes_no_tensor"
+STRAIGHT_FILES = "tests/tasks/weights/test_convert_flow.py::test_folder_to_file_to_folder_changes_no_tensor"
 FORMS = "tests/journeys/test_flow_journey.py::test_other_forms_of_a_makers_file_through_the_verbs"
 PARTS = "tests/journeys/test_flow_journey.py::test_parts_in_files_of_their_own_train_as_the_folder_does"
 EXPERTS = "tests/journeys/test_flow_journey.py::test_two_denoisers_in_two_files_train_as_their_folder_does"
@@ -110,8 +110,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "a makers' file, with the autoencoder and text encoders in files of their own, as ComfyUI has them": (PARTS,) * 5,
     "Wan 2.2 A14B: a makers' file for each of its two denoisers": (
         EXPERTS, EXPERTS, EXPERTS,
-        "tests/tasks/weights/test_straight.py::test_a_folder_is_made_of_both_files",
-        "tests/tasks/weights/test_straight.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
+        "tests/tasks/weights/test_convert_flow.py::test_a_folder_is_made_of_both_files",
+        "tests/tasks/weights/test_convert_flow.py::test_each_of_two_denoisers_is_a_file_and_both_are_read",
     ),
     # the data: check, cache, train
     "a folder of pictures, captions in .txt files": (DATA, DATA, DATA),
@@ -217,7 +217,7 @@ TESTS: dict[str, tuple[str, ...]] = {
         "tests/weights/single_file/test_original.py::test_what_cannot_be_read_is_refused_in_a_sentence",
     ),
     "an autoencoder's file that diffusers does not convert, as model.vae: FLUX.2, Wan 2.2 TI2V 5B": (
-        "tests/weights/single_file/test_alone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
+        "tests/weights/single_file/test_standalone.py::test_autoencoders_without_a_conversion_are_refused_by_name",
     ),
     "SDXL or its refiner, where model.family is sd": (
         f"{SINGLE}::test_other_kinds_are_refused_by_name",
@@ -342,7 +342,9 @@ SHORT = ("data.resolution=64", "data.buckets.step=32", "data.batch_size=2", "dat
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with four pictures; a home of its own, where pickles are kept as safetensors. Activations are
     not measured by `check`: tests/tasks/check/test_memory.py does."""
-    monkeypatch.setattr(Outline, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0))
+    monkeypatch.setattr(
+        MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for caption, picture in zip(CAPTIONS, sorted(draw(tmp_path / "pictures", *"abcd").iterdir()), strict=True):

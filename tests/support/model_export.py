@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -16,9 +17,13 @@ from torch import Tensor
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.families.base import ModelFamily
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights import merge
+from mezzotint.weights.files.tensor_files import TensorInfo, kind_of
 from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import ModelFolder
+from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.model_files import ModelFiles
+from mezzotint.weights.single_file import planned
+from mezzotint.weights.single_file.extras import Extras
 
 AnyFamily = TypeVar("AnyFamily", bound=ModelFamily)
 _FILES: WeakKeyDictionary[ModelFamily, ModelFiles] = WeakKeyDictionary()
@@ -62,17 +67,39 @@ def _loaded(kind: type[AnyFamily], files: ModelFiles, only: Collection[str] | No
     return family
 
 
+@dataclass(frozen=True)
+class InMemory:
+    """Tensors at hand: `files.Stored`."""
+
+    tensors: Mapping[str, Tensor]
+    place: Path = Path("memory")
+
+    def header(self) -> dict[str, TensorInfo]:
+        return {name: TensorInfo(kind_of(t.dtype), tuple(t.shape)) for name, t in self.tensors.items()}
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        return {name: self.tensors[name] for name in names}
+
+
+def in_one_file(layout: KeyMap, folder: ModelFolder, held: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of a single file. held: by component, under our names."""
+    configs = {name: folder.config(name) for name in held}
+    shapes = {name: {n: tuple(t.shape) for n, t in tensors.items()} for name, tensors in held.items()}
+    stored = {name: InMemory(tensors) for name, tensors in held.items()}
+    return dict(planned.read_in_order(stored, planned.plan_layout(layout, configs, shapes, stored, Extras())))
+
+
 def counted_portions(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """The bytes of each portion that files are merged in from now on. most: of a portion."""
     portions: list[int] = []
-    plain = merge._portion
+    plain = planned._read_portion
 
-    def counted(merged: Any, portion: Any) -> Iterator[tuple[str, Tensor]]:
+    def counted(stored: Any, portion: Any) -> Iterator[tuple[str, Tensor]]:
         portions.append(sum(one.bytes for one in portion))
-        return plain(merged, portion)
+        return plain(stored, portion)
 
-    monkeypatch.setattr(merge, "_portion", counted)
-    monkeypatch.setattr(merge, "CHUNK", most)
+    monkeypatch.setattr(planned, "_read_portion", counted)
+    monkeypatch.setattr(planned, "CHUNK", most)
     return portions
 
 

@@ -10,9 +10,9 @@ from safetensors.torch import save_file
 from sd_folder import FOLDER
 
 from mezzotint.errors import WeightsError
-from mezzotint.weights import merge
 from mezzotint.weights.layouts import sd
-from mezzotint.weights.merge import Base, Merge, file_plan, open_base, open_other, read_in_order
+from mezzotint.weights.merge import Base, Merge, file_plan, open_base, open_other
+from mezzotint.weights.single_file import planned
 
 NAME = "conv_in.weight"
 
@@ -50,10 +50,10 @@ def test_a_sum_has_shares_of_whole_models(base: Base, tmp_path: Path) -> None:
 
 
 def test_a_file_is_planned_and_read_in_portions(base: Base, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(merge, "CHUNK", 200_000)
+    monkeypatch.setattr(planned, "CHUNK", 200_000)
     merged, counts = Merge(base, []), list[int]()
     plan = file_plan(merged, sd.LAYOUT)
-    tensors = list(read_in_order(merged, plan, counts.append))
+    tensors = list(planned.read_in_order(merged.stored, plan, counts.append))
     assert [(one.name, one.shape) for one in plan] == [(name, tuple(t.shape)) for name, t in tensors]
     assert counts == sorted(counts)
     assert counts[-1] == len(plan) > len(counts) > 1

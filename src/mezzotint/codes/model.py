@@ -113,10 +113,10 @@ CODES: dict[str, str] = {
     "`data.mask.path`.",
     "E1476": "A mask has another size than its image after the EXIF rotation.",
     "E1477": "A mask file cannot be read, or an image has two.\nWithout its mask an image counts whole.",
-    "E1478": "A single file of a flow-matching model (SD3, FLUX, Qwen-Image, Z-Image, Wan, LTX) cannot be used.\n"
-    "Its tensors are not those of the configuration, it is quantized with scales beside the numbers (for inference "
-    "only), "
-    "or `model.config` does not name the folder of the other parts. The same of `model.vae` and `model.over`.",
+    "E1478": "A single file of a model or of one of its components cannot be used.\n"
+    "Its tensors are not those of the model's configuration, it is quantized with scales beside the numbers (for "
+    "inference only), or, of a flow-matching model (SD3, FLUX, Qwen-Image, Z-Image, Wan, LTX), `model.config` does not "
+    "name the folder of the other parts. The same holds for `model.vae` and `model.over`.",
     "E1479": "This flow-matching model cannot be written as one file.\n"
     "diffusers' conversion, which reads such files, would not give its tensors back (FLUX.1 in any width but 3072), or "
     "the model has two denoisers, each a file of its own (`--part`).",

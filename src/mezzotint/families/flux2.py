@@ -17,10 +17,11 @@ from mezzotint.diffusion.flow import Tokens
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import Grid, like_parameters
 from mezzotint.families.shared import qwen3
-from mezzotint.families.shared.flow import FlowFamily, Standardized, as_it_is, packed, unpacked
+from mezzotint.families.shared.flow import FlowFamily, Standardized, packed, unpacked
 from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.families.shared.flux_names import AROUND, ATTENTION
-from mezzotint.families.shared.folder_files import Configs
+from mezzotint.families.shared.folder_family import without_autocast
+from mezzotint.families.shared.folder_files import Configs, FolderFiles
 from mezzotint.recipe.families.flux2 import SPEC, Flux2Settings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
@@ -130,7 +131,7 @@ class Family(Standardized, FlowFamily):
         self._layers = files.text_layers
         self._eps = float(self._configs["vae"].get("batch_norm_eps", _EPS))
 
-    def grid_of(self, files: FlowFiles) -> Grid:
+    def grid_of(self, files: FolderFiles) -> Grid:
         """See FlowFamily: of folded latents."""
         vae = files.configs["vae"]
         return Grid(4 * int(vae.get("latent_channels", 32)), 2 ** len(vae["block_out_channels"]))
@@ -164,7 +165,7 @@ class Family(Standardized, FlowFamily):
         if not captions:
             return TextEmbedding(self._empty(_QWEN, length, width))
         ids, mask, _ = self._tokens(_QWEN, captions)
-        with as_it_is(encoder):
+        with without_autocast(encoder):
             layers = encoder(input_ids=ids, attention_mask=mask, output_hidden_states=list(self._layers)).hidden_states
         return TextEmbedding(torch.cat([layers[number] for number in self._layers], dim=-1))
 

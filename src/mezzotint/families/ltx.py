@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from mezzotint.diffusion.flow import FlowSchedule, Tokens
 from mezzotint.families.base import Grid, like_parameters
-from mezzotint.families.shared.flow import as_it_is
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.folder_files import Configs
+from mezzotint.families.shared.folder_family import without_autocast
+from mezzotint.families.shared.folder_files import Configs, FolderFiles
 from mezzotint.recipe.families.ltx import SPEC, LTXSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.files import fingerprint
@@ -99,7 +99,7 @@ class Family(ClipFamily):
         self._rate, self.begun_share = own.frame_rate, own.first_frame_prob
         self._tells_decoder = self._configs["vae"].get("timestep_conditioning") is True
 
-    def grid_of(self, files: FlowFiles) -> Grid:
+    def grid_of(self, files: FolderFiles) -> Grid:
         """See FlowFamily."""
         vae = files.configs["vae"]
         halvings = 2 ** sum(vae.get("spatio_temporal_scaling", ()))
@@ -137,7 +137,7 @@ class Family(ClipFamily):
         ids, mask, lengths = self._tokens(_T5, captions)
         if not self._is_later:
             return TextEmbedding(self._t5(_T5, captions), mask, lengths=lengths)
-        with as_it_is(encoder := self._part(_T5)):
+        with without_autocast(encoder := self._part(_T5)):
             return TextEmbedding(t5.states(encoder, ids, mask), mask, lengths=lengths)
 
     def predict(self, noised: Noised, condition: Condition) -> Tensor:

@@ -17,13 +17,13 @@ from mezzotint.families.shared.flow import (
     ChannelStatistics,
     FlowFamily,
     Standardized,
-    as_it_is,
     lengths_of,
     packed,
     unpacked,
 )
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.folder_files import Configs
+from mezzotint.families.shared.folder_family import without_autocast
+from mezzotint.families.shared.folder_files import Configs, FolderFiles
 from mezzotint.recipe.families.qwen_image import SPEC, QwenImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
@@ -71,7 +71,7 @@ class Family(Standardized, FlowFamily):
         super().__init__(files, parts)
         self._statistics = ChannelStatistics(self._configs["vae"])
 
-    def grid_of(self, files: FlowFiles) -> Grid:
+    def grid_of(self, files: FolderFiles) -> Grid:
         """See FlowFamily."""
         vae = files.configs["vae"]
         return Grid(int(vae.get("z_dim", 16)), 2 ** len(vae["temperal_downsample"]), cell=self.tokens.cell)
@@ -95,7 +95,7 @@ class Family(Standardized, FlowFamily):
             empty = self._empty(_QWEN, length, width)
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
         ids, mask, lengths = self._tokens(_QWEN, captions, before=_BEFORE)
-        with as_it_is(encoder):
+        with without_autocast(encoder):
             states = encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         states, mask = states[:, _BEFORE:], mask[:, _BEFORE:]
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)

@@ -59,8 +59,8 @@ class Family(StableFamily):
         encoder = self._part("text_encoder")
         if not captions:
             width = int(self._configs["text_encoder"]["hidden_size"])
-            return TextEmbedding(next(encoder.parameters()).new_empty((0, self._lengths["text_encoder"], width)))
-        ids = self._tokens("text_encoder", captions)
+            return TextEmbedding(self._empty("text_encoder", self._lengths["text_encoder"], width))
+        ids = self._tokens("text_encoder", captions)[0]
         if self._clip_skip == 0:
             return TextEmbedding(encoder(ids).last_hidden_state)
         states = encoder(ids, output_hidden_states=True).hidden_states[-(self._clip_skip + 1)]

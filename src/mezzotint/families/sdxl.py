@@ -62,11 +62,7 @@ class Files(StableFiles):
 
     def text_identity(self) -> str:
         """See ModelFiles."""
-        encoders = [
-            f"{part}={self.fingerprint(part)} tokenizer={self.tokenizer_fingerprint(part)} tokens={self.length(part)}"
-            for part in self.text_parts
-        ]
-        return f"sdxl-text-1 {' '.join(encoders)} clip_skip={self.settings.clip_skip}"
+        return f"{super().text_identity()} clip_skip={self.settings.clip_skip}"
 
     def encoded_spec(self) -> EncodedSpec | None:
         """See ModelFiles: of the base model; of a refiner None."""
@@ -102,10 +98,9 @@ class Family(StableFamily):
     def _encoded(self, part: str, captions: Sequence[str]) -> TextEmbedding:
         encoder, config = self._part(part), self._configs[part]
         if not captions:
-            like = next(encoder.parameters())
-            empty = like.new_empty((0, self._lengths[part], int(config["hidden_size"])))
-            return TextEmbedding(empty, pooled=like.new_empty((0, int(config.get("projection_dim", 512)))))
-        output = encoder(self._tokens(part, captions), output_hidden_states=True)
+            empty = self._empty(part, self._lengths[part], int(config["hidden_size"]))
+            return TextEmbedding(empty, pooled=self._empty(part, int(config.get("projection_dim", 512))))
+        output = encoder(self._tokens(part, captions)[0], output_hidden_states=True)
         return TextEmbedding(output.hidden_states[-(self._clip_skip + 2)], pooled=getattr(output, "text_embeds", None))
 
     def condition(self, text: TextEmbedding, batch: Batch | None, framing: Framing | None = None) -> Condition:

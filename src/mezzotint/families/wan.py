@@ -21,10 +21,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mezzotint.diffusion.flow import FlowSchedule
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import Grid, like_parameters, sent
-from mezzotint.families.shared.flow import ChannelStatistics, Standardized, as_it_is
+from mezzotint.families.shared.flow import ChannelStatistics, Standardized
 from mezzotint.families.shared.flow_clips import ClipFamily, as_clips, rows_of
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.families.shared.folder_files import Configs
+from mezzotint.families.shared.folder_family import without_autocast
+from mezzotint.families.shared.folder_files import Configs, FolderFiles
 from mezzotint.recipe.families.base import is_denoiser
 from mezzotint.recipe.families.wan import SPEC, WanSettings
 from mezzotint.recipe.sections.model import ModelSettings
@@ -33,8 +34,8 @@ from mezzotint.weights.folder import t5
 from mezzotint.weights.folder.model_folder import ModelFolder
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
 from mezzotint.weights.single_file import original as originals
-from mezzotint.weights.single_file.alone import PartAlone
 from mezzotint.weights.single_file.original import DENOISER, FilePart, Renames
+from mezzotint.weights.single_file.standalone import StandalonePart
 
 _UMT5 = "text_encoder"
 _LOW = "denoiser_2"
@@ -90,7 +91,7 @@ class Files(FlowFiles):
         """The same with the second denoiser's file, where the recipe names it. Raises WeightsError E1401, E1402, E1478,
         E1481 for a model of one denoiser."""
         path = self.settings.own(WanSettings).low_noise
-        if path is None or self.is_drawn:
+        if path is None or self.settings.weights == "random":
             return self
         if "high_noise" in path.name and "low_noise" in self.settings.path.name:
             raise WeightsError(
@@ -98,7 +99,7 @@ class Files(FlowFiles):
                 "little; write model.path=HIGH_NOISE_FILE model.wan.low_noise=LOW_NOISE_FILE",
                 code="E1478",
             )
-        if _LOW in self.alone:  # by the folder that lies beside a file
+        if _LOW in self.standalone:  # by the folder that lies beside a file
             return self
         if _LOW not in self.configs:
             raise WeightsError(
@@ -109,7 +110,7 @@ class Files(FlowFiles):
         network, config = self.spec.networks[_LOW], self.configs[_LOW]
         part = FilePart(DENOISER), network, config, self.shapes(_LOW)
         stored = originals.opened(path, {_LOW: part}, what=self.spec.called).stored(_LOW)
-        return replace(self, alone={**self.alone, _LOW: PartAlone(path, path, stored, config, self.where(_LOW))})
+        return self.with_standalone({_LOW: StandalonePart(path, path, stored, config, self.where(_LOW))})
 
     @classmethod
     def parts_in_file(cls, settings: ModelSettings) -> Mapping[str, FilePart]:
@@ -189,7 +190,7 @@ class Family(Standardized, ClipFamily):
             span = (0.0, self._boundary) if trained == [_LOW] else (self._boundary, 1.0)
             self.schedule = replace(cast(FlowSchedule, self.schedule), span=span)
 
-    def grid_of(self, files: FlowFiles) -> Grid:
+    def grid_of(self, files: FolderFiles) -> Grid:
         """See FlowFamily."""
         vae = files.configs["vae"]
         pixels, frames = int(vae.get("scale_factor_spatial") or 8), int(vae.get("scale_factor_temporal") or 4)
@@ -205,7 +206,7 @@ class Family(Standardized, ClipFamily):
         if not captions:
             return TextEmbedding(self._empty(_UMT5, length, width))
         ids, mask, _ = self._tokens(_UMT5, captions)
-        with as_it_is(encoder):
+        with without_autocast(encoder):
             states = t5.states(encoder, ids, mask)
         return TextEmbedding(states * mask[:, :, None].to(states.dtype))
 

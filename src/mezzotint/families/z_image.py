@@ -15,8 +15,9 @@ from torch import Tensor
 from mezzotint.errors import WeightsError
 from mezzotint.families.base import like_parameters
 from mezzotint.families.shared import qwen3
-from mezzotint.families.shared.flow import FlowFamily, as_it_is, lengths_of
+from mezzotint.families.shared.flow import FlowFamily, lengths_of
 from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.families.shared.folder_files import Configs
 from mezzotint.recipe.families.z_image import SPEC, ZImageSettings
 from mezzotint.stages import Condition, Noised, TextEmbedding
@@ -95,7 +96,7 @@ class Family(FlowFamily):
             empty = self._empty(_QWEN, length, int(config["hidden_size"]))
             return TextEmbedding(empty, torch.ones(0, length, dtype=torch.int64, device=empty.device), lengths=())
         ids, mask, lengths = self._tokens(_QWEN, captions)
-        with as_it_is(encoder):
+        with without_autocast(encoder):
             states = encoder(input_ids=ids, attention_mask=mask.bool(), output_hidden_states=[-2]).hidden_states[-2]
         return TextEmbedding(states * mask[:, :, None].to(states.dtype), mask, lengths=lengths)
 

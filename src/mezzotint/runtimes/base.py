@@ -59,6 +59,8 @@ class Runtime:
     """Whether trained weights stay float32 in the runtime's own keeping, whatever type the forward pass takes."""
     may_repeat: bool = True
     """Whether a step in which memory ran out can be given up and made again, on all processes."""
+    has_values: bool = True
+    """Whether tensors have values; where memory is only counted they have none."""
     is_writer: bool = True
     """Where weights are shared: whether this process's rows go into checkpoints; others hold the same."""
     _attached: Tensor

@@ -4,7 +4,7 @@ values."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from mezzotint.recipe.sections.optim import OptimSettings
 from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.recipe.sections.tokens import PART
 from mezzotint.runtimes.base import Runtime, compile_blocks, lay_out, recompute_blocks, refuse_uncompiled
+from mezzotint.runtimes.shared.offload import Offload
 from mezzotint.tasks import holding
 from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
@@ -56,7 +57,10 @@ from mezzotint.training.trainable import UpdateCheck, trained_parameters
 from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights.files import fingerprint, new_words
+from mezzotint.weights.folder.state import EmptyOnMeta
 from mezzotint.weights.model_files import EncodedSpec, ModelFiles
+
+Parameters = dict[str, nn.Parameter]
 
 
 @contextmanager
@@ -297,61 +301,93 @@ def drawn_frames(recipe: Recipe, grid: Grid, own: int = 1) -> int:
     return frames or (recipe.data.clips.frames if recipe.data.has_clips else own)
 
 
-def open_model(resolved: Resolved, files: ModelFiles, runtime: Runtime) -> TrainableModel:
-    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale."""
+def open_model(
+    resolved: Resolved, files: ModelFiles, runtime: Runtime, *, parts: Collection[str] | None = None
+) -> TrainableModel:
+    """Loads, freezes, casts, wraps and places the model; makes objective, update and loss scale. The order of the steps
+    is part of what they do: each says what it comes before or after.
+
+    parts: that are loaded; None is those that training itself computes with.
+    """
     recipe = resolved.recipe
     holding.refuse_in_backward(recipe, runtime.world_size)
-    needed = needed_parts(recipe)
-    forms = holding.forms_read(recipe, needed, runtime.device, resolved.blocks_on_device)
-    family = family_class(recipe).load(files, needed, forms)
-    refuse_unfit(recipe, family.grid)
-    trained, adapter = what_is_trained(recipe, files, family)
     precision = Precision.of(recipe.run, resolved.gradient_sums)
+    # 1. Load each part in the type and onto the device where it stays, so that nothing is there twice.
+    family = _load(resolved, files, runtime, needed_parts(recipe) if parts is None else parts)
+    # 2. Choose what is trained before any cast: new words, and adapters taken out of weights, begin from the file.
+    trained, adapter = what_is_trained(recipe, files, family, values=runtime.has_values)
+    # 3. Cast what is frozen, before blocks are wrapped or sent away.
     cast_frozen(recipe, family, trained, precision)
-    prediction = recipe.model.prediction or family.prediction
-    objective = objective_of(recipe.objective, family.schedule, prediction)
     optim = optimizer_settings(recipe, family, trained)
-    blocks, recomputed, compiled = _arranged(recipe, family, precision, runtime)
+    # 4. Arrange attention, precision, compiling and recompute, before offload and runtime wrap the blocks once more.
+    blocks, recomputed, compiled = _arrange(recipe, family, precision, runtime)
+    # 5. Without masters, cast trained weights before the update takes them: there are no others.
     if precision.has_no_masters:
         holding.refuse_sharded(runtime)
-        cast_trained(recipe, family, trained, precision.weights)  # before the update takes them: there are no others
-    offload = holding.offload_of(recipe, runtime, resolved.blocks_on_device)
-    moves = holding.trains_offloaded(recipe, resolved.blocks_on_device)
-    if offload is not None:
-        offload.take(family.parts(), blocks, trained, precision.weights if moves else None)
-    trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
-    is_apart = precision.separate_masters and not runtime.holds_masters
-    sums = None if runtime.holds_masters else precision.gradients
-    hooks: dict[str, Any] = {"written": runtime.written if offload is None else offload.written}
-    hooks |= {"moved": adapter.shorten} if adapter is not None else {}
-    hooks |= {"when_arrived": offload.when_arrived} if offload is not None and moves else {}
-    update = Update(trained, optim, ema_decay=resolved.ema_decay, separate_masters=is_apart, gradients=sums, **hooks)
-    if is_apart:  # after the masters are taken: they keep every bit of the file
         cast_trained(recipe, family, trained, precision.weights)
+    # 6. Offload blocks before anything is placed: what the host keeps is never on the device as a whole.
+    offload = _offload(resolved, runtime, family, blocks, trained, precision)
+    # 7. Place the parts. From here on `trained` is what this process moves, perhaps rows only.
+    trained = dict(runtime.prepare(family.parts(), trained, blocks, precision.weights))
+    # 8. Make the update, which copies float32 masters while the weights still have every bit of the file.
+    update = _open_update(resolved, runtime, trained, optim, adapter, offload, precision)
+    # 9. With masters, cast the weights that the passes compute with, after the masters were copied.
+    if precision.separate_masters and not runtime.holds_masters:
+        cast_trained(recipe, family, trained, precision.weights)
+    # 10. Settle offload and gradient sums, which go by the types that the weights have now.
     if offload is not None:
         offload.settle()
-    if sums is not None and sums != precision.weights:
-        sum_in(trained.values(), sums)
+    if not runtime.holds_masters and precision.gradients != precision.weights:
+        sum_in(trained.values(), precision.gradients)
+    prediction = recipe.model.prediction or family.prediction
     return TrainableModel(
-        family=family,
-        files=files,
-        trained=trained,
-        objective=objective.to(runtime.device),
-        prediction=prediction,
-        precision=precision,
-        optim=optim,
-        update=update,
-        scale=LossScale(recipe.run.scaler, precision, runtime.device),
-        attention=recipe.model.attention,
-        recomputed_blocks=recomputed,
-        compiled_blocks=compiled,
-        adapter=adapter,
+        family, files, trained, objective_of(recipe.objective, family.schedule, prediction).to(runtime.device),
+        prediction, precision, optim, update, LossScale(recipe.run.scaler, precision, runtime.device),
+        attention=recipe.model.attention, recomputed_blocks=recomputed, compiled_blocks=compiled, adapter=adapter,
         loss_mask=LossMask(recipe.data.mask.background, recipe.data.mask.mean == "mask"),
         records_graphs=recipe.run.kernels.cuda_graphs and runtime.device.type == "cuda",
+    )  # fmt: skip
+
+
+def _load(resolved: Resolved, files: ModelFiles, runtime: Runtime, parts: Collection[str]) -> ModelFamily:
+    recipe = resolved.recipe
+    forms = holding.forms_read(recipe, parts, runtime.device, resolved.blocks_on_device)
+    with nullcontext() if runtime.has_values else EmptyOnMeta():
+        family = family_class(recipe).load(files, parts, forms)
+    refuse_unfit(recipe, family.grid)
+    return family
+
+
+def _offload(
+    resolved: Resolved, runtime: Runtime, family: ModelFamily, blocks: list[tuple[nn.Module, ...]],
+    trained: Parameters, precision: Precision,
+) -> Offload | None:  # fmt: skip
+    offload = holding.offload_of(resolved.recipe, runtime, resolved.blocks_on_device)
+    if offload is not None:
+        moves = holding.trains_offloaded(resolved.recipe, resolved.blocks_on_device)
+        offload.take(family.parts(), blocks, trained, precision.weights if moves else None)
+    return offload
+
+
+def _open_update(
+    resolved: Resolved, runtime: Runtime, trained: Parameters, optim: OptimSettings,
+    adapter: TrainedAdapter | None, offload: Offload | None, precision: Precision,
+) -> Update:  # fmt: skip
+    hooks: dict[str, Any] = {"written": runtime.written if offload is None else offload.written}
+    hooks |= {"moved": adapter.shorten} if adapter is not None else {}
+    if offload is not None and holding.trains_offloaded(resolved.recipe, resolved.blocks_on_device):
+        hooks["when_arrived"] = offload.when_arrived
+    return Update(
+        trained,
+        optim,
+        ema_decay=resolved.ema_decay,
+        separate_masters=precision.separate_masters and not runtime.holds_masters,
+        gradients=None if runtime.holds_masters else precision.gradients,
+        **hooks,
     )
 
 
-def _arranged(
+def _arrange(
     recipe: Recipe, family: ModelFamily, precision: Precision, runtime: Runtime
 ) -> tuple[list[tuple[nn.Module, ...]], int, int]:
     """Attention, layout and precision of the networks; their blocks, and how many are recomputed and compiled."""

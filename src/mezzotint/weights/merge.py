@@ -5,9 +5,8 @@ The first is a whole model and says what the result is. The result is made as it
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,17 +15,15 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import pickled, tensor_files
-from mezzotint.weights.files.tensor_files import SIZES, TensorInfo
+from mezzotint.weights.files.tensor_files import Stored, TensorInfo
 from mezzotint.weights.folder.components import DTypeName
 from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
-from mezzotint.weights.keymap import Entry, KeyMap, Shape
-from mezzotint.weights.single_file import known_layouts, match_tensors, writing
+from mezzotint.weights.keymap import KeyMap
+from mezzotint.weights.single_file import known_layouts, match_tensors, planned, writing
 from mezzotint.weights.single_file.extras import Extras, extras_of, read_extras
 from mezzotint.weights.single_file.match_tensors import ModelTensors, Shapes
+from mezzotint.weights.single_file.planned import PlannedTensor
 from mezzotint.weights.single_file.single_file import open_single
-
-CHUNK = 256 << 20
-"""Bytes of tensors that are read at once; a tensor that is larger is read alone."""
 
 KINDS: dict[DTypeName, str] = {"fp32": "F32", "fp16": "F16", "bf16": "BF16"}
 """Types of weights in safetensors' words."""
@@ -147,6 +144,11 @@ class Merge:
                 total[name] += tensor.float() * share
         return {name: tensor.to(own[name].dtype) for name, tensor in total.items()}
 
+    @property
+    def stored(self) -> dict[str, Stored]:
+        """The result by component."""
+        return {component: MergedComponent(self, component) for component in self.base.shapes}
+
     def report(self) -> Iterator[str]:
         """What came from where, in lines."""
         for component, names in self.origin.items():
@@ -188,64 +190,29 @@ def _notes(source: ModelTensors, base: Base) -> Iterator[str]:
             yield f"{source.path}: lacks {tensor_files.listed(lacking, 3)} of {component}, which stay those before it"
 
 
-# --- in the order of the result -------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class PlannedTensor:
-    """A tensor of a single file to be written. ready: one that is no network's."""
+class MergedComponent:
+    """A component of the result: `files.Stored`."""
 
+    merge: Merge
     name: str
-    shape: Shape
-    kind: str
-    component: str = ""
-    entry: Entry | None = None
-    ready: Tensor | None = None
 
     @property
-    def bytes(self) -> int:
-        return SIZES[self.kind] * math.prod(self.shape)
+    def place(self) -> Path:
+        """See Stored."""
+        return self.merge.base.source.path
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        return self.merge.header(self.name)
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        return self.merge.read(self.name, names)
 
 
 def file_plan(merge: Merge, layout: KeyMap) -> list[PlannedTensor]:
-    """The tensors of a single file in a layout, the widest types first, as safetensors wants them."""
-    extras = merge.base.extras
-    around = writing.around(layout, extras)
-    plan = [PlannedTensor(name, tuple(t.shape), tensor_files.kind_of(t.dtype), ready=t) for name, t in around.items()]
-    for component, shapes in merge.base.shapes.items():
-        config, header = merge.base.folder.config(component), merge.header(component)
-        for entry in layout.choose(component, config).table(list(shapes)).entries:
-            written = entry.foreign, entry.foreign_shape(shapes)
-            name, shape = writing.spelling(layout, extras, written)
-            plan.append(PlannedTensor(name, shape, header[entry.ours[0]].dtype, component, entry))
-    return sorted(plan, key=lambda one: (-SIZES[one.kind], one.name))
-
-
-def read_in_order(
-    merge: Merge, plan: Sequence[PlannedTensor], say: Callable[[int], None] | None = None
-) -> Iterator[tuple[str, Tensor]]:
-    """The tensors of a plan, in its order, read in portions. say: hears how many are done after each."""
-    portion: list[PlannedTensor] = []
-    done = held = 0
-    for one in [*plan, None]:
-        if portion and (one is None or held + one.bytes > CHUNK):
-            yield from _portion(merge, portion)
-            done, held, portion = done + len(portion), 0, []
-            if say is not None:
-                say(done)
-        if one is not None:
-            portion.append(one)
-            held += one.bytes
-
-
-def _portion(merge: Merge, portion: Sequence[PlannedTensor]) -> Iterator[tuple[str, Tensor]]:
-    tensors: dict[str, dict[str, Tensor]] = {}
-    for component in {one.component for one in portion if one.entry is not None}:
-        names = [n for one in portion if one.entry is not None and one.component == component for n in one.entry.ours]
-        tensors[component] = merge.read(component, names)
-    for one in portion:
-        if one.entry is None:
-            assert one.ready is not None
-            yield one.name, one.ready
-        else:
-            yield one.name, one.entry.to_foreign(tensors[one.component]).reshape(one.shape)
+    """The tensors of a single file in a layout, of `merge.stored`."""
+    base = merge.base
+    configs = {component: base.folder.config(component) for component in base.shapes}
+    return planned.plan_layout(layout, configs, base.shapes, merge.stored, base.extras)

@@ -19,7 +19,7 @@ from mezzotint.diffusion.schedule import Schedule
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.sections.objective import ObjectiveSettings
 from mezzotint.recipe.sections.optim import OptimSettings
-from mezzotint.tasks.check.memory import Outline
+from mezzotint.tasks.check.memory import MetaModel
 
 DATA = Path(__file__).parents[2] / "parity" / "data" / "mindone-sdxl"
 RECORD = load_file(DATA / "scalings.safetensors")
@@ -77,7 +77,7 @@ def test_decay_groups_of_the_full_size_base_are_the_recorded_ones() -> None:
     optim = OptimSettings(optimizer=AdamWeightDecay(no_decay=("@mindone",)))
     words = ["optim.optimizer.kind=adam-weight-decay", "optim.optimizer.no_decay=['@mindone']"]
     assert located(read_text("schema: 1", overrides=words)).optim.optimizer == optim.optimizer
-    outline = Outline(located(read_text("model: {family: sdxl, path: sdxl}", "test", words)))
+    outline = MetaModel(located(read_text("model: {family: sdxl, path: sdxl}", "test", words)))
     groups = {group.name: group for group in outline.update.groups}
     sizes = {name: p.numel() for name, p in outline.trained.items()}
     decayed, spared = groups["denoiser"].names, groups["denoiser.no_decay"].names

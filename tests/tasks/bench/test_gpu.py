@@ -85,7 +85,7 @@ def test_a_peak_far_from_the_estimate_fails(
     card: _gpu.Card, monkeypatch: pytest.MonkeyPatch, share: float, is_ok: bool
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(_gpu, "Outline", lambda recipe, kind: None)
+    monkeypatch.setattr(_gpu, "MetaModel", lambda recipe, kind: None)
     monkeypatch.setattr(_gpu, "memory_of", lambda outline, table: SimpleNamespace(peak=10**9))
     monkeypatch.setattr(_gpu, "_measure", lambda recipe, steps: SimpleNamespace(memory=int(share * 10**9)))
     result = _gpu._check_memory(card)

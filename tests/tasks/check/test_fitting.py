@@ -15,7 +15,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.shapes import Size
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check import fitting
-from mezzotint.tasks.check.memory import Memory, Outline, memory_of
+from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
 from mezzotint.tasks.resolving import resolve
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -38,7 +38,7 @@ ADAPTER = ("model.adapter.kind=lora", "run.frozen_dtype=same")
 
 
 def counted(*words: str) -> Memory:
-    return memory_of(Outline(located(*words)), {SIZE: 4})
+    return memory_of(MetaModel(located(*words)), {SIZE: 4})
 
 
 @pytest.mark.slow
@@ -88,12 +88,12 @@ def test_blocks_are_counted_as_they_are_held(words: tuple[str, ...], monkeypatch
     take = Offload.take
     monkeypatch.setattr(Offload, "take", lambda self, *given: (taken.append(self), take(self, *given))[1])
     real = located(*words, "run.offload.blocks=1")
-    memory = memory_of(Outline(real), {SIZE: 4})
+    memory = memory_of(MetaModel(real), {SIZE: 4})
     runtime = Runtime(torch.device("cpu"), Launch(), real.run)
     assemble.open_model(resolve(real, 4), assemble.open_files(real), runtime)
     [offload] = taken
     assert tuple(unit.bytes for unit in offload._units) == memory.blocks
-    whole = memory_of(Outline(located(*words)), {SIZE: 4})
+    whole = memory_of(MetaModel(located(*words)), {SIZE: 4})
     assert memory.weights == whole.weights - sum(memory.blocks) + max(memory.blocks)
 
 
@@ -103,7 +103,7 @@ def test_auto_takes_as_many_blocks_as_fit() -> None:
     auto = located(*ADAPTER, "run.offload.blocks=auto")
 
     def settled(free: int | None) -> tuple[Any, str]:
-        return fitting.choose_blocks(Outline(auto), {SIZE: 4}, processes=1, free=free)
+        return fitting.choose_blocks(MetaModel(auto), {SIZE: 4}, processes=1, free=free)
 
     whole, two = counted(*ADAPTER), counted(*ADAPTER, "run.offload.blocks=2")
     assert len(two.blocks) > 3

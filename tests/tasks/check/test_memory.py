@@ -30,7 +30,7 @@ from mezzotint.runtimes.single import Runtime
 from mezzotint.shapes import Size
 from mezzotint.stages import Noised
 from mezzotint.tasks import assemble
-from mezzotint.tasks.check.memory import Activations, Outline, memory_of
+from mezzotint.tasks.check.memory import Activations, MetaModel, memory_of
 from mezzotint.tasks.resolving import resolve
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.precision import attention
@@ -139,7 +139,7 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
 )  # fmt: skip
 def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[str, Any]) -> None:
     settings = recipe(tiny, **changes)
-    assert Outline(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
+    assert MetaModel(settings).activations(WIDE, 3).kept == really_kept(settings, WIDE, 3)
 
 
 @pytest.mark.slow
@@ -147,15 +147,15 @@ def test_activations_are_those_of_a_real_forward_pass(tiny: Path, changes: dict[
 def test_activations_under_autocast_are_those_of_a_real_pass_within_two_percent(tiny: Path, weights: str) -> None:
     settings = recipe(tiny, run__precision="bf16", run__weight_dtype=weights)
     real = really_kept(settings, WIDE, 4)
-    assert abs(Outline(settings).activations(WIDE, 4).kept - real) <= 0.02 * real
+    assert abs(MetaModel(settings).activations(WIDE, 4).kept - real) <= 0.02 * real
     assert real < really_kept(recipe(tiny), WIDE, 4)
 
 
 @pytest.mark.slow
 def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
-    plain = Outline(recipe(tiny)).activations(SQUARE, 4)
+    plain = MetaModel(recipe(tiny)).activations(SQUARE, 4)
     kept = [
-        Outline(recipe(tiny, run__gradient_checkpointing={"enabled": True, "exempt": n})).activations(SQUARE, 4)
+        MetaModel(recipe(tiny, run__gradient_checkpointing={"enabled": True, "skip_first": n})).activations(SQUARE, 4)
         for n in (0, 3, 1000)
     ]
     assert [a.kept for a in kept] == sorted({a.kept for a in kept})
@@ -166,14 +166,14 @@ def test_recompute_keeps_less_and_exempt_blocks_keep_more(tiny: Path) -> None:
 
 
 def test_the_block_that_is_computed_again_is_counted_on_top(tiny: Path) -> None:
-    outline = Outline(recipe(tiny, run__gradient_checkpointing={"enabled": True}))
+    outline = MetaModel(recipe(tiny, run__gradient_checkpointing={"enabled": True}))
     small, large = outline.activations(SQUARE, 2), outline.activations(WIDE, 4)
     assert large.again > 3 * small.again
     assert small.bytes == small.kept + small.again
 
 
 def test_measuring_is_repeatable_and_a_turned_bucket_keeps_the_same(tiny: Path) -> None:
-    outline = Outline(recipe(tiny))
+    outline = MetaModel(recipe(tiny))
     first = outline.activations(WIDE, 2)
     assert outline.activations(WIDE, 2) == first
     assert outline.activations(TALL, 2) == first
@@ -186,7 +186,7 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         {"model__train": ["text_encoder"], "data__cache__latents": True},
     ):
         settings = recipe(tiny, **changes)
-        memory = memory_of(Outline(settings), {SQUARE: 2})
+        memory = memory_of(MetaModel(settings), {SQUARE: 2})
         runtime = Runtime(torch.device("cpu"), Launch(), settings.run)
         real = assemble.open_model(resolve(settings, 1), assemble.open_files(settings), runtime)
         tensors = real.update.tensors()
@@ -207,7 +207,7 @@ def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -
     """Its copies and intermediate results, once the passes have let everything go."""
     moves = {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adacoor"}}
     settings = recipe(tiny, **moves)
-    outline = Outline(settings)
+    outline = MetaModel(settings)
     numbers = sum(p.numel() for p in outline.trained.values())
     memory = memory_of(outline, {Size(16, 16): 1})
     assert memory.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
@@ -219,19 +219,19 @@ def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -
 def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
     same, wide = (
-        memory_of(Outline(recipe(tiny, run__gradient_dtype=k, **small)), {SQUARE: 2}) for k in ("same", "fp32")
+        memory_of(MetaModel(recipe(tiny, run__gradient_dtype=k, **small)), {SQUARE: 2}) for k in ("same", "fp32")
     )
     assert wide.gradients == 2 * same.gradients
     assert (same.update, wide.update) == (4 * same.gradients // 2, 0), "nothing is cast where sums are float32"
     ddp = memory_of(
-        Outline(recipe(tiny, run__runtime="ddp", run__gradient_dtype="same", **small)), {SQUARE: 4}, processes=2
+        MetaModel(recipe(tiny, run__runtime="ddp", run__gradient_dtype="same", **small)), {SQUARE: 4}, processes=2
     )
     assert (ddp.gradients, ddp.steady) == (same.gradients, same.steady), "buckets are the gradients"
 
 
 def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny: Path) -> None:
     plain = {"optim__clip": {"norm": None}, "run__precision": "bf16", "run__weight_dtype": "same"}
-    outline = Outline(recipe(tiny, optim__in_backward=True, run__gradient_dtype="same", **plain))
+    outline = MetaModel(recipe(tiny, optim__in_backward=True, run__gradient_dtype="same", **plain))
     largest = max(p.numel() for p in outline.trained.values())
     assert memory_of(outline, {SQUARE: 2}).gradients == (2 + 4) * largest
 
@@ -239,9 +239,9 @@ def test_weights_that_move_in_the_backward_pass_have_one_gradient_at_a_time(tiny
 @pytest.mark.slow
 def test_new_words_are_all_that_has_gradients_and_the_encoders_pass_counts(tiny: Path) -> None:
     words = {"model__tokens__words": {"<toy>": "a"}, "model__tokens__vectors": 3}
-    alone = memory_of(Outline(recipe(tiny, model__train=["tokens"], **words)), {SQUARE: 2})
-    beside = memory_of(Outline(recipe(tiny, model__train=["denoiser", "tokens"], **words)), {SQUARE: 2})
-    plain = memory_of(Outline(recipe(tiny)), {SQUARE: 2})
+    alone = memory_of(MetaModel(recipe(tiny, model__train=["tokens"], **words)), {SQUARE: 2})
+    beside = memory_of(MetaModel(recipe(tiny, model__train=["denoiser", "tokens"], **words)), {SQUARE: 2})
+    plain = memory_of(MetaModel(recipe(tiny)), {SQUARE: 2})
     assert alone.gradients == 3 * 32 * 4 == beside.gradients - plain.gradients
     assert beside.activations[SQUARE].kept > plain.activations[SQUARE].kept
 
@@ -253,7 +253,7 @@ def test_trained_parts_are_read_in_float32_and_frozen_ones_in_their_own_type(tin
         "run__frozen_dtype": "same",
         "model__freeze": ["denoiser/*", "!denoiser/conv_in.*"],
     }
-    counted = memory_of(Outline(recipe(tiny, **small)), {Size(16, 16): 1})
+    counted = memory_of(MetaModel(recipe(tiny, **small)), {Size(16, 16): 1})
     parts = {part.name: part for part in counted.parts if part.loaded}
     others = sum(part.bytes for name, part in parts.items() if name != "denoiser")
     in_bf16 = 2 * sum(part.parameters for name, part in parts.items() if name != "denoiser")
@@ -267,12 +267,12 @@ def test_trained_parts_are_read_in_float32_and_frozen_ones_in_their_own_type(tin
 def test_a_base_in_few_bits_is_counted_so(tiny: Path) -> None:
     lora = {"model__adapter__kind": "lora", "run__precision": "bf16"}
     counted = {
-        kind: memory_of(Outline(recipe(tiny, run__frozen_dtype=kind, **lora)), {SQUARE: 2})
+        kind: memory_of(MetaModel(recipe(tiny, run__frozen_dtype=kind, **lora)), {SQUARE: 2})
         for kind in ("same", "int8", "nf4")
     }
     parts = {kind: memory.parts[0] for kind, memory in counted.items()}
     assert len({(part.parameters, part.trained) for part in parts.values()}) == 1
-    unet = Outline(recipe(tiny)).family.parts()["denoiser"]
+    unet = MetaModel(recipe(tiny)).family.parts()["denoiser"]
     linear = [m.weight for m in unet.modules() if isinstance(m, nn.Linear)]
     scales = sum(len(weight) for weight in linear)
     assert parts["same"].bytes - parts["int8"].bytes == sum(w.numel() for w in linear) - 4 * scales
@@ -309,7 +309,7 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
     wide = {"block_out_channels": [128, 256, 512, 512], "cross_attention_dim": config["cross_attention_dim"]}
     (model / "unet/config.json").write_text(json.dumps(UNET_15 | wide))
     settings = recipe(model, model__weights="random", **changes)
-    counted = memory_of(Outline(settings), {Size(side, side): samples})
+    counted = memory_of(MetaModel(settings), {Size(side, side): samples})
     assert counted.parts[0].parameters > 100e6
     task = [settings.model_dump(mode="json", by_alias=True), side, samples]
     # each tensor has pages of its own, which go back when it is freed: malloc keeps up to a third more for later
@@ -326,22 +326,22 @@ def test_the_bytes_of_135_million_parameters_are_those_of_a_real_run(name: str, 
 @pytest.mark.slow
 def test_gradients_come_while_activations_go(tiny: Path) -> None:
     """With one micro-batch a step in one process; otherwise they lie there in the next forward pass."""
-    one = memory_of(Outline(recipe(tiny)), {SQUARE: 4})
+    one = memory_of(MetaModel(recipe(tiny)), {SQUARE: 4})
     kept = one.activations[SQUARE]
     assert max(one.gradients, kept.bytes) <= kept.with_gradients < one.gradients + kept.bytes
     alone = one.steady - one.gradients
     assert one.peak == max(alone + kept.with_gradients, one.steady + one.update)
     for several in (
-        memory_of(Outline(recipe(tiny, optim__accumulation=2)), {SQUARE: 4}),
-        memory_of(Outline(recipe(tiny)), {SQUARE: 8}, processes=2),
-        memory_of(Outline(recipe(tiny, run__micro_batch=4)), {SQUARE: 8}),
+        memory_of(MetaModel(recipe(tiny, optim__accumulation=2)), {SQUARE: 4}),
+        memory_of(MetaModel(recipe(tiny)), {SQUARE: 8}, processes=2),
+        memory_of(MetaModel(recipe(tiny, run__micro_batch=4)), {SQUARE: 8}),
     ):
         assert several.activations[SQUARE] == kept
         assert several.peak == several.steady + several.worst
 
 
 def test_whole_batches_are_counted_whole(tiny: Path) -> None:
-    full = memory_of(Outline(recipe(tiny, run__compile=True, data__batch_size=5)), {SQUARE: 2}).activations[SQUARE]
+    full = memory_of(MetaModel(recipe(tiny, run__compile=True, data__batch_size=5)), {SQUARE: 2}).activations[SQUARE]
     assert full.samples == 5
 
 
@@ -386,7 +386,7 @@ def _bytes(tensors: Any) -> int:
 @pytest.mark.slow
 def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
     def samples(micro_batch: int | None, processes: int) -> int:
-        outline = Outline(recipe(tiny, run__micro_batch=micro_batch))
+        outline = MetaModel(recipe(tiny, run__micro_batch=micro_batch))
         return memory_of(outline, {SQUARE: 7}, processes=processes).activations[SQUARE].samples
 
     assert [samples(None, 2), samples(3, 1), samples(8, 1)] == [4, 3, 7]
@@ -395,23 +395,23 @@ def test_a_device_holds_its_share_or_the_micro_batch(tiny: Path) -> None:
 @pytest.mark.slow
 def test_attention_of_a_package_is_counted_as_torchs_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RecipeError, match=r"mezzotint\[xformers\]"):
-        memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
+        memory_of(MetaModel(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
     monkeypatch.setattr("mezzotint.training.precision.attention.find_spec", lambda name: object())
-    counted = memory_of(Outline(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
-    assert counted == memory_of(Outline(recipe(tiny)), {SQUARE: 1})
+    counted = memory_of(MetaModel(recipe(tiny, model__attention="xformers")), {SQUARE: 1})
+    assert counted == memory_of(MetaModel(recipe(tiny)), {SQUARE: 1})
 
 
 def test_an_attention_kernel_that_is_not_there_is_told_by_name(tiny: Path) -> None:
     with pytest.raises(RecipeError, match=r"model\.attention is cudnn") as caught:
-        memory_of(Outline(recipe(tiny, model__attention="cudnn")), {SQUARE: 1})
+        memory_of(MetaModel(recipe(tiny, model__attention="cudnn")), {SQUARE: 1})
     assert caught.value.code == "E1060"
 
 
 def test_describing_a_model_draws_nothing_and_keeps_the_global_generator(tiny: Path) -> None:
     before = torch.random.get_rng_state()
-    memory_of(Outline(recipe(tiny)), {SQUARE: 1})
+    memory_of(MetaModel(recipe(tiny)), {SQUARE: 1})
     assert torch.equal(before, torch.random.get_rng_state())
-    assert _is_free_of_values(Outline(recipe(tiny)).family)
+    assert _is_free_of_values(MetaModel(recipe(tiny)).family)
 
 
 def _is_free_of_values(family: ModelFamily) -> bool:
@@ -429,7 +429,7 @@ def test_a_full_size_model_is_counted_from_its_configurations_alone(tmp_path: Pa
     settings = Recipe.model_validate({"model": {"path": str(model), "weights": "random"}})
     Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     before = memory_of_this_process("VmRSS")
-    memory = memory_of(Outline(settings), {Size(512, 512): 4})
+    memory = memory_of(MetaModel(settings), {Size(512, 512): 4})
     grown = memory_of_this_process("VmHWM") - before
     parameters = {part.name: part.parameters for part in memory.parts}
     assert parameters == {"denoiser": 859_520_964, "text_encoder": 123_060_480, "vae": 83_653_863}
@@ -452,7 +452,7 @@ def test_processes_that_share_weights_need_less_each(tiny: Path) -> None:
     """Rows of everything that moves, and of the weights two blocks at a time."""
 
     def of(processes: int, **run: Any) -> Any:
-        return memory_of(Outline(recipe(tiny, run__runtime="fsdp", **run)), {SQUARE: 4}, processes=processes)
+        return memory_of(MetaModel(recipe(tiny, run__runtime="fsdp", **run)), {SQUARE: 4}, processes=processes)
 
     alone, four = of(1), of(4)
     assert four.optimizer == alone.optimizer // 4
@@ -472,12 +472,12 @@ if __name__ == "__main__":
 def test_only_buckets_that_may_need_most_are_measured(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[tuple[Size, int]] = []
 
-    def activations(self: Outline, size: Size, samples: int) -> Activations:
+    def activations(self: MetaModel, size: Size, samples: int) -> Activations:
         measured.append((size, samples))
         return Activations(samples, samples * size.width * size.height, 0, 0)
 
-    monkeypatch.setattr(Outline, "activations", activations)
+    monkeypatch.setattr(MetaModel, "activations", activations)
     batches = {SQUARE: 2, WIDE: 4, TALL: 4, Size(16, 16): 5, Size(8, 8): 5}
-    memory = memory_of(Outline(recipe(tiny, data__batch_size=5)), batches)
+    memory = memory_of(MetaModel(recipe(tiny, data__batch_size=5)), batches)
     assert measured == [(TALL, 4), (Size(16, 16), 5)]
     assert memory.worst == 4 * 64 * 128

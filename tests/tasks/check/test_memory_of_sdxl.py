@@ -8,16 +8,16 @@ import pytest
 
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.tasks.check.memory import MetaModel, memory_of
 
 UNETS = {"sdxl": 2_567_463_684, "sdxl-refiner": 2_259_526_660}
 ENCODERS = {"text_encoder": 123_060_480, "text_encoder_2": 694_659_840}
 VAE = 83_653_863
 
 
-def outline(model: str, **settings: Any) -> Outline:
+def outline(model: str, **settings: Any) -> MetaModel:
     words = [f"{key.replace('__', '.')}={value}" for key, value in settings.items()]
-    return Outline(located(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
+    return MetaModel(located(read_text(f"model: {{family: sdxl, path: {model}}}", "test", words)))
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from mezzotint.assets import MODELS
 from mezzotint.cli import main
 from mezzotint.recipe.reading.read import read, shipped_recipes
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Memory, Outline, memory_of
+from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
 from mezzotint.training.optimizers import _torch_class
 from mezzotint.training.optimizers.base import CHUNK
 
@@ -45,7 +45,7 @@ def test_check_finds_nothing_wrong(name: str, capsys: pytest.CaptureFixture[str]
 def predicted(name: str, size: tuple[int, ...], *words: str) -> Memory:
     """What a step of a recipe takes, which is what stands at its head."""
     recipe = read(name, ["model.weights=random", *words]).recipe
-    memory = memory_of(Outline(recipe), {Size(*size): recipe.data.batch_size})
+    memory = memory_of(MetaModel(recipe), {Size(*size): recipe.data.batch_size})
     at_head = re.search(r"`mezzotint check` predicts it: ([\d.]+) GB", shipped_recipes()[name].read_text("utf-8"))
     assert at_head is not None
     # on a card, where weights arrive in their type; read in float32 they lie in the host's memory

@@ -53,7 +53,7 @@ def test_an_adapter_where_a_model_is_expected_is_told_with_what_to_write(
 def test_layers_are_read_together_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
     names = BaseModel.at(SD).names
     layers = list(names.weights)
-    monkeypatch.setattr("mezzotint.weights.merge.CHUNK", 1 << 16)
+    monkeypatch.setattr("mezzotint.weights.single_file.planned.CHUNK", 1 << 16)
     portions = list(adapter_files.portions(layers, names))
     assert [layer for _, portion in portions for layer in portion] == layers
     assert len(portions) > 5

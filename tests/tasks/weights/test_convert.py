@@ -184,7 +184,7 @@ def test_values_that_fp16_cannot_hold_are_named(tmp_path: Path, capsys: Any) -> 
         convert(tmp_path / "large.safetensors", tmp_path / "y.safetensors", f"--config={FOLDER}", "--dtype=fp16") == 2
     )
     assert "E1416" in (errors := capsys.readouterr().err)
-    assert "out.2.bias has a value of size 1e+06, too large for fp16" in errors
+    assert "conv_out.bias has a value of size 1e+06, too large for fp16" in errors
     assert not (tmp_path / "y.safetensors").exists()
 
 

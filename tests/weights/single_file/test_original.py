@@ -24,8 +24,8 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.files import tensor_files
 from mezzotint.weights.folder import components
 from mezzotint.weights.layouts import base
-from mezzotint.weights.single_file import original
-from mezzotint.weights.single_file.original import FilePart, TensorRows
+from mezzotint.weights.single_file import original, planned
+from mezzotint.weights.single_file.original import FilePart, TensorRows, Written
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 STRAIGHT = tuple(spec.name for spec in specs() if spec.is_straight)
@@ -53,9 +53,13 @@ def opened(name: str, file: Path | None = None, folder: Path | None = None) -> F
     return kind_of(name).of(ModelSettings.model_validate({"family": name, **values}))
 
 
+def write(place: Path, plan: Written, stored: tensor_files.Stored) -> None:
+    planned.write(place, plan.tensors("transformer", stored.header()), {"transformer": stored})
+
+
 def written(name: str, place: Path) -> Path:
     files = opened(name)
-    original.write(place, files.plan_original(), files.stored("denoiser"), None)
+    write(place, files.plan_original(), files.stored("denoiser"))
     return place
 
 
@@ -119,7 +123,7 @@ def test_a_tiny_model_comes_back_to_the_bit_here_and_in_diffusers(name: str, tmp
             key for key in plain if original.renamed(key, kind_of(name).renames) == key
         }
     files = opened(name, file)
-    assert files.in_file == ("denoiser",)
+    assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser"]
     stored = files.stored("denoiser")
     assert equal(stored.read(list(stored.header())), plain)
     assert {key: info.shape for key, info in stored.header().items()} == {k: tuple(t.shape) for k, t in plain.items()}
@@ -149,7 +153,7 @@ def test_rows_of_flux_lie_where_diffusers_looks_for_them(tmp_path: Path) -> None
     save_file(tensors, tmp_path / "ours.safetensors")
     network = family_spec("flux").networks["denoiser"]
     plan = original.plan(network, config, {n: tuple(t.shape) for n, t in tensors.items()}, kind_of("flux").renames)
-    original.write(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"), None)
+    write(tmp_path / "file.safetensors", plan, tensor_files.InFile(tmp_path / "ours.safetensors"))
     theirs = load_file(tmp_path / "file.safetensors")
     single = torch.cat([tensors[f"single_transformer_blocks.0.{n}.weight"] for n in (
         "attn.to_q", "attn.to_k", "attn.to_v", "proj_mlp")])  # fmt: skip
@@ -175,7 +179,8 @@ def test_a_whole_checkpoint_of_sd3_has_its_autoencoder_and_encoders(tmp_path: Pa
     for part in ("transformer", "vae", "text_encoder_2", "text_encoder_3"):
         next((lean / part).glob("*.safetensors")).unlink()
     files = opened("sd3", file, lean)
-    assert set(files.in_file) == {"denoiser", "vae", "text_encoder_2", "text_encoder_3"}
+    in_folder = {part for part in files.parts if files.is_in_folder(part)}
+    assert in_folder == set(files.parts) - {"denoiser", "vae", "text_encoder_2", "text_encoder_3"}
     plain = opened("sd3")
     for part in plain.parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
@@ -191,8 +196,8 @@ def test_a_whole_checkpoint_of_ltx_has_its_autoencoder(tmp_path: Path) -> None:
     tensors |= {f"vae.{ltx_name(name)}": tensor for name, tensor in weights(folder, "vae").items()}
     save_file(tensors, tmp_path / "ltx.safetensors")
     files = opened("ltx", tmp_path / "ltx.safetensors")
-    assert files.in_file == ("denoiser", "vae")
-    for part in files.in_file:
+    assert [part for part in files.parts if not files.is_in_folder(part)] == ["denoiser", "vae"]
+    for part in ("denoiser", "vae"):
         stored = files.stored(part)
         assert equal(stored.read(list(stored.header())), weights(folder, files.spec.folders[part]))
 
@@ -279,7 +284,7 @@ def test_flux_of_its_own_width_is_read_by_diffusers(tmp_path: Path) -> None:
     place = folder / "transformer" / "diffusion_pytorch_model.safetensors"
     tensor_files.write(tensors, place)
     plan = original.plan(network, config, shapes, kind_of("flux").renames)
-    original.write(tmp_path / "flux.safetensors", plan, tensor_files.InFile(place), None)
+    write(tmp_path / "flux.safetensors", plan, tensor_files.InFile(place))
     kind: Any = importlib.import_module("diffusers").FluxTransformer2DModel
     back = kind.from_single_file(
         str(tmp_path / "flux.safetensors"), config=str(folder), subfolder="transformer", local_files_only=True,

@@ -13,7 +13,8 @@ from mezzotint import draws
 from mezzotint.diffusion.flow_objective import with_first_frame
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.families.base import like_parameters
-from mezzotint.families.shared.flow import FlowFamily, as_it_is
+from mezzotint.families.shared.flow import FlowFamily
+from mezzotint.families.shared.folder_family import without_autocast
 from mezzotint.stages import Noised
 
 
@@ -49,7 +50,7 @@ class ClipFamily(FlowFamily):
         sides = ((frames - 1) // self.grid.frames + 1, height // self.grid.pixels, width // self.grid.pixels)
         moments = [pixels.new_empty((0, 2 * self.grid.channels, *sides), dtype=torch.float32)]
         for clip in clips.split(1) if count else ():
-            with as_it_is(vae):
+            with without_autocast(vae):
                 posterior = vae.encode(like_parameters(clip, vae)).latent_dist
             moments.append(self.scaled(posterior.mean.float(), posterior.std.float()))
         whole = torch.cat([part.to(moments[-1].device) for part in moments])
@@ -60,7 +61,7 @@ class ClipFamily(FlowFamily):
         """See ModelFamily: of clips too."""
         vae, decoded = self._part("vae"), []
         for clip in as_clips(self.raw(as_clips(latents.float()))).split(1):
-            with as_it_is(vae):
+            with without_autocast(vae):
                 decoded.append(cast(Tensor, self._decoded(vae, like_parameters(clip, vae))).float().clamp(-1.0, 1.0))
         pixels = torch.cat(decoded)
         return pixels if latents.ndim == 5 else pixels[:, :, 0]

@@ -1,19 +1,27 @@
-"""What is the same of a model's folder in diffusers' layout, whatever the family: its parts, their configurations and
-weights, and tokenizers, opened by headers."""
+"""The files of a model in diffusers' folder layout, or of a file that such a folder describes, whatever the family:
+parts with their configurations, weights, tokenizers and identities. Everything is opened by headers; nothing is fetched
+and no program of a folder runs."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from torch import nn
 
 from mezzotint import outside
 from mezzotint.errors import WeightsError
+from mezzotint.recipe.base import with_values
 from mezzotint.recipe.families.base import FamilySpec
 from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.weights import low_bit
 from mezzotint.weights.files import fingerprint
-from mezzotint.weights.folder import components
+from mezzotint.weights.files.tensor_files import InFile, Stored
+from mezzotint.weights.folder import components, plain_vae, state, t5
+from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import (
     ModelFolder,
     StoredWeights,
@@ -23,14 +31,21 @@ from mezzotint.weights.folder.model_folder import (
 )
 from mezzotint.weights.folder.tokenizer import require_fitting, tokenizer_errors
 from mezzotint.weights.keymap import Shape
+from mezzotint.weights.low_bit import FLOAT32, WeightForm
 from mezzotint.weights.model_files import ConfigConstraint, ModelFiles
+from mezzotint.weights.single_file import standalone
+from mezzotint.weights.single_file.original import FilePart
+from mezzotint.weights.single_file.standalone import ExpectedPart, StandalonePart
 
 Configs = Mapping[str, Mapping[str, Any]]
+
+_T5 = ("t5_text", "umt5_text")
 
 
 @dataclass(frozen=True)
 class FolderFiles(ModelFiles):
-    """A model's folder and the configurations of its parts."""
+    """A model's folder and the configurations of its parts. standalone: parts from files or folders of their own, in
+    the place of the folder's."""
 
     tokenizer_names: ClassVar[tuple[str, ...]] = (
         "vocab.json",
@@ -40,7 +55,9 @@ class FolderFiles(ModelFiles):
         "special_tokens_map.json",
         "added_tokens.json",
     )
-    """Those that a text depends on."""
+    """Files of a tokenizer that a text embedding depends on."""
+    original: ClassVar[Mapping[str, FilePart]] = {}
+    """Parts that an original-format checkpoint may hold, and where."""
 
     settings: ModelSettings
     seed: int
@@ -48,6 +65,14 @@ class FolderFiles(ModelFiles):
     folder: ModelFolder
     configs: Mapping[str, dict[str, Any]]
     scheduler: dict[str, Any]
+    standalone: Mapping[str, StandalonePart] = field(default_factory=dict, kw_only=True)
+
+    @classmethod
+    def described(cls, settings: ModelSettings) -> Self:
+        """See ModelFiles."""
+        config = settings.config if settings.path.is_file() else None
+        changes = {"weights": "random", "path": settings.described_by, "config": config, "vae": None, "over": ()}
+        return cls.of(with_values(settings, changes))
 
     @classmethod
     def absent(cls, folder: ModelFolder) -> Collection[str]:
@@ -56,8 +81,13 @@ class FolderFiles(ModelFiles):
 
     @classmethod
     def constraints(cls, configs: Configs) -> Iterator[ConfigConstraint]:
-        """What the parts must agree on besides what all families of the kind ask."""
+        """What the parts must agree on."""
         return iter(())
+
+    @classmethod
+    def require_match(cls, where: Path, configs: Configs) -> None:
+        """The networks must fit each other, by their configurations. where: for messages. Raises WeightsError E1409."""
+        cls._require_equal(where, cls.constraints(configs))
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -66,23 +96,150 @@ class FolderFiles(ModelFiles):
 
     @property
     def text_parts(self) -> tuple[str, ...]:
-        """Of these, the text encoders."""
+        """The text encoders among the parts."""
         return tuple(part for part in self.spec.tokenizers if part in self.configs)
+
+    # --- weights ----------------------------------------------------------------------------------------------------
+
+    def with_vae(self) -> Self:
+        """The same with the autoencoder that `model.vae` names. Raises WeightsError as `standalone.open_vae`."""
+        if self.settings.vae is None:
+            return self
+        vae = standalone.open_vae(self.settings.vae, self.expected("vae"), what=self.spec.called)
+        return self.with_standalone({"vae": vae})
+
+    def with_standalone(self, parts: Mapping[str, StandalonePart]) -> Self:
+        """The same with further standalone parts. Raises WeightsError E1409 for one that does not go with the rest."""
+        if not parts:
+            return self
+        configs = dict(self.configs) | {part: dict(file.config) for part, file in parts.items()}
+        self.require_match(next((file.where.parent for file in parts.values()), self.root), configs)
+        return replace(self, configs=configs, standalone={**self.standalone, **parts})
+
+    def expected(self, part: str) -> ExpectedPart:
+        """A part as the folder's configuration describes it."""
+        start = self.original[part].start if part in self.original else ""
+        return ExpectedPart(self.spec.networks[part], self.configs[part], self.where(part), self.shapes(part), start)
+
+    def is_drawn(self, part: str) -> bool:
+        """Whether a part's weights are random: with `model.weights=random` all are but standalone ones."""
+        return self.settings.weights == "random" and part not in self.standalone
+
+    def is_in_folder(self, part: str) -> bool:
+        """Whether a part's weights are the folder's own files, so that a copy of the model may copy them."""
+        return part not in self.standalone and self.stored_in_file(part) is None
 
     def where(self, part: str) -> Path:
         """The configuration's file of a part."""
+        if part in self.standalone:
+            return self.standalone[part].where
         return self.root / self.spec.folders[part] / "config.json"
 
     def weights_of(self, part: str) -> StoredWeights:
         """The weights of a part in the folder. Raises WeightsError E1407 when it has none."""
         weights = self.folder.weights(self.spec.folders[part])
         if weights is None:
-            raise self._without_weights(self.where(part).parent)
+            raise self._without_weights(self.root / self.spec.folders[part])
         return weights
+
+    @abstractmethod
+    def stored_in_file(self, part: str) -> Stored | None:
+        """The weights of a part that are not in the folder and not standalone; None for those of the folder."""
+
+    def stored(self, part: str) -> Stored:
+        """The weights of a part, under the names of files in diffusers' layout. Raises WeightsError E1407."""
+        if part in self.standalone:
+            return self.standalone[part].stored
+        return self.stored_in_file(part) or self._stored_in_folder(part)
+
+    def _stored_in_folder(self, part: str) -> Stored:
+        path = self.weights_of(part).path
+        return t5.stored_in(path.parent) if self.spec.networks[part] in _T5 else InFile(path)
+
+    def left_out(self, part: str) -> list[str]:
+        """The file's names of tensors of a part that the recipe leaves out."""
+        return []
+
+    def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
+        """See ModelFiles. Raises WeightsError E1402 to E1409."""
+        network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
+        if self.is_drawn(part):
+            return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
+        left_out = self.left_out(part)
+        return components.load(network, config, self.stored(part), form, where=where, left_out=left_out)
+
+    def kept(self, part: str) -> Replaced | None:
+        """A part as an export writes it when it is not trained; None where the folder's files are copied."""
+        is_shortened = bool(self.left_out(part))
+        if self.is_in_folder(part) and not is_shortened:
+            return None
+        network = self.spec.networks[part]
+        if is_shortened:
+            return Replaced(network, self.network(part).state_dict(), self.configs[part], keep_types=True)
+        stored = components.stored_as(network, self.stored(part))
+        shapes = {name: info.shape for name, info in stored.header().items()}
+        state.require_shapes(stored.place, self.shapes(part), components.modern_names(network, shapes))
+        tensors = components.modern_names(network, stored.read(tuple(shapes)))
+        return Replaced(network, tensors, self.configs[part], keep_types=True)
+
+    def write_extras(self, folder: Path) -> None:
+        """Writes into an exported folder what else belongs there."""
 
     def shapes(self, part: str) -> Mapping[str, Shape]:
         """See ModelFiles."""
         return components.shapes(self.spec.networks[part], self.configs[part], where=self.where(part))
+
+    def notes(self, parts: Collection[str]) -> Iterator[str]:
+        """What was met in the files of these parts that the reader should know."""
+        for part, file in self.standalone.items():
+            if part in parts:
+                yield f"{part}: {file.place} takes the place of the model's own"
+        if self.settings.weights == "random":
+            if "vae" in parts and self.is_drawn("vae") and plain_vae.fits(self.configs["vae"]):
+                yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
+            return
+        for part in parts:
+            if self.is_in_folder(part) and (variant := self.weights_of(part).variant):
+                yield f"{self.spec.folders[part]}: only weights of the variant {variant} are there; they were read"
+
+    # --- identities -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def schedule_fingerprint(self) -> str:
+        """Of what the scheduler's file means to training."""
+
+    def weights_digest(self, part: str) -> Mapping[str, Any]:
+        """What names a part's weights."""
+        if part in self.standalone:
+            return {"weights": self.standalone[part].digest()}
+        return {"weights": fingerprint.of_file(self.weights_of(part).path)}
+
+    def fingerprint(self, part: str) -> str:
+        """See ModelFiles."""
+        if part == "schedule":
+            return self.schedule_fingerprint()
+        if part == "tokenizer":
+            return fingerprint.of_values({encoder: self.tokenizer_fingerprint(encoder) for encoder in self.text_parts})
+        if part not in self.configs:
+            return fingerprint.of_values({"absent": part})
+        if self.is_drawn(part):
+            return self._fingerprint(part, self.configs[part])
+        return self._fingerprint(part, self.configs[part], **self.weights_digest(part))
+
+    def text_identity(self) -> str:
+        """See ModelFiles."""
+        encoders = [
+            f"{part}={self.fingerprint(part)} tokenizer={self.tokenizer_fingerprint(part)} tokens={self.length(part)}"
+            for part in self.text_parts
+        ]
+        return f"{self.spec.name}-text-1 {' '.join(encoders)}"
+
+    @property
+    @abstractmethod
+    def scaling(self) -> tuple[float, float]:
+        """Factor and shift between the VAE's latents and the model's: (x − shift) · factor."""
+
+    # --- text -------------------------------------------------------------------------------------------------------
 
     def length(self, part: str) -> int:
         """Tokens of a caption for a text encoder, start and end included."""
@@ -92,6 +249,15 @@ class FolderFiles(ModelFiles):
         """Of the tokenizer's files that belong to a text encoder."""
         paths = tokenizer_files(self.root / self.spec.tokenizers[part])
         return fingerprint.of_files([paths[name] for name in self.tokenizer_names if name in paths])
+
+    def tokenizer(self, part: str) -> Any:
+        """The tokenizer of a text encoder. Raises WeightsError E1409, E1463."""
+        root, config = self.root / self.spec.tokenizers[part], self.configs[part]
+        vocabulary = int((config.get("text_config") or config).get("vocab_size", 1 << 30))
+        network = self.spec.networks[part]
+        if network.startswith("clip_text"):
+            return clip_tokenizer(root, vocabulary)
+        return t5.tokenizer_in(root, vocabulary) if network in _T5 else _qwen_tokenizer(root, vocabulary)
 
 
 def configs_in(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -107,7 +273,8 @@ def configs_in(folder: ModelFolder, spec: FamilySpec, absent: Collection[str]) -
 
 
 def clip_tokenizer(root: Path, vocabulary: int) -> Any:
-    """The tokenizer of a folder for an encoder that knows so many tokens. Raises WeightsError E1409."""
+    """The tokenizer of a folder for an encoder that knows so many tokens. The library makes an empty vocabulary where
+    files are missing, so they are looked at first. Raises WeightsError E1409."""
     from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
     require_plain(root)
@@ -125,10 +292,20 @@ def clip_tokenizer(root: Path, vocabulary: int) -> Any:
 
 
 def _tokenizer_in_two_folders(paths: Mapping[str, Path]) -> Any:
-    """A tokenizer whose vocabulary lies elsewhere than its settings, which the library cannot read by itself."""
+    """A tokenizer whose vocabulary is in another folder than its settings, which the library cannot read by itself."""
     from transformers.models.clip.tokenization_clip import CLIPTokenizer
 
     merges = outside.read_text(paths["merges.txt"]).splitlines()[1:]
     config = read_json(paths["tokenizer_config.json"])
     config.pop("tokenizer_class", None)
     return CLIPTokenizer(vocab=read_json(paths["vocab.json"]), merges=[tuple(m.split()) for m in merges], **config)
+
+
+def _qwen_tokenizer(root: Path, vocabulary: int) -> Any:
+    """Of Qwen2.5-VL and Qwen3."""
+    from transformers.models.qwen2.tokenization_qwen2 import Qwen2Tokenizer
+
+    require_plain(root)
+    with tokenizer_errors(root):
+        tokenizer = Qwen2Tokenizer.from_pretrained(str(root), local_files_only=True)
+    return require_fitting(tokenizer, root, vocabulary)

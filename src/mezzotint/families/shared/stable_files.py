@@ -1,7 +1,5 @@
-"""Where a model of Stable Diffusion's kind comes from: a folder in diffusers' layout, or one file, opened by headers.
-
-Nothing is fetched and nothing runs. What the models of these families share is here and in `stable.py`.
-"""
+"""The files of a model of Stable Diffusion's kind (UNet, AutoencoderKL, CLIP text encoders): a folder in diffusers'
+layout, or one file with all weights and a folder of configurations that fits."""
 
 from __future__ import annotations
 
@@ -11,28 +9,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from torch import nn
-
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.families.shared.folder_files import Configs, FolderFiles, clip_tokenizer, configs_in
-from mezzotint.recipe.base import with_values
+from mezzotint.families.shared.folder_files import Configs, FolderFiles, configs_in
 from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.weights import kinds, low_bit
+from mezzotint.weights import kinds
 from mezzotint.weights.files import fingerprint
-from mezzotint.weights.folder import components, plain_vae
-from mezzotint.weights.folder.export import Replaced
-from mezzotint.weights.folder.model_folder import (
-    ModelFolder,
-    open_folder,
-)
-from mezzotint.weights.folder.other_vae import OtherVae, open_vae
+from mezzotint.weights.files.tensor_files import Stored
+from mezzotint.weights.folder import components
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
 from mezzotint.weights.keymap import KeyMap
 from mezzotint.weights.layouts import base
-from mezzotint.weights.low_bit import FLOAT32, WeightForm
-from mezzotint.weights.single_file.match_tensors import ComponentInFile
+from mezzotint.weights.single_file.extras import drop_average, extras_of
 from mezzotint.weights.single_file.modelspec import Description
-from mezzotint.weights.single_file.overlay import OverlaidComponent, Overlay
+from mezzotint.weights.single_file.original import FilePart
+from mezzotint.weights.single_file.overlay import Overlay
 from mezzotint.weights.single_file.single_file import SingleFile, open_single
 from mezzotint.weights.single_file.writing import described
 
@@ -41,47 +32,33 @@ _LAYER = re.compile(r".+\.transformer_blocks\.\d+(?=\.)")
 
 @dataclass(frozen=True)
 class StableFiles(FolderFiles):
-    """A model's folder, the configurations of its parts, and how weights come about. single: the file that holds all
-    weights, when there is one; the folder then has the configurations alone. vae: the autoencoder that takes the place
-    of the model's own, whose configuration is then among `configs`. whole_depth: transformer layers by level in the
-    files, where `model.depth` takes fewer. overlay: files whose tensors take the place of the model's own."""
+    """single: the file that holds all weights, when there is one; the folder then has the configurations only.
+    whole_depth: transformer layers by level in the files, where `model.depth` takes fewer. overlay: files whose tensors
+    take the place of the model's own."""
 
     layout: ClassVar[KeyMap]
     """Of the family's single files."""
+    original: ClassVar[Mapping[str, FilePart]] = {"vae": FilePart(base.VAE, keeps_start=True)}
     fewest_layers: ClassVar[int] = 1
     """Of a text encoder, those that must stay beside the ones that `model.clip_skip` leaves out."""
-
     narrower: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """What makes the configurations of the shipped tiny model still smaller, by part."""
 
     single: SingleFile | None = None
-    vae: OtherVae | None = None
     whole_depth: tuple[int, ...] = ()
     overlay: Overlay | None = None
 
     @classmethod
     def of(cls, settings: ModelSettings, seed: int = 0) -> Self:
-        """See ModelFiles. Raises WeightsError E1401, E1406, E1409 and E1411 to E1415."""
+        """See ModelFiles. Raises WeightsError E1401, E1406, E1409, E1411 to E1415 and E1478."""
         files = cls._in_one_file(settings, seed) if settings.path.is_file() else cls._in_folder(settings, seed)
         if settings.over:
             files = replace(files, overlay=Overlay(settings.path, settings.over, settings.config))
-        if settings.vae is not None:
-            files = files._with_vae(settings.vae)
+        files = files.with_vae()
         if settings.depth is not None:
             files = files._with_depth(settings.depth)
         files.require_layers(settings.clip_skip)
         return files
-
-    def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
-        """See ModelFiles."""
-        return {entry.ours[0]: entry.foreign for entry in base.unet(list(names))} if part == "denoiser" else {}
-
-    @classmethod
-    def described(cls, settings: ModelSettings) -> Self:
-        """See ModelFiles."""
-        config = settings.config if settings.path.is_file() else None
-        update = {"weights": "random", "vae": None, "path": settings.described_by, "config": config}
-        return cls.of(with_values(settings, update))
 
     @classmethod
     def tiny(cls, seed: int = 0) -> Self:
@@ -94,71 +71,54 @@ class StableFiles(FolderFiles):
         """The folder of a part, by name."""
         return self.spec.folders[part]
 
-    def where(self, part: str) -> Path:
-        """The configuration's file of a part."""
-        if part == "vae" and self.vae is not None:
-            return self.vae.where
-        return super().where(part)
+    def original_names(self, part: str, names: Collection[str]) -> Mapping[str, str]:
+        """See ModelFiles."""
+        return {entry.ours[0]: entry.foreign for entry in base.unet(list(names))} if part == "denoiser" else {}
 
-    def network(self, part: str, form: WeightForm = FLOAT32) -> nn.Module:
-        """See ModelFiles. Raises WeightsError E1402 to E1409."""
-        network, config, where = self.spec.networks[part], self.configs[part], self.where(part)
-        if self.is_drawn(part):
-            return low_bit.converted(components.draw(network, config, self.seed, part, where=where), form)
-        left_out = self._left_out() if part == "denoiser" and self.whole_depth else ()
-        stored = self.vae.stored if part == "vae" and self.vae is not None else self._stored(part)
-        return components.load(network, config, stored, form, where=where, left_out=left_out)
+    def stored_in_file(self, part: str) -> Stored | None:
+        """See FolderFiles: in files laid over the model, or in the file that holds it."""
+        if self.overlay is not None and self.overlay.touches(self.component(part)):
+            return self.overlay.component(self.component(part))
+        return None if self.single is None else self.single.component(self.component(part))
 
-    def _left_out(self) -> list[str]:
-        """The file's names of the transformer layers that `model.depth` leaves out."""
+    def left_out(self, part: str) -> list[str]:
+        """See FolderFiles: the transformer layers that `model.depth` leaves out."""
+        if part != "denoiser" or not self.whole_depth:
+            return []
         config, where = self.configs["denoiser"], self.where("denoiser")
         whole = config | {"transformer_layers_per_block": list(self.whole_depth)}
         kept = components.shapes("unet", config, where=where)
         return [name for name in components.shapes("unet", whole, where=where) if name not in kept]
 
-    def is_drawn(self, part: str) -> bool:
-        """Whether a part's weights are random: with `model.weights=random` all are but an autoencoder that is named."""
-        return self.settings.weights == "random" and (part != "vae" or self.vae is None)
-
-    def kept(self, part: str) -> Replaced | None:
-        """A part as it is to be written when it is not trained, where the folder's files are not simply copied."""
-        if part == "vae" and self.vae is not None:
-            tensors = self.vae.tensors()
-        elif part == "denoiser" and self.whole_depth:
-            tensors = self.network(part).state_dict()
+    def write_extras(self, folder: Path) -> None:
+        """See FolderFiles: what the single file holds besides the model. A folder's averaged copy is dropped, since it
+        would be another model's."""
+        if self.single is not None and self.settings.weights == "files":
+            extras_of(self.single).write(folder)
         else:
-            stored = self._stored(part)
-            if isinstance(stored, Path):
-                return None
-            tensors = stored.everything()
-        return Replaced(self.spec.networks[part], tensors, self.configs[part], keep_types=True)
+            drop_average(folder)
 
-    def _stored(self, part: str) -> ComponentInFile | OverlaidComponent | Path:
-        if self.overlay is not None and self.overlay.touches(self.component(part)):
-            return self.overlay.component(self.component(part))
-        return self.single.component(self.component(part)) if self.single is not None else self.weights_of(part).path
+    def schedule_fingerprint(self) -> str:
+        """See FolderFiles."""
+        table = Schedule.from_config(self.scheduler).alpha_bar.numpy().tobytes()
+        return fingerprint.of_values({"alpha_bar": table.hex(), "prediction": self.prediction})
+
+    def weights_digest(self, part: str) -> Mapping[str, Any]:
+        """See FolderFiles, with the files laid over the model."""
+        if part in self.standalone:
+            return super().weights_digest(part)
+        name = self.component(part)
+        digest = (
+            super().weights_digest(part) if self.single is None else {"weights": self.single.component(name).digest()}
+        )
+        over = [] if self.overlay is None else self.overlay.digests(name)
+        return {**digest, "over": over} if over else digest
 
     def fingerprint(self, part: str) -> str:
-        """See ModelFiles. "schedule" is what the scheduler's file means to training."""
-        if part == "schedule":
-            table = Schedule.from_config(self.scheduler).alpha_bar.numpy().tobytes()
-            return fingerprint.of_values({"alpha_bar": table.hex(), "prediction": self.prediction})
-        if part == "tokenizer":
-            prints = {encoder: self.tokenizer_fingerprint(encoder) for encoder in self.text_parts}
-            return fingerprint.of_values(prints) if len(prints) > 1 else next(iter(prints.values()))
-        if part not in self.configs:
-            return fingerprint.of_values({"absent": part})
-        if self.is_drawn(part):
-            return self._fingerprint(part, self.configs[part])
-        if part == "vae" and self.vae is not None:
-            weights = self.vae.weights()
-        elif self.single is not None:
-            weights = self.single.component(self.component(part)).digest()
-        else:
-            weights = fingerprint.of_file(self.weights_of(part).path)
-        is_own = self.overlay is None or (part == "vae" and self.vae is not None)
-        over = [] if is_own or self.overlay is None else self.overlay.digests(self.component(part))
-        return self._fingerprint(part, self.configs[part], weights=weights, **({"over": over} if over else {}))
+        """See FolderFiles."""
+        if part == "tokenizer" and len(self.text_parts) == 1:
+            return self.tokenizer_fingerprint(self.text_parts[0])
+        return super().fingerprint(part)
 
     def media_identity(self) -> str:
         """See ModelFiles."""
@@ -179,29 +139,35 @@ class StableFiles(FolderFiles):
         return scale, components.number_of(vae, "shift_factor", 0.0, where=where)
 
     def notes(self, parts: Collection[str]) -> Iterator[str]:
-        """What was met in the files of these parts that the reader should know."""
-        if self.vae is not None and "vae" in parts:
-            yield f"vae: {self.vae.path} takes the place of the model's own"
+        """See FolderFiles."""
         if self.overlay is not None:
             yield from self.overlay.notes()
-        if self.whole_depth:
-            layers = sorted({match[0] for name in self._left_out() if (match := _LAYER.match(name))}, key=_natural)
-            if layers:  # a depth may also be that of the files
-                yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {', '.join(layers)}"
-        if self.settings.weights == "random":
-            if "vae" in parts and self.vae is None and plain_vae.fits(self.configs["vae"]):
-                yield "vae: not random but set by hand to carry colours; details finer than a latent's pixels are lost"
-            return
-        if self.single is not None:
+        layers = {match[0] for name in self.left_out("denoiser") if (match := _LAYER.match(name))}
+        if layers:  # a depth may also be that of the files
+            listed = ", ".join(sorted(layers, key=_numbers_last))
+            yield f"denoiser: model.depth leaves out {len(layers)} transformer layers: {listed}"
+        if self.single is not None and self.settings.weights == "files":
             yield from self.single.notes()
-            return
-        for part in parts:
-            variant = self.weights_of(part).variant if part != "vae" or self.vae is None else ""
-            if variant:
-                yield (
-                    f"{self.component(part)}: only weights of the variant {variant} are there; they were read as "
-                    "float32"
-                )
+        yield from super().notes(parts)
+
+    def require_layers(self, clip_skip: int) -> None:
+        """Raises WeightsError E1409 when `model.clip_skip` leaves nothing of a text encoder."""
+        require_layers({part: self.configs[part] for part in self.text_parts}, clip_skip, self.fewest_layers)
+
+    @classmethod
+    def require_match(cls, where: Path, configs: Configs) -> None:
+        """See FolderFiles, with the channels of latents."""
+        unet, vae = configs["denoiser"], configs["vae"]
+        super().require_match(where, configs)
+        cls._require_equal(
+            where,
+            (
+                ("the denoiser takes latents of channels", unet.get("in_channels", 4), vae.get("latent_channels", 4)),
+                ("the denoiser gives latents of channels", unet.get("out_channels", 4), vae.get("latent_channels", 4)),
+            ),
+        )
+
+    # --- opening ----------------------------------------------------------------------------------------------------
 
     @classmethod
     def _in_folder(cls, settings: ModelSettings, seed: int) -> Self:
@@ -248,31 +214,8 @@ class StableFiles(FolderFiles):
             what = f"looks like {other}" if better is None else f"is {other}: write model.family={better}"
             raise WeightsError(f"{root}: {what}; family {spec.name} trains {spec.trains}", code="E1406")
         configs = configs_in(folder, spec, cls.absent(folder))
-        cls._require_match(root, configs)
+        cls.require_match(root, configs)
         return cls(settings, seed, root, folder, configs, folder.config("scheduler", "scheduler_config.json"))
-
-    @classmethod
-    def _require_match(cls, root: Path, configs: Configs) -> None:
-        """The networks must fit each other, by their configurations."""
-        unet, vae = configs["denoiser"], configs["vae"]
-        cls._require_equal(
-            root,
-            (
-                *cls.constraints(configs),
-                ("the denoiser takes latents of channels", unet.get("in_channels", 4), vae.get("latent_channels", 4)),
-                ("the denoiser gives latents of channels", unet.get("out_channels", 4), vae.get("latent_channels", 4)),
-            ),
-        )
-
-    def require_layers(self, clip_skip: int) -> None:
-        """Raises WeightsError E1409 when `model.clip_skip` leaves nothing of a text encoder."""
-        require_layers({part: self.configs[part] for part in self.text_parts}, clip_skip, self.fewest_layers)
-
-    def _with_vae(self, path: Path) -> Self:
-        vae = open_vae(path, self.configs["vae"], self.where("vae"))
-        configs = dict(self.configs) | {"vae": vae.config}
-        self._require_match(vae.where.parent, configs)
-        return replace(self, configs=configs, vae=vae)
 
     def _with_depth(self, depth: tuple[int, ...]) -> Self:
         """A denoiser of fewer transformer layers. Raises WeightsError E1079 for another number of levels, or more
@@ -290,11 +233,6 @@ class StableFiles(FolderFiles):
         shallow = config | {"transformer_layers_per_block": list(depth)}
         return replace(self, configs=dict(self.configs) | {"denoiser": shallow}, whole_depth=whole)
 
-    def tokenizer(self, part: str) -> Any:
-        """The tokenizer of a text encoder. Its files are looked at first: the library makes an empty vocabulary where
-        they lack. Raises WeightsError E1409."""
-        return clip_tokenizer(self.root / self.spec.tokenizers[part], int(self.configs[part]["vocab_size"]))
-
 
 def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
     """Raises WeightsError E1409 when `model.clip_skip` leaves less than `fewest` layers of a text encoder."""
@@ -310,6 +248,6 @@ def require_layers(encoders: Configs, clip_skip: int, fewest: int) -> None:
             )
 
 
-def _natural(name: str) -> list[str]:
-    """Numbers in a name in their own order."""
+def _numbers_last(name: str) -> list[str]:
+    """A key that sorts numbers in a name by their value."""
     return [part.zfill(6) for part in re.split(r"(\d+)", name)]

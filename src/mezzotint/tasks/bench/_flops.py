@@ -16,7 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Outline, upright
+from mezzotint.tasks.check.memory import MetaModel, upright
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def flops_of_samples(recipe: Recipe, sizes: Iterable[Size]) -> dict[Size, int]:
     of fake tensors runs. recipe: located. Raises WeightsError for a model that cannot be described."""
     # the plain formula of attention is made of products that the counter knows, whatever kernel will run
     plain = {"run.gradient_checkpointing.enabled": False, "run.precision": "fp32", "model.attention": "math"}
-    outline = Outline(with_values(recipe, plain), "cpu")
+    outline = MetaModel(with_values(recipe, plain), "cpu")
 
     @cache
     def count(size: Size) -> int:

@@ -28,7 +28,7 @@ from mezzotint.recipe.recipe import Recipe, effective
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.tasks.bench import _pictures
 from mezzotint.tasks.bench._run import Measured, RowLength, measure
-from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.tasks.check.memory import MetaModel, memory_of
 from mezzotint.tasks.train import train
 from mezzotint.weights.folder.model_folder import shipped
 
@@ -140,7 +140,9 @@ def _check_memory(card: Card) -> Result:
     what trying them takes."""
     recipe = with_values(card.recipe, {"run.validation.timesteps": 1, "run.kernels.cudnn_benchmark": False})
     kind = "cuda" if torch.cuda.is_available() else "cpu"
-    estimate = memory_of(Outline(recipe, kind), dict.fromkeys(buckets.table(recipe.data), recipe.data.batch_size)).peak
+    estimate = memory_of(
+        MetaModel(recipe, kind), dict.fromkeys(buckets.table(recipe.data), recipe.data.batch_size)
+    ).peak
     if kind == "cpu":  # whose peak is that of the whole process
         return {"ok": None, "estimate": estimate}
     peak = _measure(recipe, 3).memory

@@ -21,10 +21,11 @@ from mezzotint.weights.files.tensor_files import SIZES, Stored, TensorInfo, read
 from mezzotint.weights.folder import state
 from mezzotint.weights.folder.components import shapes as network_shapes
 from mezzotint.weights.folder.model_folder import ModelFolder, find_weights, open_folder
-from mezzotint.weights.folder.other_vae import open_vae
+from mezzotint.weights.layouts.base import VAE
 from mezzotint.weights.model_files import ModelFiles
 from mezzotint.weights.single_file.overlay import Overlay
 from mezzotint.weights.single_file.single_file import open_single
+from mezzotint.weights.single_file.standalone import ExpectedPart, open_vae
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _in_folder(
         part = part_of.get(path.name, "")
         try:
             if part == "vae" and settings.vae is not None:
-                held.append(_other_vae(settings.vae, folder))
+                held.append(_other_vae(settings, settings.vae, folder))
             else:
                 held.append(_component(path, part, parts.get(part), settings))
         except WeightsError as error:
@@ -136,7 +137,7 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
         held = []
         for name in sorted(single.layout.networks):
             if name == "vae" and settings.vae is not None:
-                held.append(_other_vae(settings.vae, single.folder))
+                held.append(_other_vae(settings, settings.vae, single.folder))
                 continue
             stored = single.component(name)
             stored.require_known()
@@ -146,12 +147,14 @@ def _in_one_file(settings: ModelSettings) -> tuple[tuple[Component, ...], list[W
         return (), [error]
 
 
-def _other_vae(path: Path, folder: ModelFolder) -> Component:
+def _other_vae(settings: ModelSettings, path: Path, folder: ModelFolder) -> Component:
     """What `model.vae` names. bytes: of its tensors."""
-    other = open_vae(path, folder.config("vae"), folder.root / "vae" / "config.json")
-    component = _stored("vae", "vae", other.path.name, other.stored.header())
+    config, where = folder.config("vae"), folder.root / "vae" / "config.json"
+    own = ExpectedPart("vae", config, where, network_shapes("vae", config, where=where), VAE)
+    other = open_vae(path, own, what=family_spec(settings.family).called)
+    component = _stored("vae", "vae", other.place.name, other.stored.header())
     shapes = network_shapes("vae", other.config, where=other.where)
-    _require_count(other.path, component.parameters, sum(map(math.prod, shapes.values())))
+    _require_count(other.place, component.parameters, sum(map(math.prod, shapes.values())))
     return component
 
 

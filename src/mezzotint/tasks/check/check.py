@@ -38,7 +38,7 @@ from mezzotint.tasks.check import estimates, fitting, page, room
 from mezzotint.tasks.check._checked import Checked
 from mezzotint.tasks.check._dry_run import dry_run
 from mezzotint.tasks.check._model_files import components
-from mezzotint.tasks.check.memory import Memory, Outline, described, memory_of
+from mezzotint.tasks.check.memory import Memory, MetaModel, described, memory_of
 from mezzotint.tasks.check.notes import notes, of_clips, of_names
 from mezzotint.tasks.holding import at_hand as _memory_at_hand
 from mezzotint.tasks.prompts import long_captions, previews
@@ -146,16 +146,15 @@ def _look_at_settings(checked: Checked) -> None:
     checked.at_hand = _memory_at_hand(checked.device, recipe.run.memory_limit)
 
 
-def _look_at_model(checked: Checked, sums: GradientSums | None) -> Outline | None:
+def _look_at_model(checked: Checked, sums: GradientSums | None) -> MetaModel | None:
     """The model by its configurations; None where it cannot be described or does not fit the recipe. sums: see
-    `Outline`."""
+    `MetaModel`."""
     outline, fits, recipe = None, False, checked.recipe
     with checked.gathering():
-        outline = Outline(recipe, checked.device.type, sums)
+        outline = MetaModel(recipe, checked.device.type, sums)
         checked.notes += of_clips(recipe, outline.family.grid)
         checked.notes += of_names(recipe, outline.family.parts(), outline.trained)
         checked.notes += outline.adapter.notes if outline.adapter is not None else ()
-        assemble.refuse_unfit(recipe, outline.family.grid)
         checked.notes += checked.model_files().absences()
         if recipe.run.preview.every is not None:
             objective = objective_of(recipe.objective, outline.family.schedule, outline.prediction)
@@ -171,7 +170,7 @@ def _look_at_model(checked: Checked, sums: GradientSums | None) -> Outline | Non
     return outline if fits else None
 
 
-def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings) -> None:
+def _look_at_ema_start(checked: Checked, outline: MetaModel, start: ModelSettings) -> None:
     """Whether the average can start from the model that `optim.ema.start` names, told from its configurations."""
     with checked.gathering():
         family = described(type(outline.family), start)[1]
@@ -181,7 +180,7 @@ def _look_at_ema_start(checked: Checked, outline: Outline, start: ModelSettings)
             checked.keep(problem)
 
 
-def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> None:
+def _look_at_data(checked: Checked, outline: MetaModel | None, *, deep: bool) -> None:
     recipe, note = class_pictures.as_checked(checked.recipe)
     recipe = with_values(recipe, {"data.verify": "on_start"}) if deep else recipe
     checked.notes += note
@@ -212,7 +211,7 @@ def _look_at_data(checked: Checked, outline: Outline | None, *, deep: bool) -> N
             checked.notes += findings.as_notes(of_lost_words(catalogue, lost, of_captions))
 
 
-def _choose_sums(checked: Checked, outline: Outline | None) -> Outline | None:
+def _choose_sums(checked: Checked, outline: MetaModel | None) -> MetaModel | None:
     """The model with the type of its gradients' sums, which memory decides where the recipe leaves it open."""
     if outline is None or checked.dataset is None or not sums_are_open(checked.recipe):
         return outline
@@ -222,10 +221,10 @@ def _choose_sums(checked: Checked, outline: Outline | None) -> Outline | None:
             checked.recipe, checked.largest_batches(), outline.device, processes=checked.processes, free=checked.at_hand
         )
         checked.notes.append(sentence)
-    return Outline(checked.recipe, outline.device, sums)
+    return MetaModel(checked.recipe, outline.device, sums)
 
 
-def _advise(checked: Checked, outline: Outline | None) -> None:
+def _advise(checked: Checked, outline: MetaModel | None) -> None:
     """What may not be meant, what is usually done otherwise, and how large a file gets that is asked for."""
     recipe, dataset, length = checked.recipe, checked.dataset, checked.length
     prediction = outline.prediction if outline is not None else None
@@ -243,7 +242,7 @@ def _advise(checked: Checked, outline: Outline | None) -> None:
         checked.notes.append(f"run.schedule_file writes about {sizes}")
 
 
-def _look_at_memory(checked: Checked, outline: Outline) -> None:
+def _look_at_memory(checked: Checked, outline: MetaModel) -> None:
     batches, processes, free = checked.largest_batches(), checked.processes, checked.at_hand
     with checked.gathering():
         if checked.recipe.run.offload.blocks == "auto":

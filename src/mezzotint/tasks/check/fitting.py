@@ -12,7 +12,7 @@ from mezzotint.recipe.recipe import Recipe, replaced
 from mezzotint.recipe.resolved import blocks_on_device
 from mezzotint.recipe.sections.run import GradientSums
 from mezzotint.shapes import Size
-from mezzotint.tasks.check.memory import Memory, Outline, memory_of, with_offload
+from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of, with_offload
 
 SPARE = 1.05
 """What has to be free for a byte that is counted."""
@@ -52,8 +52,8 @@ def ways(
     sums: GradientSums | None = None,
 ) -> list[Way]:
     """Up to so many ways in which a run fits into a room of bytes, those that change least first; none where nothing
-    helps. batches: as of `memory_of`. device: as of `Outline`. of_card: whether the room is a card's, wherever this is
-    counted; the host's memory is another one then. sums: of gradients, as of `Outline`."""
+    helps. batches: as of `memory_of`. device, sums: as of `MetaModel`. of_card: whether the room is a card's, wherever
+    this is counted; the host's memory is another one then."""
     chosen: list[Way] = []
     counting = _Counting(recipe, batches, device, processes, sums)
     for settings in _tries(recipe, offloads=of_card or device != "cpu"):
@@ -75,7 +75,7 @@ class _Counting:
     processes: int
     sums: GradientSums | None = None
     _passes: dict[tuple[str, ...], Memory] = field(default_factory=dict)
-    _known: dict[str, tuple[Outline, Memory] | None] = field(default_factory=dict)
+    _known: dict[str, tuple[MetaModel, Memory] | None] = field(default_factory=dict)
 
     def of(self, settings: Mapping[str, Any]) -> Memory | None:
         """None for settings that the recipe cannot have."""
@@ -93,11 +93,11 @@ class _Counting:
         outline.blocks = blocks_on_device(other)
         return with_offload(outline, memory)
 
-    def _counted(self, settings: Mapping[str, Any]) -> tuple[Outline, Memory] | None:
+    def _counted(self, settings: Mapping[str, Any]) -> tuple[MetaModel, Memory] | None:
         of_passes = tuple(path for path in settings if path in _OF_PASSES)
         passes = self._passes.get(of_passes)
         try:
-            outline = Outline(_with(self.recipe, settings), self.device, self.sums)
+            outline = MetaModel(_with(self.recipe, settings), self.device, self.sums)
         except (MezzotintError, ValueError):
             return None
         sizes = dict.fromkeys(self.batches, 1) if "data.batch_size" in settings else self.batches
@@ -140,7 +140,7 @@ def _tries(recipe: Recipe, *, offloads: bool) -> Iterator[dict[str, Any]]:
 
 
 def choose_blocks(
-    outline: Outline, batches: Mapping[Size, int], *, processes: int, free: int | None
+    outline: MetaModel, batches: Mapping[Size, int], *, processes: int, free: int | None
 ) -> tuple[int | None, str]:
     """How many blocks of the denoiser are on the device at once, where `run.offload.blocks` is auto; None for all of
     them. With a sentence that says so. free: bytes of memory on the device, None where that is not known."""

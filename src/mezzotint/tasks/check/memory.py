@@ -1,17 +1,17 @@
-"""How much memory a run takes, told from the model's configurations: nothing of its size is ever allocated.
+"""How much memory a run takes, worked out from the model's configurations: nothing of its size is ever allocated.
 
-The model is built on the meta device and given fake tensors, which have shape, type and device and no values. On them
-the real code runs: what is trained, the update with masters, moments and average, and the forward pass up to the loss,
-under the run's autocast, attention and recompute. What autograd keeps of that pass is counted, storage by storage.
+The model is opened as a run opens it, on the meta device, and then given fake tensors, which have shape, type and
+device and no values. On them the real code runs: the forward pass up to the loss, under the run's autocast, attention
+and recompute. What autograd keeps of that pass is counted, storage by storage.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,30 +19,22 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from mezzotint.data.cache.text_rows import layout_of
-from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.families.base import Grid, ModelFamily
 from mezzotint.recipe.base import with_values
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import blocks_on_device, gradient_sums
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.recipe.sections.run import GradientSums
-from mezzotint.runtimes.base import not_exempt, recompute_blocks
+from mezzotint.runtimes.base import Launch, Runtime, not_exempt, recompute_blocks
 from mezzotint.shapes import Size, latent_size
 from mezzotint.stages import Noised, TextEmbedding
-from mezzotint.tasks.assemble import (
-    cast_frozen,
-    cast_trained,
-    family_class,
-    needed_parts,
-    only_texts_of_files,
-    optimizer_settings,
-    what_is_trained,
-)
+from mezzotint.tasks.assemble import family_class, needed_parts, only_texts_of_files, open_model
+from mezzotint.tasks.check._saved_bytes import SavedBytes
 from mezzotint.tasks.holding import forms_of_frozen, trains_offloaded
+from mezzotint.tasks.resolving import resolve
 from mezzotint.training.checkpoints.background_save import is_behind
-from mezzotint.training.precision import attention, mixed
+from mezzotint.training.precision import attention
 from mezzotint.training.precision.policy import DTYPES, Precision
-from mezzotint.training.update import Update
 from mezzotint.training.whole_batches import whole_size
 from mezzotint.weights import low_bit
 from mezzotint.weights.folder.state import EmptyOnMeta
@@ -144,7 +136,7 @@ class Memory:
         return max(self.step, self.loading)
 
 
-def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
+def memory_of(outline: MetaModel, batches: Mapping[Size, int], *, processes: int = 1) -> Memory:
     """The memory of a run, one of so many processes. batches: the largest batch of each bucket, in samples over all
     processes."""
     recipe, update = outline.recipe, outline.update
@@ -189,7 +181,7 @@ def memory_of(outline: Outline, batches: Mapping[Size, int], *, processes: int =
     return replace(memory, loading=max(read, before))
 
 
-def with_offload(outline: Outline, memory: Memory) -> Memory:
+def with_offload(outline: MetaModel, memory: Memory) -> Memory:
     """The same with `outline.blocks` on the device: what lies there, and what on the host. memory: without."""
     stays = outline.adapter is not None  # what is trained of an adapter
     blocks = tuple(
@@ -209,7 +201,7 @@ def with_offload(outline: Outline, memory: Memory) -> Memory:
     return replace(memory, loading=min(memory.loading, memory.steady))
 
 
-def _bytes_of_gradients(outline: Outline) -> int:
+def _bytes_of_gradients(outline: MetaModel) -> int:
     """Those that lie there at once. Under ddp they are views of the buckets that travel, and lie there all the time."""
     if outline.recipe.run.runtime == "fsdp":
         return sum(_bytes(p) for p in outline.trained.values())
@@ -226,7 +218,7 @@ def shared_among(recipe: Recipe, processes: int) -> int:
     return recipe.run.shard.group or processes
 
 
-def _in_use(outline: Outline, moved: int, share: int) -> int:
+def _in_use(outline: MetaModel, moved: int, share: int) -> int:
     """Bytes of the trained parts that the passes compute with. Where processes share them and let them go, two blocks
     at once: one that computes and the next, on its way."""
     if share == 1 or not outline.recipe.run.shard.parameters:
@@ -235,10 +227,29 @@ def _in_use(outline: Outline, moved: int, share: int) -> int:
     return min(moved, moved - sum(blocks) + 2 * max(blocks))
 
 
-class Outline:
-    """A model of a recipe without memory for its values: parts as fake tensors in the types they are trained in, the
-    objective; and, on the meta device, the trained parameters with their update, to be counted. A folder of
-    configurations is enough; weights are not opened. The attention of xformers is counted as torch's own.
+class _Uncomputed(Runtime):
+    """One process where nothing computes: the model stays on the meta device, without memory for values."""
+
+    has_values = False
+
+    def __init__(self, recipe: Recipe) -> None:
+        super().__init__(torch.device("cpu"), Launch(), recipe.run)
+
+    def prepare(
+        self,
+        parts: Mapping[str, nn.Module],
+        trained: Mapping[str, nn.Parameter],
+        blocks: Sequence[tuple[nn.Module, ...]] = (),
+        weights: torch.dtype = torch.float32,
+    ) -> Mapping[str, nn.Parameter]:
+        return trained
+
+
+class MetaModel:
+    """A model of a recipe as a run opens it (`assemble.open_model`), without memory for its values: to be counted.
+    Its trained parameters and their update are on the meta device; for the passes, its parts and the objective are fake
+    tensors on `device`. A folder of configurations is enough; weights are not opened. The attention of xformers is
+    counted as torch's own.
 
     recipe: located. device: "cpu" or "cuda", whose rules of autocast and attention hold. sums: of gradients, as in
     `Resolved`; by default as the recipe says. blocks: of the denoiser on the device at once, None for all of them; at
@@ -249,32 +260,22 @@ class Outline:
         self.recipe, self.device, self.blocks = recipe, device, blocks_on_device(recipe)
         self.sums = sums or gradient_sums(recipe)
         self.precision = Precision.of(recipe.run, self.sums)
+        with EmptyOnMeta():
+            self.files = family_class(recipe).files.described(recipe.model)
+        if not only_texts_of_files(recipe) and not set(self.files.parts) & set(self.files.spec.text_parts):
+            self.files.network(self.files.spec.text_parts[0])  # reports which is nowhere, and where to get it
+        attention.require_package(recipe.model.attention)
+        # blocks that the host keeps are counted by themselves, and shared weights have gradients of their own type
+        sums_of_update: GradientSums = "same" if recipe.run.runtime == "fsdp" else self.sums
+        opened = replace(resolve(_without_wrappers(recipe), 1, sums=sums_of_update), blocks_on_device=None)
+        model = open_model(opened, self.files, _Uncomputed(recipe), parts=self.files.parts)
+        self.family, self.trained, self.adapter = model.family, model.trained, model.adapter
+        self.update, self.prediction = model.update, model.prediction
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
-        self.files, self.family = described(family_class(recipe), recipe.model)
-        if not only_texts_of_files(recipe) and not self.family.parts().keys() & set(self.files.spec.text_parts):
-            self.files.network(self.files.spec.text_parts[0])  # says which is nowhere, and where to get it
-        for name, form in forms_of_frozen(recipe, self.family.parts()).items():
-            low_bit.converted(self.family.parts()[name], form)
-        self.trained, self.adapter = what_is_trained(recipe, self.files, self.family, values=False)
-        cast_frozen(recipe, self.family, self.trained, self.precision)
-        cast_trained(recipe, self.family, self.trained, self.precision.weights)
-        # a tensor without values cannot be copied to the CPU; the average's bytes are the same wherever it lies
-        optim = with_values(optimizer_settings(recipe, self.family, self.trained), {"ema.device": "same"})
-        summed_in = None if recipe.run.runtime == "fsdp" else self.precision.gradients
-        masters_apart = self.precision.separate_masters
-        self.update = Update(self.trained, optim, separate_masters=masters_apart, gradients=summed_in)
-        self.prediction = recipe.model.prediction or self.family.prediction
-        # of real numbers: a schedule that is rescaled is looked at as well
-        objective = objective_of(recipe.objective, self.family.schedule, self.prediction)
         with self._fake:
             for module in self.family.parts().values():
                 _give_fakes(module, device)
-            self.objective = objective.to(device)
-        mixed.arrange([self.family.parts()[name] for name in recipe.model.train], recipe.run, self.precision)
-        attention.require_package(recipe.model.attention)
-        if recipe.model.attention != "xformers":  # which does not run without values
-            for denoiser in self.family.denoisers:
-                attention.set_up(denoiser, recipe.model.attention)
+            self.objective = model.objective.to(device)
         self._again_most = 0
         if recipe.run.gradient_checkpointing.enabled:
             blocks = list(self.family.blocks())
@@ -285,7 +286,7 @@ class Outline:
 
     def activations(self, size: Size, samples: int) -> Activations:
         """What the forward pass of a micro-batch keeps. size: of its pictures."""
-        counter = _Counter(self._own())
+        counter = SavedBytes(self._own())
         self._again_most = 0
         moving = (p for p in self._own() if isinstance(p, nn.Parameter) and p.requires_grad)
         sizes = {id(p): p.numel() * self.precision.gradients.itemsize for p in moving}
@@ -358,7 +359,7 @@ class Outline:
         """Counts what a block alone would keep, within its recompute."""
 
         def run(*inputs: Any, **named: Any) -> Any:
-            counter = _Counter(self._own())
+            counter = SavedBytes(self._own())
             with counter:
                 result = forward(*inputs, **named)
             self._again_most = max(self._again_most, counter.bytes)
@@ -367,71 +368,20 @@ class Outline:
         return run
 
 
+def _without_wrappers(recipe: Recipe) -> Recipe:
+    """The recipe without what needs values, or is counted from outside: compiled blocks, recomputed ones, which are
+    watched from within, kernels of xformers, and the place of the average, whose bytes are the same anywhere."""
+    values: dict[str, Any] = {"run.compile": False, "run.recompute.enabled": False, "optim.ema.device": "same"}
+    if recipe.model.attention == "xformers":
+        values["model.attention"] = "auto"
+    return with_values(recipe, values)
+
+
 def described(kind: type[ModelFamily], settings: ModelSettings) -> tuple[ModelFiles, ModelFamily]:
-    """A model by its configurations alone, and its family with all parts on the meta device. Raises WeightsError."""
+    """A model by its configurations only, and its family with all parts on the meta device. Raises WeightsError."""
     with EmptyOnMeta():
         files = kind.files.described(settings)
         return files, kind.load(files)
-
-
-@dataclass(slots=True)
-class _Counter:
-    """Within, counts the bytes of the storages that autograd saves, each once, those of `own` left out."""
-
-    own: Iterable[Tensor]
-    _seen: dict[int, torch.UntypedStorage] = field(default_factory=dict)
-    _comes_and_goes: list[tuple[int, int]] = field(default_factory=list)
-    _hooks: AbstractContextManager[Any] | None = None
-
-    def __enter__(self) -> None:
-        known = {t.untyped_storage()._cdata for t in self.own}
-
-        def keep(tensor: Tensor) -> Tensor:
-            storage = tensor.untyped_storage()
-            if storage._cdata not in known:
-                if storage._cdata not in self._seen:
-                    self._comes_and_goes.append((storage.nbytes(), 0))
-                self._seen[storage._cdata] = storage  # held, so that no other takes its place
-            return tensor
-
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-        self._hooks.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        assert self._hooks is not None
-        self._hooks.__exit__(*error)
-
-    @contextmanager
-    def noting(self, networks: Iterable[nn.Module], sizes: Mapping[int, int]) -> Iterator[None]:
-        """Within, notes when parameters are used first. sizes: of their gradients, by the parameter's id."""
-        left = dict(sizes)
-
-        def used(module: nn.Module, *_: Any) -> None:
-            for parameter in module.parameters(recurse=False):
-                if id(parameter) in left:
-                    self._comes_and_goes.append((0, left.pop(id(parameter))))
-
-        hooks = [module.register_forward_hook(used) for network in networks for module in network.modules()]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def with_gradients(self, all_of_them: int) -> int:
-        """The most bytes that lie there in a backward pass, which goes the forward pass's way back: where a parameter
-        was used first its gradient is whole, and what was saved there is let go. all_of_them: bytes of all gradients;
-        those whose use was not seen lie there from the start."""
-        there = self.bytes + all_of_them - sum(gradient for _, gradient in self._comes_and_goes)
-        most = there
-        for saved, gradient in reversed(self._comes_and_goes):
-            there += gradient - saved
-            most = max(most, there)
-        return most
-
-    @property
-    def bytes(self) -> int:
-        return sum(storage.nbytes() for storage in self._seen.values())
 
 
 def _give_fakes(module: nn.Module, device: str) -> None:
@@ -452,7 +402,7 @@ def _give_fakes(module: nn.Module, device: str) -> None:
                     tensors[name] = fake(tensor)
 
 
-def _part(outline: Outline, name: str, trained: Mapping[str, int]) -> PartMemory:
+def _part(outline: MetaModel, name: str, trained: Mapping[str, int]) -> PartMemory:
     module = outline.family.parts()[name]
     return PartMemory(
         name,

@@ -21,7 +21,7 @@ from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.shapes import Size, latent_size
 from mezzotint.tasks.assemble import Dataset
-from mezzotint.tasks.check.memory import Outline, memory_of
+from mezzotint.tasks.check.memory import MetaModel, memory_of
 from mezzotint.tasks.holding import at_hand, trains_offloaded
 from mezzotint.training.checkpoints import state
 from mezzotint.training.precision.policy import DTYPES
@@ -48,7 +48,7 @@ def require(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: R
     memory = at_hand(device, recipe.run.memory_limit)
     if disk > _MOST_OF_A_NUMBER * numbers + others and (memory is None or memory > _MOST_OF_A_NUMBER * numbers):
         return
-    outline = Outline(recipe, runtime.device.type, resolved.gradient_sums)
+    outline = MetaModel(recipe, runtime.device.type, resolved.gradient_sums)
     checkpoint = outline.update.checkpoint_bytes()
     export = _export_bytes(recipe, outline)
     there = len(state.listed(folder.checkpoints))
@@ -70,7 +70,7 @@ def require(resolved: Resolved, files: ModelFiles, folder: RunFolder, runtime: R
         )
 
 
-def _export_bytes(recipe: Recipe, outline: Outline) -> int:
+def _export_bytes(recipe: Recipe, outline: MetaModel) -> int:
     """Of the models that are written at the end."""
     export = recipe.run.export
     parts = outline.family.parts().values()
@@ -105,8 +105,8 @@ def choose_gradient_sums(
     recipe: Recipe, batches: Mapping[Size, int], device: str, *, processes: int, free: int | None
 ) -> tuple[GradientSums, str]:
     """The type of gradient sums of a recipe that leaves it open, and a sentence that says so. batches: as of
-    `memory_of`. device: as of `Outline`. free: bytes of memory on it, None where that is not known."""
-    peak = memory_of(Outline(recipe, device, "fp32"), batches, processes=processes).peak
+    `memory_of`. device: as of `MetaModel`. free: bytes of memory on it, None where that is not known."""
+    peak = memory_of(MetaModel(recipe, device, "fp32"), batches, processes=processes).peak
     if free is not None and _SPARE * peak <= free:
         return "fp32", f"{SUMS} is auto: gradients are summed in float32, for which there is room; the run keeps it"
     why = "float32 has no room" if free is not None else "how much memory is free is not known"

@@ -22,7 +22,7 @@ from mezzotint.tasks import assemble
 from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
-from mezzotint.tasks.check.memory import Outline
+from mezzotint.tasks.check.memory import MetaModel
 from mezzotint.tasks.holding import at_hand
 from mezzotint.tasks.prompts import previews
 from mezzotint.tasks.prompts.long_captions import lost_words
@@ -152,7 +152,7 @@ def _resolve(
             sums, sentence = room.choose_gradient_sums(recipe, batches, kind, processes=processes, free=free)
             say(sentence)
         if decides_blocks:
-            outline = Outline(recipe, kind, sums)
+            outline = MetaModel(recipe, kind, sums)
             blocks, sentence = fitting.choose_blocks(outline, batches, processes=processes, free=free)
             say(sentence)
     sums, blocks = json.loads(runtime.share(json.dumps([sums, blocks])))

@@ -31,7 +31,7 @@ from mezzotint.weights import merge
 from mezzotint.weights.files import pickled, tensor_files
 from mezzotint.weights.folder.components import DTYPES, DTypeName
 from mezzotint.weights.model_files import ModelFiles
-from mezzotint.weights.single_file import modelspec
+from mezzotint.weights.single_file import modelspec, planned
 from mezzotint.weights.single_file.single_file import family_at
 
 
@@ -132,12 +132,12 @@ def is_adapter(path: Path, store: Path) -> bool:
 
 
 def portions(layers: Sequence[LayerName], names: LayerNames) -> Iterator[tuple[str, list[LayerName]]]:
-    """Layers of one component that are read together, about `merge.CHUNK` bytes in float32."""
+    """Layers of one component that are read together, about `planned.CHUNK` bytes in float32."""
     portion: list[LayerName] = []
     held = 0
     for layer in layers:
         size = 4 * torch.Size(names.weights[layer]).numel()
-        if portion and (held + size > merge.CHUNK or layer.component != portion[0].component):
+        if portion and (held + size > planned.CHUNK or layer.component != portion[0].component):
             yield portion[0].component, portion
             portion, held = [], 0
         portion, held = [*portion, layer], held + size

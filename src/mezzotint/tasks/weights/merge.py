@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import ItemsView, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -32,11 +33,12 @@ from mezzotint.tasks.reading import command_line
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
 from mezzotint.tasks.weights import adapter_files, convert
+from mezzotint.tasks.weights._source import SourceComponent, refuse_run
 from mezzotint.tasks.weights.args import config, destination, dtype, place_of, require_free, store_beside
-from mezzotint.weights.files import mindspore, new_words, tensor_files
+from mezzotint.weights.files import mindspore, new_words
 from mezzotint.weights.folder.components import DTypeName
-from mezzotint.weights.merge import KINDS, Merge, file_plan, open_base, open_other, read_in_order
-from mezzotint.weights.single_file import known_layouts, writing
+from mezzotint.weights.merge import KINDS, Merge, MergedComponent, file_plan, open_base, open_other
+from mezzotint.weights.single_file import known_layouts, planned, writing
 from mezzotint.weights.single_file.match_tensors import ModelTensors
 from mezzotint.weights.single_file.single_file import family_at
 
@@ -80,7 +82,7 @@ def merge(args: MergeArgs) -> Iterator[str]:
         durable.refuse_taken(args.report, replaces=args.replaces)
     for source in args.sources:
         if source.is_dir():
-            convert.refuse_run(source)
+            refuse_run(source)
     with store_beside(args.destination) as store, place_of(args.destination, store) as place:
         adapters = [path.exists() and adapter_files.is_adapter(path, store) for path in args.sources]
         for path, strength, is_adapter in zip(args.sources, args.strengths, adapters, strict=True):
@@ -244,48 +246,19 @@ def _to_file(args: MergeArgs, merged: Merge) -> Iterator[str]:
             code="E1406",
         )
     plan = file_plan(merged, layout)
-    if args.destination.suffix == mindspore.SUFFIX:
-        lenient = tuple(one.name for one in plan if one.entry is None)
-        mindspore.write(args.destination, _finite(args.destination, read_in_order(merged, plan), lenient))
-    else:
-        predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
-        described = writing.described(base.folder, predicts, args.destination.stem)
-        convert.write_plan(args.destination, merged, plan, described)
+    predicts = "v" if base.scheduler.get("prediction_type") == "v_prediction" else "epsilon"
+    described = writing.described(base.folder, predicts, args.destination.stem)
+    planned.write(args.destination, plan, merged.stored, described, base.extras.metadata)
     counts = Counter(one.kind for one in plan)
     yield f"  {len(plan)} tensors: " + ", ".join(f"{count} {kind}" for kind, count in counts.most_common())
 
 
-def _finite(path: Path, tensors: Iterator[tuple[str, Tensor]], lenient: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in tensors:
-        tensor_files.require_finite(path, {name: tensor}, unchecked=lenient)
-        yield name, tensor
-
-
 def _to_folder(args: MergeArgs, merged: Merge) -> Iterator[str]:
     base = merged.base
-    tensors = {component: _Lazily(merged, component) for component in base.shapes}
-    opens = convert.write_folder(
-        args.destination, base.folder, base.layout, tensors, base.scheduler, base.extras, averages=False
-    )
-    yield f"  {opens}"
-
-
-class _Lazily(Mapping[str, Tensor]):
-    """A component's tensors, read when they are asked for, so that one component at a time is held."""
-
-    def __init__(self, merged: Merge, component: str) -> None:
-        self._merged = merged
-        self._component = component
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._merged.read(self._component, [name])[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._merged.base.shapes[self._component])
-
-    def __len__(self) -> int:
-        return len(self._merged.base.shapes[self._component])
-
-    def items(self) -> ItemsView[str, Tensor]:
-        """All of them, read at once."""
-        return self._merged.read(self._component, list(self)).items()
+    written = {
+        name: SourceComponent(
+            network, base.folder.config(name), base.folder.root / name, partial(MergedComponent, merged, name)
+        )
+        for name, network in base.layout.networks.items()
+    }
+    yield f"  {convert.write_folder(args.destination, base.folder, written, base.scheduler, base.extras)}"

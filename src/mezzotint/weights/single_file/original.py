@@ -8,8 +8,9 @@ write such a file a family knows names alone.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import fingerprint, tensor_files
-from mezzotint.weights.files.tensor_files import TYPES, Stored, TensorInfo
-from mezzotint.weights.folder.components import DTYPES, DTypeName, Network
+from mezzotint.weights.files.tensor_files import TensorInfo
+from mezzotint.weights.folder.components import Network
 from mezzotint.weights.keymap import Shape
-from mezzotint.weights.single_file import writing
+from mezzotint.weights.single_file import planned
+from mezzotint.weights.single_file.planned import PlannedTensor
 
 Renames = Sequence[tuple[str, str]]
 """Patterns in our names with what takes their place in the makers' file, each in its turn."""
@@ -94,6 +96,11 @@ class TensorRows:
         return TensorRows((end - start, *self.shape[1:]), tuple(pieces))
 
 
+def whole(name: str, shape: Shape) -> TensorRows:
+    """All rows of one tensor of a file."""
+    return TensorRows(shape, ((name, 0, shape[0] if shape else 1),))
+
+
 def joined(rows: Sequence[TensorRows], dim: int = 0) -> TensorRows:
     """As `torch.cat` joins them. TensorRows that follow each other in one tensor are one piece."""
     if dim != 0 or len({one.shape[1:] for one in rows}) > 1:
@@ -115,7 +122,7 @@ def places_of(
     mine = {name: shape for name, shape in shapes.items() if name.startswith(part.start)}
     mine = mine or ({} if part.start != DENOISER else dict(shapes))
     cut = "" if part.keeps_start or not any(name.startswith(part.start) for name in mine) else part.start
-    rows = {n.removeprefix(cut): TensorRows(s, ((n, 0, s[0] if s else 1),)) for n, s in mine.items()}
+    rows = {name.removeprefix(cut): whole(name, shape) for name, shape in mine.items()}
     if own <= rows.keys():
         return {name: rows[name] for name in own}
     if not part.converted:
@@ -150,11 +157,6 @@ class Original:
     def stored(self, part: str) -> OriginalPart:
         """The tensors of a part."""
         return OriginalPart(self.place, self.all_, self.parts[part])
-
-    def digest(self, part: str) -> str:
-        """A name for a part's weights: of the file where it is all of it, otherwise of these tensors alone."""
-        names = {name for rows in self.parts[part].values() for name, *_ in rows.pieces}
-        return fingerprint.of_file(self.place) if len(self.parts) == 1 else tensor_files.digest(self.place, names)
 
 
 def opened(
@@ -215,6 +217,12 @@ class OriginalPart:
         """See Stored."""
         return {name: TensorInfo(self.all_[rows.pieces[0][0]].dtype, rows.shape) for name, rows in self.places.items()}
 
+    def digest(self) -> str:
+        """64 hexadecimal digits that name the weights: of the file where it holds nothing else, otherwise of these
+        tensors only, so that another denoiser in the file changes nothing of its autoencoder's."""
+        names = {name for rows in self.places.values() for name, *_ in rows.pieces}
+        return fingerprint.of_file(self.place) if names == self.all_.keys() else tensor_files.digest(self.place, names)
+
     def read(self, names: Collection[str]) -> dict[str, Tensor]:
         """See Stored."""
         chosen = {name: self.places[name] for name in names}
@@ -231,11 +239,20 @@ def _gathered(rows: TensorRows, tensors: Mapping[str, Tensor]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file of the makers' names that is to be written. shapes: of its tensors. sources: of each, the rows of ours
+    """An original-format checkpoint that is to be written. shapes: of its tensors. sources: of each, the rows of ours
     that it is made of, in their order."""
 
     shapes: Mapping[str, Shape]
     sources: Mapping[str, tuple[Piece, ...]]
+
+    def tensors(self, component: str, header: Mapping[str, TensorInfo]) -> list[PlannedTensor]:
+        """Its tensors in their order. header: of the component's own tensors."""
+        plan = []
+        for name, pieces in self.sources.items():
+            rows, ours = TensorRows(self.shapes[name], pieces), tuple(dict.fromkeys(piece[0] for piece in pieces))
+            kind, make = header[ours[0]].dtype, partial(_gathered, rows)
+            plan.append(PlannedTensor(name, kind, rows.shape, make, component, ours))
+        return planned.in_order(plan)
 
 
 def plan(
@@ -282,24 +299,3 @@ def renamed(name: str, renames: Renames) -> str:
     for pattern, words in renames:
         name = re.sub(pattern, words, name)
     return name
-
-
-def write(target: Path, written: Written, stored: Stored, dtype: DTypeName | None) -> None:
-    """Writes the file, one tensor after the other. stored: the part's tensors under our names. dtype: of floating-point
-    tensors; None keeps each one's. Raises WeightsError E1403, E1416, StorageError E1701."""
-    ours = stored.header()
-    kinds = {name: TYPES[ours[pieces[0][0]].dtype] for name, pieces in written.sources.items()}
-    if dtype is not None:
-        kinds = {name: DTYPES[dtype] if kind.is_floating_point else kind for name, kind in kinds.items()}
-    header = {name: TensorInfo(tensor_files.kind_of(kinds[name]), shape) for name, shape in written.shapes.items()}
-    header = tensor_files.in_order(header)
-
-    def in_turn() -> Iterator[tuple[str, Tensor]]:
-        for name, info in header.items():
-            sources = written.sources[name]
-            tensors = stored.read({piece[0] for piece in sources})
-            rows = TensorRows(info.shape, sources)
-            whole = {name: _gathered(rows, tensors)}
-            yield name, whole[name] if dtype is None else writing.cast_component(target, whole, dtype)[name]
-
-    tensor_files.write_in_turn(target, header, in_turn())

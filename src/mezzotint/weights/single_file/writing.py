@@ -1,8 +1,8 @@
-"""Writes a whole model as one file: the components under the names of its layout, and a header that describes it."""
+"""What a single file holds beside its networks, how it spells names, its description, and types of its numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mezzotint.errors import WeightsError
 from mezzotint.weights.files import mindspore, tensor_files
-from mezzotint.weights.folder import components, state
+from mezzotint.weights.folder import components
 from mezzotint.weights.folder.components import DTYPES, DTypeName
 from mezzotint.weights.folder.export import Replaced
 from mezzotint.weights.folder.model_folder import ModelFolder
@@ -38,28 +38,6 @@ def _version(folder: ModelFolder) -> modelspec.Version:
     return "2" if folder.config("text_encoder").get("hidden_act") == "gelu" else "1"
 
 
-def assemble(
-    layout: KeyMap, folder: ModelFolder, tensors: Mapping[str, Mapping[str, Tensor]], extras: Extras
-) -> dict[str, Tensor]:
-    """All tensors of a single file. tensors: by component, under our names. Values are laid out, never changed.
-
-    Spellings and averaged copies of a file in another layout do not travel.
-
-    Raises WeightsError E1405 when they are not those that the folder's configurations describe.
-    """
-    written = around(layout, extras)
-    for component, network in layout.networks.items():
-        config = folder.config(component)
-        where = folder.root / component
-        shapes = components.shapes(network, config, where=where / "config.json")
-        state.require_shapes(where, shapes, {name: tuple(t.shape) for name, t in tensors[component].items()})
-        for entry in layout.choose(component, config).table(list(shapes)).entries:
-            whole = entry.to_foreign(tensors[component])
-            name, shape = spelling(layout, extras, (entry.foreign, tuple(whole.shape)))
-            written[name] = whole.reshape(shape)
-    return written
-
-
 def around(layout: KeyMap, extras: Extras) -> dict[str, Tensor]:
     """What a single file holds besides its networks. extras: of the file that the model came from."""
     same = extras.layout == layout.name
@@ -71,24 +49,6 @@ def around(layout: KeyMap, extras: Extras) -> dict[str, Tensor]:
 def spelling(layout: KeyMap, extras: Extras, written: tuple[str, tuple[int, ...]]) -> tuple[str, tuple[int, ...]]:
     """Name and shape of a tensor in a file, as the file wrote it that the model came from."""
     return extras.spellings.get(written[0], written) if extras.layout == layout.name else written
-
-
-def write(target: Path, tensors: Mapping[str, Tensor], description: Description, before: Mapping[str, str]) -> None:
-    """Writes the file: `.ckpt` is MindSpore's checkpoint, which has no place for words; all else is safetensors.
-
-    before: the header's words of where the model came from. Raises WeightsError E1403 for networks that are not finite,
-    StorageError E1701.
-    """
-    lenient = tuple(name for name in tensors if not name.startswith(_MODEL[2:]) and "diffusion_model" not in name)
-    if target.suffix == mindspore.SUFFIX:
-        _write_mindspore(target, tensors, lenient)
-    else:
-        tensor_files.write(tensors, target, description.metadata(before), unchecked=lenient, seal=modelspec.seal)
-
-
-def _write_mindspore(target: Path, tensors: Mapping[str, Tensor], unchecked: Collection[str] = ()) -> None:
-    tensor_files.require_finite(target, tensors, unchecked=unchecked)
-    mindspore.write(target, tensors)
 
 
 def cast(place: Path, tensors: Mapping[str, Tensor], dtype: DTypeName) -> dict[str, Tensor]:
@@ -123,7 +83,8 @@ def write_components(target: Path, layout: KeyMap, replaced: Mapping[str, Replac
             tensors[entry.foreign] = entry.to_foreign(ours)
     tensors = cast(target, tensors, dtype)
     if target.suffix == mindspore.SUFFIX:
-        _write_mindspore(target, tensors)
+        tensor_files.require_finite(target, tensors)
+        mindspore.write(target, tensors)
     else:
         tensor_files.write(tensors, target)
 

@@ -1,4 +1,4 @@
-"""An autoencoder from elsewhere: the same numbers from a folder, a model's folder and a file under either names."""
+"""A standalone autoencoder of SD: the same numbers from a folder, a model's folder and a file under either names."""
 
 from __future__ import annotations
 
@@ -15,17 +15,29 @@ from mezzotint.families.sd import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import open_folder
-from mezzotint.weights.folder.other_vae import OtherVae, open_vae
 from mezzotint.weights.keymap import ComponentMap
 from mezzotint.weights.layouts import base
+from mezzotint.weights.single_file.standalone import ExpectedPart, StandalonePart, open_vae
 
 MODEL = Path(__file__).parents[2] / "parity" / "data" / "diffusers" / "tiny_sd"
 WEIGHTS = MODEL / "vae" / "diffusion_pytorch_model.safetensors"
 CONFIG = open_folder(MODEL).config("vae")
 
 
-def opened(path: Path) -> OtherVae:
-    return open_vae(path, CONFIG, MODEL / "vae" / "config.json")
+def opened(path: Path) -> StandalonePart:
+    where = MODEL / "vae" / "config.json"
+    own = ExpectedPart("vae", CONFIG, where, components.shapes("vae", CONFIG, where=where), base.VAE)
+    return open_vae(path, own, what="Stable Diffusion")
+
+
+def in_old_names(path: Path) -> Path:
+    """The model's VAE as diffusers wrote it before 0.18."""
+    words = {"to_q": "query", "to_k": "key", "to_v": "value", "to_out.0": "proj_attn"}
+    tensors = components.modern_names("vae", load_file(WEIGHTS))
+    for new, old in words.items():
+        tensors = {name.replace(f"attentions.0.{new}.", f"attentions.0.{old}."): t for name, t in tensors.items()}
+    save_file(tensors, path)
+    return path
 
 
 def in_original_names(path: Path, start: str) -> Path:
@@ -42,7 +54,7 @@ def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
     alone = shutil.copytree(MODEL / "vae", tmp_path / "vae")
     file = Path(shutil.copy(WEIGHTS, tmp_path / "plain.safetensors"))
     forms = [
-        MODEL, alone, file,
+        MODEL, alone, file, in_old_names(tmp_path / "old.safetensors"),
         in_original_names(tmp_path / "short.safetensors", ""),
         in_original_names(tmp_path / "long.safetensors", "first_stage_model."),
     ]  # fmt: skip
@@ -50,7 +62,8 @@ def test_every_form_holds_the_same_autoencoder(tmp_path: Path) -> None:
     pixels = torch.linspace(-1, 1, 3 * 16 * 16).reshape(1, 3, 16, 16)
     latents = Family.of(ModelSettings(path=MODEL), only=["vae"]).encode_media(pixels)
     for form in forms:
-        found = opened(form).tensors()
+        stored = opened(form).stored
+        found = components.modern_names("vae", stored.read(tuple(stored.header())))
         assert found.keys() == expected.keys()
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items()), form
         family = Family.of(ModelSettings(path=MODEL, vae=form), only=["vae"])
@@ -83,10 +96,10 @@ def test_random_weights_leave_a_named_autoencoder_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("nowhere", "E1401", "not there"),
-        ("unet/diffusion_pytorch_model.safetensors", "E1406", "a denoiser alone"),
+        ("nowhere", "E1401", "does not exist"),
+        ("unet/diffusion_pytorch_model.safetensors", "E1478", "a denoiser alone"),
         ("unet", "E1406", "UNet2DConditionModel"),
-        ("tokenizer/vocab.json", "E1406", "no folder"),
+        ("tokenizer/vocab.json", "E1406", "not a folder"),
         ("scheduler", "E1409", "config.json"),
     ],
 )
@@ -107,3 +120,17 @@ def test_an_autoencoder_of_other_latents_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match="no weights") as caught:
         opened(other)
     assert caught.value.code == "E1407"
+
+
+@pytest.mark.parametrize("start", ["", "first_stage_model."])
+def test_a_file_with_further_layers_is_refused(start: str, tmp_path: Path) -> None:
+    file = in_original_names(tmp_path / "vae.safetensors", start)
+    tensors = load_file(file) | {f"{start}encoder.mid.block_3.conv1.weight": torch.zeros(1)}
+    save_file(tensors | {"loss.logvar": torch.zeros(1), "epoch": torch.zeros(1)}, file)
+    with pytest.raises(WeightsError, match=r"it also has 1 tensor \(.*block_3") as caught:
+        opened(file)
+    assert caught.value.code == "E1478"
+    save_file(
+        {name: t for name, t in tensors.items() if "block_3" not in name} | {f"{start}loss.x": torch.zeros(1)}, file
+    )
+    opened(file)

@@ -22,8 +22,8 @@ from mezzotint.families.shared.flow_files import FlowFiles
 from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.weights.folder import components
-from mezzotint.weights.single_file import alone
-from mezzotint.weights.single_file.alone import Described
+from mezzotint.weights.single_file import standalone
+from mezzotint.weights.single_file.standalone import ExpectedPart
 
 RECORDS = Path(__file__).parents[2] / "parity" / "data" / "flow"
 KL = {"block_out_channels": [128, 256, 512, 512], "layers_per_block": 2, "latent_channels": 16, "norm_num_groups": 32,
@@ -72,8 +72,9 @@ def test_published_autoencoders_are_converted_by_diffusers_and_found_here(name: 
     kind = {"vae": "AutoencoderKL"}.get(network, "AutoencoderKLWan")
     convert = SINGLE_FILE_LOADABLE_CLASSES[kind]["checkpoint_mapping_fn"]
     assert {key: tuple(t.shape) for key, t in convert(checkpoint=dict(file), config=config).items()} == own
-    described = Described(network, config, Path("config.json"), own)
-    places = alone._places(described, {key: tuple(tensor.shape) for key, tensor in file.items()})
+    expected = ExpectedPart(network, config, Path("config.json"), own)
+    shapes = {key: tuple(tensor.shape) for key, tensor in file.items()}
+    places = standalone._places_in_original_format(expected, shapes)
     assert {key: rows.shape for key, rows in places.items()} == own
 
 
@@ -101,7 +102,7 @@ def test_a_file_of_the_makers_is_the_autoencoder(name: str, tmp_path: Path) -> N
     next((folder / "vae").glob("*.safetensors")).unlink()  # the configuration is enough
     files = opened(name, folder, vae=file)
     assert equal(dict(files.network("vae").state_dict()), changed)
-    assert files.in_file == ("vae",)
+    assert [part for part in files.parts if not files.is_in_folder(part)] == ["vae"]
     assert list(files.notes(["vae"])) == [f"vae: {file} takes the place of the model's own"]
     assert files.media_identity() != before
     assert files.fingerprint("denoiser") == own.fingerprint("denoiser")
@@ -159,8 +160,7 @@ def test_text_encoders_are_known_by_their_tensors(name: str, parts: tuple[str, .
     for part in parts:
         next((folder / part).glob("*.safetensors")).unlink()
     files = opened(name, folder, over=paths[::-1])
-    assert set(files.in_file) == set(parts)
-    assert {part: file.place for part, file in files.alone.items()} == dict(zip(parts, paths, strict=True))
+    assert {part: file.place for part, file in files.standalone.items()} == dict(zip(parts, paths, strict=True))
     for part in parts:
         assert equal(dict(files.network(part).state_dict()), dict(plain.network(part).state_dict())), part
     assert files.text_identity() != plain.text_identity()
@@ -178,7 +178,7 @@ def test_autoencoders_without_a_conversion_are_refused_by_name(tmp_path: Path) -
         opened("wan", five, vae=file)
     assert caught.value.code == "E1478"
     save_file({n: t.contiguous() for n, t in in_ldm(weights(folder_of("flux"), "vae")).items()}, file)
-    assert "diffusers converts no autoencoder's file of the makers of FLUX.2 Klein" in refusal(
+    assert "diffusers cannot convert an original-format autoencoder of FLUX.2 Klein" in refusal(
         "flux2", "E1478", vae=file
     )
 
@@ -188,15 +188,18 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     save_file({key: t.contiguous() for key, t in in_ldm(weights(folder_of("flux"), "vae")).items()}, file)
     said = refusal("flux2", "E1478", vae=file)
     assert said == (
-        f"model.vae: {file}: diffusers converts no autoencoder's file of the makers of FLUX.2 Klein; give a folder in "
-        "diffusers' layout, or leave model.vae out, and the model's own is read"
+        f"model.vae: {file}: diffusers cannot convert an original-format autoencoder of FLUX.2 Klein; give a folder in "
+        "diffusers' layout, or leave model.vae out to use the model's own"
     )
     said = refusal("wan", "E1478", vae=file)
-    assert "is not the autoencoder of Wan, text to video as this model's configuration has it" in said
+    assert (
+        f"is not the autoencoder of Wan, text to video that {folder_of('wan') / 'vae' / 'config.json'} describes"
+        in said
+    )
     encoder = encoder_file("flux", "text_encoder_2", tmp_path / "t5.safetensors")
     assert "is not the autoencoder of FLUX.1" in refusal("flux", "E1478", vae=encoder)
     said = refusal("flux", "E1478", over=[file])
-    assert "is none of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is an autoencoder" in said
+    assert "is not one of the text encoders of FLUX.1 (text_encoder, text_encoder_2): it is an autoencoder" in said
     again = Path(shutil.copy(encoder, tmp_path / "again.safetensors"))
     said = refusal("flux", "E1478", over=[encoder, again])
     assert said == f"model.over: {again} and {encoder} are both the text_encoder_2 of FLUX.1; give one of them"
@@ -204,12 +207,12 @@ def test_what_is_no_such_part_is_a_sentence(tmp_path: Path) -> None:
     lean.pop("encoder.final_layer_norm.weight")
     save_file(lean, tmp_path / "lean.safetensors")
     said = refusal("flux", "E1478", over=[tmp_path / "lean.safetensors"])
-    assert "of text_encoder_2 it lacks 1 tensor (encoder.final_layer_norm.weight), or has them in other sizes" in said
+    assert "1 tensor (encoder.final_layer_norm.weight) of text_encoder_2 are missing or have another shape" in said
     save_file(load_file(encoder) | {"scaled_fp8": torch.zeros(2)}, tmp_path / "scaled.safetensors")
     assert "scales beside them" in refusal("flux", "E1478", over=[tmp_path / "scaled.safetensors"])
-    assert "is not there" in refusal("flux", "E1401", vae=tmp_path / "none.safetensors")
+    assert "does not exist" in refusal("flux", "E1401", vae=tmp_path / "none.safetensors")
     (tmp_path / "vae.pth").touch()
-    assert "is no .safetensors file; give one" in refusal("flux", "E1406", vae=tmp_path / "vae.pth")
+    assert "is not a folder or a .safetensors file" in refusal("flux", "E1406", vae=tmp_path / "vae.pth")
     said = refusal("flux", "E1406", vae=folder_of("wan"))
     assert "holds AutoencoderKLWan, and this model has AutoencoderKL; give the folder of one" in said
 
@@ -224,4 +227,4 @@ def test_random_weights_keep_an_autoencoder_that_is_named(tmp_path: Path) -> Non
     files = opened("flux", weights="random", vae=folder_of("flux") / "vae")
     assert equal(dict(files.network("vae").state_dict()), weights(folder_of("flux"), "vae"))
     kind = type(files)
-    assert not kind.described(files.settings).alone
+    assert not kind.described(files.settings).standalone

@@ -1,0 +1,189 @@
+"""What families share whose models are folders in diffusers' layout: parts by name, the autoencoder with its scaling,
+tokens of captions, export. The networks are diffusers' and transformers'. What a family gives to its denoiser is in its
+own file."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from mezzotint import fault_injection
+from mezzotint.diffusion.parameterization import Parameterization
+from mezzotint.diffusion.schedule import Schedule
+from mezzotint.families.base import Grid, ModelFamily, like_parameters, sent, whole_state
+from mezzotint.families.shared.folder_files import FolderFiles
+from mezzotint.weights.folder.components import DTypeName
+from mezzotint.weights.folder.export import Replaced, write_model
+from mezzotint.weights.folder.tokenizer import tokenize, tokenize_padded
+from mezzotint.weights.model_files import ModelFiles
+
+
+class FolderFamily(ModelFamily):
+    """A model with an autoencoder and text encoders."""
+
+    files: ClassVar[type[FolderFiles]]
+    every_encoder_counts: ClassVar[bool] = False
+    """Whether a token is lost when one text encoder does not read it, or only when none does."""
+
+    def __init__(self, files: ModelFiles, parts: Mapping[str, nn.Module]) -> None:
+        assert isinstance(files, FolderFiles)
+        self.schedule = self.schedule_of(files)
+        self.prediction = files.prediction
+        self.grid = self.grid_of(files)
+        self.notes = tuple(files.notes(parts))
+        self.text_parts = files.text_parts
+        self._configs = files.configs
+        self._lengths = {part: files.length(part) for part in files.text_parts}
+        self._open_tokenizer = files.tokenizer
+        self._parts = dict(parts)
+        self._scale, self._shift = files.scaling
+        self._tokenizers: dict[str, Any] = {}
+
+    @abstractmethod
+    def schedule_of(self, files: FolderFiles) -> Schedule:
+        """The noise schedule, by the scheduler's configuration."""
+
+    def grid_of(self, files: FolderFiles) -> Grid:
+        """The latents of an AutoencoderKL."""
+        vae = files.configs["vae"]
+        return Grid(channels=int(vae.get("latent_channels", 4)), pixels=2 ** (len(vae["block_out_channels"]) - 1))
+
+    # --- media ------------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def encode_media(self, pixels: Tensor) -> Tensor:
+        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        vae = self._part("vae")
+        if not len(pixels):
+            height, width = (side // self.grid.pixels for side in pixels.shape[-2:])
+            return pixels.new_empty((0, 2 * self.grid.channels, height, width), dtype=torch.float32)
+        with without_autocast(vae):
+            posterior = vae.encode(like_parameters(self.to_vae(pixels), vae)).latent_dist
+        return self.scaled(self.from_vae(posterior.mean.float()), self.from_vae(posterior.std.float()))
+
+    @torch.no_grad()
+    def decode_media(self, latents: Tensor) -> Tensor:
+        """See ModelFamily. Runs in the type and on the device of the VAE's parameters."""
+        vae = self._part("vae")
+        with without_autocast(vae):
+            decoded = vae.decode(like_parameters(self.to_vae(self.raw(latents.float())), vae)).sample
+        return self.from_vae(cast(Tensor, decoded)).float().clamp(-1.0, 1.0)
+
+    def scaled(self, mean: Tensor, std: Tensor) -> Tensor:
+        """The VAE's posterior moments → the model's, one after the other in the channels."""
+        return torch.cat(((mean - self._shift) * self._scale, std * self._scale), dim=1)
+
+    def raw(self, latents: Tensor) -> Tensor:
+        """The model's latents → the VAE's."""
+        return latents / self._scale + self._shift
+
+    def to_vae(self, pixels: Tensor) -> Tensor:
+        """Pictures, or their latents, as the VAE takes them."""
+        return pixels
+
+    def from_vae(self, values: Tensor) -> Tensor:
+        """The reverse of `to_vae`."""
+        return values
+
+    # --- text -------------------------------------------------------------------------------------------------------
+
+    def lost_tokens(self, captions: Sequence[str]) -> tuple[int, ...]:
+        """See ModelFamily: of the text encoder that loses most where `every_encoder_counts`, or of the one that loses
+        fewest."""
+        if not captions or not self.text_parts:
+            return tuple(0 for _ in captions)
+        choose = max if self.every_encoder_counts else min
+        by_part = [[max(0, n - self._lengths[part]) for n in self._counts(part, captions)] for part in self.text_parts]
+        return tuple(choose(lost) for lost in zip(*by_part, strict=True))
+
+    def token_counts(self, captions: Sequence[str]) -> tuple[tuple[int, ...], int]:
+        """See ModelFamily: of the text encoder that reads fewest where `every_encoder_counts`, or of the one that reads
+        most."""
+        if not self.text_parts:
+            return (), 0
+        choose = min if self.every_encoder_counts else max
+        part = choose(self.text_parts, key=self._lengths.__getitem__)
+        return self._counts(part, captions), self._lengths[part]
+
+    def _counts(self, part: str, captions: Sequence[str]) -> tuple[int, ...]:
+        texts = self._templated(part, captions)
+        return tuple(map(len, tokenize(self._tokenizer(part), texts, verbose=False).input_ids))
+
+    def _templated(self, part: str, captions: Sequence[str]) -> list[str]:
+        """Captions as a text encoder's tokenizer takes them."""
+        return list(captions)
+
+    def _tokenizer(self, part: str) -> Any:
+        if part not in self._tokenizers:
+            self._tokenizers[part] = self._open_tokenizer(part)
+        return self._tokenizers[part]
+
+    def _tokens(self, part: str, captions: Sequence[str], before: int = 0) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+        """Tokens and their mask, (B, L) int64 on the device of a text encoder, and how many of each text count; what
+        does not fit is cut off. before: tokens of the template in front of the caption, which do not count. Raises
+        WeightsError E1409."""
+        ids, mask = tokenize_padded(
+            self._tokenizer(part), self._templated(part, captions), length=self._lengths[part], start=before
+        )
+        device = next(self._part(part).parameters()).device
+        return sent(ids, device), sent(mask, device), count_tokens(mask[:, before:])
+
+    def _empty(self, part: str, *shape: int) -> Tensor:
+        """A tensor of no captions, of the type and on the device of a text encoder."""
+        return cast(Tensor, next(self._part(part).parameters()).new_empty((0, *shape)))
+
+    # --- export -----------------------------------------------------------------------------------------------------
+
+    def export(
+        self,
+        folder: Path,
+        files: ModelFiles,
+        *,
+        weights: Mapping[str, Tensor],
+        dtype: DTypeName,
+        schedule: Schedule,
+        trained_form: Parameterization,
+    ) -> None:
+        """See ModelFamily. Opens with DiffusionPipeline.from_pretrained(folder, local_files_only=True).
+
+        Raises WeightsError E1410 when the folder exists, E1403 when a weight is not finite, StorageError E1701.
+        """
+        assert isinstance(files, FolderFiles)
+        fault_injection.reach("export.begin")
+        replaced: dict[str, Replaced] = {}
+        for part in files.parts:
+            is_new = files.is_drawn(part) or any(name.startswith(f"{part}/") for name in weights)
+            new = self._replaced(files, part, weights) if is_new else files.kept(part)
+            if new is not None:
+                replaced[files.spec.folders[part]] = new
+        scheduler = self._scheduler_config(files, schedule, trained_form)
+        write_model(folder, files.folder, replaced, scheduler=scheduler, dtype=dtype, besides=files.write_extras)
+        fault_injection.reach("export.renamed")
+
+    def _scheduler_config(
+        self, files: FolderFiles, schedule: Schedule, trained_form: Parameterization
+    ) -> Mapping[str, Any]:
+        """The scheduler's configuration of an exported model."""
+        return files.scheduler
+
+    def _replaced(self, files: FolderFiles, part: str, weights: Mapping[str, Tensor]) -> Replaced:
+        state = whole_state(files, self._parts, weights, part)
+        return Replaced(files.spec.networks[part], state, files.configs[part])
+
+
+def without_autocast(module: nn.Module) -> torch.autocast:
+    """Within, a network computes in the type of its parameters, also where a denoiser beside it is under autocast."""
+    return torch.autocast(next(module.parameters()).device.type, enabled=False)
+
+
+def count_tokens(mask: Tensor) -> tuple[int, ...]:
+    """How many tokens of each text count, by a mask (B, L); all of them where tensors have no values."""
+    if isinstance(mask, FakeTensor):
+        return (mask.shape[1],) * len(mask)
+    return tuple(map(int, mask.sum(1).tolist()))

@@ -1,0 +1,308 @@
+"""What `convert` reads: a model of any family, opened by headers, with its components by the names of their folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mezzotint import registry
+from mezzotint.errors import RecipeError, WeightsError
+from mezzotint.families.base import ModelFamily
+from mezzotint.families.shared.flow_files import FlowFiles
+from mezzotint.recipe.families.base import family_spec, is_denoiser
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.weights.args import ConvertArgs
+from mezzotint.weights import kinds
+from mezzotint.weights.files import mindspore, pickled, tensor_files
+from mezzotint.weights.files.tensor_files import InFile, Stored
+from mezzotint.weights.folder import components, scheduler_file, state
+from mezzotint.weights.folder.components import DTypeName, Network, StoredAs
+from mezzotint.weights.folder.model_folder import ModelFolder, open_folder
+from mezzotint.weights.keymap import KeyMap, Shape
+from mezzotint.weights.single_file import known_layouts, planned, writing
+from mezzotint.weights.single_file.extras import Extras, extras_of, read_extras
+from mezzotint.weights.single_file.modelspec import Description
+from mezzotint.weights.single_file.planned import Cast, PlannedTensor
+from mezzotint.weights.single_file.single_file import SingleFile, open_single
+
+
+@dataclass(frozen=True, slots=True)
+class SourceComponent:
+    """A network of the model. config, where: its configuration, and that one's file. open: its tensors, under the names
+    of files in diffusers' layout. is_copied: whether a folder's files can be copied as they are."""
+
+    network: Network
+    config: Mapping[str, Any]
+    where: Path
+    open: Callable[[], Stored]
+    is_copied: bool = False
+
+    def shapes(self) -> Mapping[str, Shape]:
+        """By the names of files in diffusers' layout."""
+        return components.shapes(self.network, self.config, where=self.where)
+
+    def require_fit(self) -> None:
+        """Raises WeightsError E1405 for tensors that are not those of the configuration."""
+        stored = self.open()
+        if "." in self.network:
+            stored = components.stored_as(self.network, stored)
+        shapes = {name: info.shape for name, info in stored.header().items()}
+        state.require_shapes(stored.place, self.shapes(), components.modern_names(self.network, shapes))
+
+
+@dataclass(frozen=True)
+class ConvertSource:
+    """An open model. folder: of its configurations. scheduler: its configuration; None where the folder's file is
+    copied. extras: what its single file holds besides, and carries along. notes: for the reader."""
+
+    path: Path
+    folder: ModelFolder
+    components: Mapping[str, SourceComponent]
+    scheduler: Mapping[str, Any] | None = None
+    extras: Extras = field(default_factory=Extras)
+    notes: tuple[str, ...] = ()
+
+    def stored(self, name: str, dtype: DTypeName | None) -> Stored:
+        """A component's tensors, in another type where one is asked for."""
+        stored = self.components[name].open()
+        return stored if dtype is None else Cast(stored, dtype)
+
+    def require_writable(self, args: ConvertArgs) -> None:
+        """Raises WeightsError E1406, E1479 for a model that is not written as such a file."""
+        raise NotImplementedError
+
+    def plan(self, args: ConvertArgs) -> list[PlannedTensor]:
+        """The tensors of a single file. Raises WeightsError E1405, E1479."""
+        raise NotImplementedError
+
+    def description(self, title: str) -> Description | None:
+        """What the single file's header says of the model; None where it says nothing."""
+        return None
+
+    @property
+    def predicts(self) -> str:
+        """What the denoiser predicts, in words, where models of the kind differ in it."""
+        return ""
+
+
+def family_at(source: Path) -> str | None:
+    """The flow-matching family of a folder or a file, by its small files or its header; None of others."""
+    family = None
+    if source.is_file() and source.suffix == ".safetensors":
+        family = kinds.family_of(tensor_files.read_header(source).keys())
+    elif (source / "model_index.json").is_file():
+        family = kinds.family_at(source)
+    return family if family is not None and family_spec(family).is_straight else None
+
+
+def open_source(args: ConvertArgs) -> ConvertSource:
+    """Opens the model that is to be converted. Raises RecipeError E1012 for `--part` of a model without such a part,
+    WeightsError for a source that is no model."""
+    family = family_at(args.source)
+    if family is not None:
+        return _open_flow(args, family)
+    if args.part:
+        raise RecipeError("mezzotint convert: --part is for Wan 2.2 A14B alone; leave it out", code="E1012")
+    return _open_folder(args) if args.source.is_dir() else _open_file(args)
+
+
+# --- flow-matching models -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _FlowSource(ConvertSource):
+    files: FlowFiles | None = None
+
+    def plan(self, args: ConvertArgs) -> list[PlannedTensor]:
+        files = self.files
+        assert files is not None
+        denoisers = [part for part in files.parts if is_denoiser(part)]
+        if len(denoisers) > 1 and not args.part:
+            raise WeightsError(
+                f"{self.path}: has two denoisers, and each is a file of its own; write --part=denoiser for that of "
+                "much noise, --part=denoiser_2 for that of little",
+                code="E1479",
+            )
+        part = args.part or "denoiser"
+        name = files.spec.folders[part]
+        written = files.plan_original(part)
+        self.components[name].require_fit()
+        return written.tensors(name, self.stored(name, args.dtype).header())
+
+    def require_writable(self, args: ConvertArgs) -> None:
+        if args.destination.suffix == mindspore.SUFFIX:
+            assert self.files is not None
+            raise WeightsError(
+                f"{self.path}: models of family {self.files.spec.name} are written as folders, and their denoisers as "
+                f"files; write a name without {mindspore.SUFFIX}, or one that ends in .safetensors",
+                code="E1479",
+            )
+
+
+def _open_flow(args: ConvertArgs, family: str) -> ConvertSource:
+    kind: type[ModelFamily] = registry.find("families", family).Family
+    train = (args.part,) if args.part else ModelSettings().train
+    files = kind.files.of(ModelSettings(family=family, path=args.source, config=args.config, train=train))
+    assert isinstance(files, FlowFiles)
+    if args.part and args.part not in files.parts:
+        raise RecipeError(
+            f"mezzotint convert: --part={args.part} is for Wan 2.2 A14B, which has two denoisers, and this model has "
+            "one; leave it out",
+            code="E1012",
+        )
+    parts = {
+        files.spec.folders[part]: SourceComponent(
+            files.spec.networks[part], files.configs[part], files.where(part), partial(files.stored, part),
+            is_copied=files.is_in_folder(part),
+        )
+        for part in files.parts
+    }  # fmt: skip
+    notes = tuple(files.notes(files.parts)) if files.single is not None else ()
+    return _FlowSource(args.source, files.folder, parts, notes=notes, files=files)
+
+
+def each_file(folder: Path, target: Path) -> tuple[tuple[str, Path], ...]:
+    """Which parts of an exported folder become which files: of a model with two denoisers two, with the words that its
+    original files have in their names; of all others one, and "" for its part."""
+    family = family_at(folder)
+    spec = None if family is None else family_spec(family)
+    others = () if spec is None else spec.denoisers()[1:]
+    if spec is None or not any((folder / spec.folders[part] / "config.json").is_file() for part in others):
+        return (("", target),)
+    noise = {"denoiser": "high_noise", "denoiser_2": "low_noise"}
+    return tuple((part, target.with_stem(f"{target.stem}-{word}")) for part, word in noise.items())
+
+
+# --- Stable Diffusion and SDXL --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _StableSource(ConvertSource):
+    def require_writable(self, args: ConvertArgs) -> None:
+        _target_layout(args, tuple(self.components))
+
+    def plan(self, args: ConvertArgs) -> list[PlannedTensor]:
+        for component in self.components.values():
+            component.require_fit()
+        extras = self.extras if args.ema == "keep" else replace(self.extras, averages={})
+        if args.dtype is not None:
+            cast = partial(writing.cast, self.path, dtype=args.dtype)
+            extras = replace(extras, rest=cast(extras.rest), averages=cast(extras.averages))
+        return planned.plan_layout(
+            _target_layout(args, tuple(self.components)),
+            {name: component.config for name, component in self.components.items()},
+            {name: component.shapes() for name, component in self.components.items()},
+            {name: self.stored(name, args.dtype) for name in self.components},
+            extras,
+        )
+
+    def description(self, title: str) -> Description | None:
+        return writing.described(self.folder, self.predicts, title)
+
+    @property
+    def predicts(self) -> str:
+        return scheduler_file.prediction_of(self.scheduler or {}) or "epsilon"
+
+
+def _target_layout(args: ConvertArgs, names: Sequence[str]) -> KeyMap:
+    """How the destination's file is laid out. Raises WeightsError E1406 when there is no such file of such a model."""
+    to_mindspore = args.destination.suffix == mindspore.SUFFIX
+    layout = known_layouts.for_components(names, args.destination.suffix)
+    if layout is None:
+        what = "SDXL and its refiner are written as checkpoints of MindSpore's" if to_mindspore else "no layout fits"
+        raise WeightsError(
+            f"{args.source}: has {', '.join(names)}; {what}, write a name that ends in .safetensors", code="E1406"
+        )
+    return layout
+
+
+def _open_folder(args: ConvertArgs) -> ConvertSource:
+    """A folder, also of the time when weights were pickled."""
+    refuse_run(args.source)
+    kinds.refuse_adapter(args.source)
+    guess = kinds.of_path(args.source)
+    folder = open_folder(args.source) if guess is None else None
+    unet = folder.config("unet") if folder is not None and folder.has("unet") else {}
+    other = guess or (kinds.of_index(folder.index, unet, None) if folder is not None else None)
+    held = [name for name in known_layouts.component_names() if folder is not None and folder.has(name)]
+    layout = known_layouts.for_components(held)
+    if folder is None or other is not None or layout is None:
+        raise WeightsError(
+            f"{args.source}: looks like {other or 'a part of a model'}; a whole model of SD 1.x, SD 2.x or SDXL is "
+            "converted, and LatteT2V needs no converting: its forms are read as they are",
+            code="E1406",
+        )
+    scheduler = folder.config("scheduler", "scheduler_config.json")
+    if args.prediction is not None:
+        zero = bool(scheduler.get("rescale_betas_zero_snr"))
+        scheduler = scheduler_file.corrected(scheduler, prediction=args.prediction, zero_terminal=zero)
+    stored = {name: _stored_in(args, folder, name) for name in layout.networks}
+    return _StableSource(args.source, folder, _components(folder, layout, stored), scheduler, read_extras(args.source))
+
+
+def _stored_in(args: ConvertArgs, folder: ModelFolder, name: str) -> Stored:
+    where = folder.root / name
+    names = ("diffusion_pytorch_model.bin", "pytorch_model.bin")
+    pickle = next((where / name for name in names if (where / name).is_file()), None)
+    if pickle is not None and not any(where.glob("*.safetensors*")):
+        assert args.store is not None
+        return InFile(pickled.as_safetensors(pickle, args.store))
+    weights = folder.weights(name)
+    if weights is None:
+        raise WeightsError(f"{where}: has a configuration and no weights; fetch the whole model", code="E1407")
+    return InFile(weights.path)
+
+
+def _open_file(args: ConvertArgs) -> ConvertSource:
+    single = open_single(
+        args.source,
+        None,
+        config=args.config,
+        averaged=args.ema == "use",
+        prediction=args.prediction,
+        store=args.store,
+    )
+    stored = {name: single.component(name) for name in single.layout.networks}
+    scheduler = single.scheduler(single.folder.config("scheduler", "scheduler_config.json"))
+    extras = extras_of(single, averages=args.ema == "keep")
+    parts = _components(single.folder, single.layout, stored)
+    notes = (f"configurations of {single.folder.root.name}", *_besides(single, args))
+    return _StableSource(args.source, single.folder, parts, scheduler, extras, notes)
+
+
+def _components(folder: ModelFolder, layout: KeyMap, stored: Mapping[str, Stored]) -> dict[str, SourceComponent]:
+    """Networks with their tensors under current names."""
+
+    def current(network: Network, stored: Stored) -> Stored:
+        return StoredAs(stored, components.modern_names(network, {name: name for name in stored.header()}))
+
+    return {
+        name: SourceComponent(
+            network, folder.config(name), folder.root / name / "config.json", partial(current, network, stored[name])
+        )
+        for name, network in layout.networks.items()
+    }
+
+
+def _besides(single: SingleFile, args: ConvertArgs) -> Iterator[str]:
+    besides = single.besides
+    if single.averaged:
+        yield f"the averaged copy took the denoiser's place ({len(besides.averages)} tensors)"
+    elif besides.averages and args.ema == "ignore":
+        yield f"left out: {len(besides.averages)} averaged tensors; --ema=use takes them, --ema=keep keeps both"
+    if besides.extras:
+        yield f"kept along: {tensor_files.listed(besides.extras, 3)} that no network needs"
+    if besides.unknown:
+        yield f"kept along, and not known: {tensor_files.listed(besides.unknown)}"
+
+
+def refuse_run(source: Path) -> None:
+    """Raises WeightsError E1406 for a run folder, which holds checkpoints; its models are the exports."""
+    if not (source / "checkpoints").is_dir() or (source / "model_index.json").is_file():
+        return
+    exports = sorted(path for path in (source / "exports").glob("step-*") if path.is_dir())
+    there = f", such as {exports[-1]}" if exports else "; it has none yet, which a run writes at its end"
+    raise WeightsError(f"{source}: is a run folder; name one of its exports{there}", code="E1406")

@@ -1,0 +1,165 @@
+"""A single file that is to be written: its tensors in their order, each made of tensors of the model's components. They
+are read a few at a time, so that the model is never held as a whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+
+from torch import Tensor
+
+from mezzotint.weights.files import mindspore, tensor_files
+from mezzotint.weights.files.tensor_files import SIZES, TYPES, Stored, TensorInfo
+from mezzotint.weights.folder.components import DTYPES, DTypeName
+from mezzotint.weights.keymap import KeyMap, Shape
+from mezzotint.weights.single_file import modelspec, writing
+from mezzotint.weights.single_file.extras import Extras
+from mezzotint.weights.single_file.modelspec import Description
+
+CHUNK = 256 << 20
+"""Bytes of tensors that are read at once; a tensor that is larger is read by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTensor:
+    """name, kind, shape: as written in the file; kind as in its header. component, ours: the model's tensors that it is
+    made of; "" and none for one that belongs to no network. make: makes it of these."""
+
+    name: str
+    kind: str
+    shape: Shape
+    make: Callable[[Mapping[str, Tensor]], Tensor]
+    component: str = ""
+    ours: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return SIZES[self.kind] * math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Stored tensors in another type, whole numbers in their own: `files.Stored`. Reading raises WeightsError E1416 for
+    a value that is too large for it."""
+
+    stored: Stored
+    dtype: DTypeName
+
+    @property
+    def place(self) -> Path:
+        """See Stored."""
+        return self.stored.place
+
+    def header(self) -> dict[str, TensorInfo]:
+        """See Stored."""
+        kind = tensor_files.kind_of(DTYPES[self.dtype])
+        return {
+            name: TensorInfo(kind if TYPES[info.dtype].is_floating_point else info.dtype, info.shape)
+            for name, info in self.stored.header().items()
+        }
+
+    def read(self, names: Collection[str]) -> dict[str, Tensor]:
+        """See Stored."""
+        return writing.cast_component(self.place, self.stored.read(names), self.dtype)
+
+
+def plan_layout(
+    layout: KeyMap,
+    configs: Mapping[str, Mapping[str, object]],
+    shapes: Mapping[str, Mapping[str, Shape]],
+    stored: Mapping[str, Stored],
+    extras: Extras,
+) -> list[PlannedTensor]:
+    """The tensors of a single file in a layout. configs, shapes, stored: by component. extras: what the file holds
+    besides, and how the file that the model came from writes its names."""
+    plan = [
+        PlannedTensor(name, tensor_files.kind_of(tensor.dtype), tuple(tensor.shape), partial(_constant, tensor))
+        for name, tensor in writing.around(layout, extras).items()
+    ]
+    for component, own in shapes.items():
+        header = stored[component].header()
+        for entry in layout.choose(component, configs[component]).table(list(own)).entries:
+            name, shape = writing.spelling(layout, extras, (entry.foreign, entry.foreign_shape(own)))
+            kind, make = header[entry.ours[0]].dtype, entry.to_foreign
+            plan.append(PlannedTensor(name, kind, shape, make, component, entry.ours))
+    return in_order(plan)
+
+
+def plan_component(stored: Stored) -> list[PlannedTensor]:
+    """The tensors of a file that holds one component, called "model" here, under its own names."""
+    header = stored.header()
+    return in_order(
+        PlannedTensor(name, info.dtype, info.shape, itemgetter(name), "model", (name,)) for name, info in header.items()
+    )
+
+
+def _constant(tensor: Tensor, _: Mapping[str, Tensor]) -> Tensor:
+    return tensor
+
+
+def in_order(plan: Iterable[PlannedTensor]) -> list[PlannedTensor]:
+    """As safetensors orders a file: the widest types first, then by name."""
+    return sorted(plan, key=lambda one: (tuple(TYPES).index(one.kind), one.name))
+
+
+def read_in_order(
+    stored: Mapping[str, Stored], plan: Sequence[PlannedTensor], report: Callable[[int], None] | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a plan, in its order, read in portions. report: called after each with how many are done."""
+    portion: list[PlannedTensor] = []
+    done = held = 0
+    for one in [*plan, None]:
+        if portion and (one is None or held + one.bytes > CHUNK):
+            yield from _read_portion(stored, portion)
+            done, held, portion = done + len(portion), 0, []
+            if report is not None:
+                report(done)
+        if one is not None:
+            portion.append(one)
+            held += one.bytes
+
+
+def _read_portion(stored: Mapping[str, Stored], portion: Sequence[PlannedTensor]) -> Iterator[tuple[str, Tensor]]:
+    names: dict[str, set[str]] = {}
+    for one in portion:
+        names.setdefault(one.component, set()).update(one.ours)
+    tensors = {component: stored[component].read(own) for component, own in names.items() if own}
+    for one in portion:
+        yield one.name, one.make(tensors.get(one.component, {})).reshape(one.shape)
+
+
+def write(
+    target: Path,
+    plan: Sequence[PlannedTensor],
+    stored: Mapping[str, Stored],
+    description: Description | None = None,
+    before: Mapping[str, str] | None = None,
+) -> None:
+    """Writes a planned file: `.ckpt` is MindSpore's checkpoint, which has no place for a description; all else is
+    safetensors. before: the header's words of where the model came from. Raises WeightsError E1403 for networks that
+    are not finite, and as tensors are read; StorageError E1701."""
+    tensors = read_in_order(stored, plan)
+    unchecked = tuple(one.name for one in plan if not one.component)
+    if target.suffix == mindspore.SUFFIX:
+        mindspore.write(target, _finite(target, tensors, unchecked))
+        return
+    tensor_files.write_in_turn(
+        target,
+        {one.name: TensorInfo(one.kind, one.shape) for one in plan},
+        tensors,
+        None if description is None else description.metadata(before or {}),
+        unchecked=unchecked,
+        seal=None if description is None else modelspec.seal,
+    )
+
+
+def _finite(
+    path: Path, tensors: Iterator[tuple[str, Tensor]], unchecked: Collection[str]
+) -> Iterator[tuple[str, Tensor]]:
+    for name, tensor in tensors:
+        tensor_files.require_finite(path, {name: tensor}, unchecked=unchecked)
+        yield name, tensor

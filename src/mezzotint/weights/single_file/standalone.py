@@ -1,0 +1,198 @@
+"""One component of a model from a file or a folder of its own, an autoencoder or a text encoder, in the place of the
+model's own.
+
+Repaired autoencoders are published so (SDXL's own overflows in half precision), and ComfyUI keeps components so
+(`models/vae`, `models/text_encoders`) beside a file of the denoiser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mezzotint.errors import WeightsError
+from mezzotint.weights import kinds
+from mezzotint.weights.files import fingerprint, tensor_files
+from mezzotint.weights.files.tensor_files import InFile, Stored
+from mezzotint.weights.folder import components, t5
+from mezzotint.weights.folder.components import Network, StoredAs
+from mezzotint.weights.folder.model_folder import find_weights, read_json
+from mezzotint.weights.keymap import Shape
+from mezzotint.weights.single_file import original
+from mezzotint.weights.single_file.original import FilePart, OriginalPart, TensorRows
+
+_T5 = ("t5_text", "umt5_text")
+_CLIP = "text_model."
+"""The prefix of CLIP's tensor names in most files; some lack it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedPart:
+    """A part as the model's configuration describes it. where: the configuration's file. shapes: by the names of files
+    in diffusers' layout. start: the prefix of its names in an original-format checkpoint of the whole model."""
+
+    network: Network
+    config: Mapping[str, Any]
+    where: Path
+    shapes: Mapping[str, Shape]
+    start: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StandalonePart:
+    """place: the path in the recipe. file: of the weights. stored: the weights under the names of files in diffusers'
+    layout, older ones too where a folder has them. config, where: of the network, and its file."""
+
+    place: Path
+    file: Path
+    stored: Stored
+    config: Mapping[str, Any]
+    where: Path
+
+    def digest(self) -> str:
+        """64 hexadecimal digits that name the weights, wherever the file is."""
+        return self.stored.digest() if isinstance(self.stored, OriginalPart) else fingerprint.of_file(self.file)
+
+
+def open_vae(path: Path, own: ExpectedPart, *, what: str) -> StandalonePart:
+    """Opens the autoencoder that `model.vae` names, by headers.
+
+    path: an autoencoder's folder (config.json and weights), a model's folder with such a folder `vae`, or a safetensors
+    file with diffusers' or the original names. A file has no configuration and must fit the model's own. own: the
+    model's own autoencoder. what: the model's name, for messages. Raises WeightsError E1401 for a path that does not
+    exist, E1406 for something other than an autoencoder's folder or a safetensors file, E1407 and E1408 for a folder
+    without weights that can be read, E1478 for a file of another network, or of names that diffusers does not convert.
+    """
+    _require_exists(path, "model.vae")
+    if path.is_dir():
+        return _open_folder(path, path / "vae" if (path / "vae" / "config.json").is_file() else path, own)
+    if path.suffix != ".safetensors":
+        raise WeightsError(
+            f"model.vae: {path} is not a folder or a .safetensors file; give an autoencoder's folder or its "
+            ".safetensors file",
+            code="E1406",
+        )
+    header = tensor_files.read_header(path)
+    original.refuse_scaled(path, header)
+    shapes = {name: info.shape for name, info in header.items()}
+    places = _places_in_diffusers_layout(own, shapes)
+    if places is None and not original.converts(own.network):
+        raise WeightsError(
+            f"model.vae: {path}: diffusers cannot convert an original-format autoencoder of {what}; give a folder in "
+            "diffusers' layout, or leave model.vae out to use the model's own",
+            code="E1478",
+        )
+    try:
+        places = places or _places_in_original_format(own, shapes)
+    except original.NOT_CONVERTED as error:
+        raise _other_network(path, own, what, f"it looks like {kinds.of_tensors(header)}") from error
+    differing = [name for name, shape in own.shapes.items() if name not in places or places[name].shape != shape]
+    if differing:
+        looks = "" if len(differing) < len(own.shapes) else f"; it looks like {kinds.of_tensors(header)}"
+        listed = f"{tensor_files.listed(differing)} are missing or have another shape{looks}"
+        raise _other_network(path, own, what, listed)
+    chosen = {name: places[name] for name in own.shapes}
+    left = _left_over(own, header.keys(), chosen)
+    if left:
+        raise _other_network(path, own, what, f"it also has {tensor_files.listed(left)}")
+    return StandalonePart(path, path, OriginalPart(path, header, chosen), own.config, own.where)
+
+
+def _places_in_diffusers_layout(own: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows] | None:
+    """Where the tensors are in a file with diffusers' names, current or old; None for a file of other names."""
+    current = components.modern_names(own.network, {name: name for name in shapes})
+    if not own.shapes.keys() <= current.keys():
+        return None
+    return {name: original.whole(there, shapes[there]) for name, there in current.items()}
+
+
+def _places_in_original_format(own: ExpectedPart, shapes: Mapping[str, Shape]) -> Mapping[str, TensorRows]:
+    """By the network's names, where its tensors are in an original-format file. diffusers' conversion expects the
+    prefix `own.start`, which files of a single component may lack."""
+    added = "" if any(name.startswith(own.start) for name in shapes) else own.start
+    behind = {added + name: shape for name, shape in shapes.items()}
+    start = FilePart(own.start, keeps_start=True)
+    places = original.places_of(own.network, own.config, behind, start, own.shapes.keys())
+    return {
+        name: replace(rows, pieces=tuple((there.removeprefix(added), low, high) for there, low, high in rows.pieces))
+        for name, rows in places.items()
+    }
+
+
+def _left_over(own: ExpectedPart, names: Any, places: Mapping[str, TensorRows]) -> list[str]:
+    """Names in the file that belong to this network by their first word and that it does not have."""
+    used = {there for rows in places.values() for there, *_ in rows.pieces}
+    words = {name.partition(".")[0] for name in own.shapes}
+    start = own.start if any(name.startswith(own.start) for name in names) else ""
+    unused = (name for name in names if name not in used and name.startswith(start))
+    return [name for name in unused if name.removeprefix(start).partition(".")[0] in words]
+
+
+def _other_network(path: Path, own: ExpectedPart, what: str, why: str) -> WeightsError:
+    return WeightsError(
+        f"model.vae: {path} is not the autoencoder of {what} that {own.where} describes: {why}; give that autoencoder, "
+        "or leave model.vae out to use the model's own",
+        code="E1478",
+    )
+
+
+def _open_folder(path: Path, folder: Path, own: ExpectedPart) -> StandalonePart:
+    config = {key: value for key, value in read_json(folder / "config.json").items() if key != "_name_or_path"}
+    kind = own.config.get("_class_name")
+    if kind is not None and config.get("_class_name", kind) != kind:
+        raise WeightsError(
+            f"model.vae: {folder} holds {config['_class_name']}, and this model has {kind}; give the folder of one",
+            code="E1406",
+        )
+    weights = find_weights(folder)
+    if weights is None:
+        raise WeightsError(
+            f"model.vae: {folder} has a configuration and no weights; fetch the whole autoencoder", code="E1407"
+        )
+    return StandalonePart(path, weights.path, InFile(weights.path), config, folder / "config.json")
+
+
+def open_encoder(path: Path, encoders: Mapping[str, ExpectedPart], *, what: str) -> tuple[str, StandalonePart]:
+    """Opens a text encoder in a file of its own, under the names that transformers gives its tensors. Returns which
+    part it is, by names and shapes of its tensors, and that part. encoders: those that the model has, by part.
+
+    Raises WeightsError E1401, E1402, E1406, E1478 for a file of another network.
+    """
+    _require_exists(path, "model.over")
+    if path.is_dir() or path.suffix != ".safetensors":
+        raise WeightsError(f"model.over: {path} is not a .safetensors file; give one", code="E1406")
+    header = tensor_files.read_header(path)
+    original.refuse_scaled(path, header)
+    lacking: dict[str, list[str]] = {}
+    for part, own in encoders.items():
+        stored = _under_own_names(own, path)
+        present = stored.header()
+        lacking[part] = [n for n, shape in own.shapes.items() if n not in present or present[n].shape != shape]
+        if not lacking[part]:
+            file = StoredAs(stored, {name: name for name in own.shapes})
+            return part, StandalonePart(path, path, file, own.config, own.where)
+    nearest = min(lacking, key=lambda part: len(lacking[part]) / len(encoders[part].shapes))
+    why = f"it is {kinds.of_tensors(header)}"
+    if 2 * len(lacking[nearest]) < len(encoders[nearest].shapes):
+        why = f"{tensor_files.listed(lacking[nearest])} of {nearest} are missing or have another shape"
+    raise WeightsError(
+        f"model.over: {path} is not one of the text encoders of {what} ({', '.join(encoders)}): {why}; leave it out to "
+        "use those of the model's folder",
+        code="E1478",
+    )
+
+
+def _under_own_names(own: ExpectedPart, path: Path) -> Stored:
+    if own.network in _T5:
+        return t5.EncoderOnly(path, (path,))
+    stored = InFile(path)
+    if "." in own.network:
+        return components.stored_as(own.network, stored)
+    return StoredAs(stored, {name if name in own.shapes else _CLIP + name: name for name in stored.header()})
+
+
+def _require_exists(path: Path, setting: str) -> None:
+    if not path.exists():
+        raise WeightsError(f"{setting}: {path} does not exist (looked in {Path.cwd()}); check the path", code="E1401")
