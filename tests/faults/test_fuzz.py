@@ -29,6 +29,7 @@ from safetensors.torch import save
 
 from mezzotint.codes import CODES
 from mezzotint.data.files import columns
+from mezzotint.data.files.memo import Memo
 from mezzotint.data.formats.base import Source, format_of
 from mezzotint.data.media import decoding
 from mezzotint.data.media.clip_files import decoder
@@ -135,6 +136,7 @@ READERS = {
     "clip-list": Reader(both(file("media/a.png", seeds.picture()), file("clips.txt", "media,a.json\n"), file("a.json", LIST)), ("clips.txt", "a.json"), listed("clip-list", "clips.txt", clips={"frames": 1}), (b"resolution", b"frame_idx")),
     "cache-index": Reader(rows, ("rows-4x3-fp32/0123456789abcdef.index", "rows-4x3-fp32/0123456789abcdef.rows"), door("cache")),
     "cache-layout": Reader(file("layout.json", '{"identity": "x", "layout": {"channels": 8, "pixels": 8}}'), ("layout.json",), door("layout")),
+    "memo": Reader(lambda folder: Memo(folder).put("report", 1, bytes(9000)), ("memo.sqlite",), lambda folder: Memo(folder).get("report", 1)),
     "data-index": Reader(_catalogue, ("index/manifest.json", "index/a.npy"), lambda folder: columns.read(folder / "index")),
     "checkpoint": Reader(seeds.checkpoints, ("checkpoints/step-00000002/manifest.json", "checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), door("checkpoint"), share=0.5),
     "sealed-state": Reader(seeds.checkpoints, ("checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), lambda folder: (seeds.seal(folder / "checkpoints" / "step-00000002"), door("checkpoint")(folder)), share=0.5),

@@ -38,7 +38,7 @@ _CHECKED_BYTES = 16 << 20
 """Rows are checked in blocks of so many bytes."""
 
 _WORTH_ORDERING = 32_768
-"""So many entries that are in no order on disk are put into one (`_order.py`)."""
+"""So many entries that are in no order on disk are worth writing one (`_order.py`)."""
 
 _SURE = 10_000_000
 """A folder that has not changed for so many nanoseconds shows its next change in its time."""
@@ -69,7 +69,7 @@ class Store:
         self._listed = -1
         self._lock = threading.RLock()  # batches are made ready in a thread of their own
         self._writer: ShardWriter | None = None
-        self._ordered = _order.opened(self.folder, self.row_bytes)
+        self._ordered = _order.read(self.folder, self.row_bytes)
         self._first = self._count = len(self._ordered)  # entries before `_first` are in order on disk
         self._late = np.zeros(0, dtype=_order.ENTRY)  # those from `_first` on, and room for more
         self._state = np.zeros(self._count, dtype=np.uint8)
@@ -286,8 +286,6 @@ class Store:
             entries = at[open_] if order is None else order[at[open_]]
             known = self._entries(entries)
             equal = (known["address"] == keys[open_]).all(axis=1) & (self._state[entries] != _BAD)
-            if order is None:  # as it was written
-                equal &= known["check"] == _order.checks(known)
             entry_of[open_[equal]] = entries[equal]
             open_ = open_[~equal]  # another entry of the same first bits: of another address, or damaged and made again
             at[open_] += 1
@@ -308,8 +306,8 @@ class Store:
             self._recent.clear()
 
     def put_in_order(self) -> None:
-        """Puts the entries on disk in order for the next who opens this store, where a good part of them is in none.
-        What lies on object storage is not, nor what a writer may still lose."""
+        """Writes the order of all entries (`_order.py`) for whoever opens this store next, if a good part of them is in
+        none. Not of what is on object storage, nor of what a writer may still lose."""
         is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
         if is_elsewhere or self._count - self._first < max(_WORTH_ORDERING, self._first // 8):
             return
@@ -317,7 +315,7 @@ class Store:
         numbers = np.flatnonzero(self._state[: self._count] != _BAD)
         prefixes = np.concatenate([self._ordered.prefixes(), late])[numbers]
         numbers = numbers[np.argsort(prefixes, kind="stable")]
-        _order.write(self.folder, [shard.covered() for shard in self._shards], numbers, self._entries)
+        _order.write(self.folder, [shard.covered() for shard in self._shards], self._entries(numbers))
 
     def _entries(self, entries: NDArray[np.int64]) -> NDArray[Any]:
         """What is known of entries, (n,) of `_order.ENTRY`, copied."""
