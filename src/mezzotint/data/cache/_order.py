@@ -60,6 +60,7 @@ def read(store: Path, row_bytes: int) -> Order:
         table, about = columns.read(folder_of(store))
         entries, shards = table["entries"], tuple(Covered(*shard) for shard in about["shards"])
         is_ours = about["version"] == _VERSION and entries.dtype == ENTRY and entries.ndim == 1
+        is_ours = is_ours and bool((entries["shard"] < len(shards)).all())
         return Order(entries, shards) if is_ours and all(_is_there(store, one, row_bytes) for one in shards) else NONE
     except (columns.DamagedColumns, OSError, ValueError, KeyError, TypeError):
         return NONE
