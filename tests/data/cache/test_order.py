@@ -46,7 +46,7 @@ def test_who_opens_it_next_reads_and_sorts_nothing(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(outside, "open_plain", watched)
     store = open_store(tmp_path)
     assert not [path for path in read if path.suffix == ".index"]
-    assert (len(store), len(store._late), len(store._prefix)) == (40, 0, 0)
+    assert (len(store), len(store._table.ordered), len(store._table.later)) == (40, 40, 0)
     numbers = [39, 3, 17, 3]
     assert torch.equal(store.read(store.find(addresses(numbers))), rows(numbers))
     assert (store.find(addresses([40, 41])) == -1).all()
@@ -96,7 +96,7 @@ def test_one_that_does_not_fit_is_left_aside(tmp_path: Path, what: str) -> None:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     reader = open_store(tmp_path)
     left = {"index": 20, "rows": 20, "gone": 0}.get(what, 40)
-    assert len(reader._ordered) == 0
+    assert len(reader._table.ordered) == 0
     assert (reader.find(addresses(range(40))) >= 0).sum() == left
 
 
@@ -132,7 +132,7 @@ def test_the_order_is_made_again_when_a_good_part_is_new(tmp_path: Path) -> None
     assert json.loads((place / "manifest.json").read_text()) == before, "three of forty are looked up beside it"
     store.append(addresses(range(43, 60)), rows(range(43, 60)))
     store.close_writer()
-    assert len(open_store(tmp_path)._ordered) == 40
-    assert len(open_store(tmp_path)._ordered) == 60
+    assert len(open_store(tmp_path)._table.ordered) == 40
+    assert len(open_store(tmp_path)._table.ordered) == 60
     assert sorted(path.name for path in place.parent.iterdir()) == [place.name, f"{place.name}.lock"]
     assert torch.equal(store.read(store.find(addresses([0, 59]))), rows([0, 59])), "who has mapped the former goes on"

@@ -49,6 +49,11 @@ class Order:
 NONE = Order(np.zeros(0, ENTRY))
 
 
+def prefixes_of(addresses: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """The first 64 bits of each address, (n, 32), by which entries are sorted."""
+    return np.ascontiguousarray(addresses[:, :8]).view("<u8")[:, 0].astype(np.uint64, copy=False)
+
+
 def folder_of(store: Path) -> Path:
     """Where the order of a store's folder is."""
     return store.parent / "order" / store.name
