@@ -125,6 +125,13 @@ def _of_another_version(path: Path) -> None:
         database.execute("PRAGMA user_version = 99")
 
 
+def _with_a_journal_that_names_another(path: Path) -> None:
+    name = os.fspath(path.parent / "precious").encode()
+    numbers = len(name).to_bytes(4, "big") + (sum(name) % 2**32).to_bytes(4, "big")
+    (path.parent / "precious").write_text("mine")
+    Path(f"{path}-journal").write_bytes(bytes(600) + name + numbers + bytes.fromhex("d9d505f920a163d7"))
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -136,9 +143,11 @@ def _of_another_version(path: Path) -> None:
         _of_another_version,
         lambda path: (path.unlink(), os.mkfifo(path)),
         lambda path: os.mkfifo(f"{path}-journal"),
+        lambda path: os.mkfifo(f"{path}-wal"),
+        _with_a_journal_that_names_another,
         lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
     ],
-    ids=["noise", "cut", "others", "trigger", "log", "version", "pipe", "journal", "device"],
+    ids=["noise", "cut", "others", "trigger", "log", "version", "pipe", "journal", "wal", "super", "device"],
 )
 def test_what_is_none_of_ours_is_reported_and_begun_anew(
     kept: Memo, change: object, capsys: pytest.CaptureFixture[str]
@@ -152,6 +161,7 @@ def test_what_is_none_of_ours_is_reported_and_begun_anew(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith(f"{kept.path}: was damaged (")
     assert (kept.get("number", "b"), kept.get("number", "c")) == (None, b"9")
+    assert set(os.listdir(kept.path.parent)) <= {"memo.sqlite", "precious"}
 
 
 def test_where_nothing_can_be_kept_nothing_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -32,6 +32,12 @@ _APPLICATION = 0x6D7A746D  # "mztm"
 _VERSION = 1  # of the table; a file of another version is replaced
 _TABLE = "CREATE TABLE parts (kind TEXT, key BLOB, part INTEGER, value BLOB, PRIMARY KEY (kind, key, part))"
 """Part 0 of a result is its SHA-256, the others are its bytes in order. The newest result has the largest rowids."""
+
+_ENDINGS = ("-journal", "-wal", "-shm")
+"""Of files that SQLite has beside a database. Ours have a journal only."""
+
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""The end of a journal that names a journal over several databases, which SQLite would read and delete."""
 
 _PART_BYTES = 1 << 20
 _BUSY_SECONDS = 10.0
@@ -113,22 +119,30 @@ class Memo:
             yield database
 
     def _require_ours(self) -> None:
-        """Looks at the header before SQLite does: a file with another program's table, or with a write-ahead log, is
-        not opened. An empty file is what a kill leaves of the first `put`."""
+        """Looks at the file and its journal before SQLite does. Raises sqlite3.DatabaseError for what another program
+        made or a stranger crafted, and OSError. An empty file is what a kill leaves of the first `put`."""
         with outside.open_plain(self.path) as file:
             header = file.read(100)
         expected = _VERSION.to_bytes(4, "big"), _APPLICATION.to_bytes(4, "big")
         is_ours = header[:16] == b"SQLite format 3\0" and header[18:20] == b"\1\1"
         if header and not (is_ours and (header[60:64], header[68:72]) == expected):
             raise sqlite3.DatabaseError("it has another header")
-        journal = _journal(self.path)
-        if os.path.lexists(journal) and not stat.S_ISREG(os.lstat(journal).st_mode):
-            raise sqlite3.DatabaseError("its journal is no plain file")
+        journal, *others = (self._beside(ending) for ending in _ENDINGS)
+        if any(map(os.path.lexists, others)):
+            raise sqlite3.DatabaseError("it has a write-ahead log")
+        with suppress(FileNotFoundError):  # it is gone as soon as its writer is done
+            if not stat.S_ISREG(os.lstat(journal).st_mode):
+                raise sqlite3.DatabaseError("its journal is no plain file")
+            if _tail(journal) == _SUPER_JOURNAL:
+                raise sqlite3.DatabaseError("its journal names another")
+
+    def _beside(self, ending: str) -> Path:
+        return self.path.with_name(f"{FILE}{ending}")
 
     def _delete(self) -> bool:
         """Whether it could be deleted."""
         try:
-            for path in (_journal(self.path), self.path):
+            for path in (*map(self._beside, _ENDINGS), self.path):
                 path.unlink(missing_ok=True)
         except OSError:
             return False
@@ -142,7 +156,9 @@ def _write(database: sqlite3.Connection, kind: str, address: bytes, file: IO[byt
         digest.update(chunk)
     with database:  # commits, or rolls back
         database.execute("BEGIN IMMEDIATE")
-        _require_table(database)
+        _require_table(database)  # at once, so that others see whose file it is
+    with database:
+        database.execute("BEGIN IMMEDIATE")
         database.execute("DELETE FROM parts WHERE kind = ? AND key = ?", (kind, address))
         if keep is not None:  # first, so that the pages of the older ones are used again
             newest = "SELECT key FROM parts WHERE kind = ? AND part = 0 ORDER BY rowid DESC LIMIT ?"
@@ -157,7 +173,7 @@ def _write(database: sqlite3.Connection, kind: str, address: bytes, file: IO[byt
 
 def _require_table(database: sqlite3.Connection) -> None:
     """Makes the table in a new file. Raises sqlite3.DatabaseError where there are other tables, triggers or views."""
-    schema = [text for (text,) in database.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")]
+    schema = [text for (text,) in database.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")]
     if not schema:
         database.execute(f"PRAGMA application_id = {_APPLICATION}")
         database.execute(f"PRAGMA user_version = {_VERSION}")
@@ -166,13 +182,15 @@ def _require_table(database: sqlite3.Connection) -> None:
         raise sqlite3.DatabaseError("it has other tables")
 
 
-def _journal(path: Path) -> Path:
-    return path.with_name(f"{path.name}-journal")
+def _tail(path: Path) -> bytes:
+    with outside.open_plain(path) as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SUPER_JOURNAL)))
+        return file.read()
 
 
 def _address(key: object) -> bytes:
     return hashlib.sha256(repr(key).encode("utf-8", "surrogatepass")).digest()
 
 
-def _digest(kind: str, address: bytes) -> hashlib._Hash:
+def _digest(kind: str, address: bytes) -> Any:
     return hashlib.sha256(kind.encode() + address)
