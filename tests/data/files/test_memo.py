@@ -125,6 +125,16 @@ def _of_another_version(path: Path) -> None:
         database.execute("PRAGMA user_version = 99")
 
 
+def _with_a_schema_that_is_no_text(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"parts", b"p\xff\xfets"))
+
+
+def _of_an_unknown_format(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[47] = 9
+    path.write_bytes(content)
+
+
 def _with_a_journal_that_names_another(path: Path) -> None:
     name = os.fspath(path.parent / "precious").encode()
     numbers = len(name).to_bytes(4, "big") + (sum(name) % 2**32).to_bytes(4, "big")
@@ -145,9 +155,25 @@ def _with_a_journal_that_names_another(path: Path) -> None:
         lambda path: os.mkfifo(f"{path}-journal"),
         lambda path: os.mkfifo(f"{path}-wal"),
         _with_a_journal_that_names_another,
+        _with_a_schema_that_is_no_text,
+        _of_an_unknown_format,
         lambda path: (path.unlink(), path.symlink_to("/dev/zero")),
     ],
-    ids=["noise", "cut", "others", "trigger", "log", "version", "pipe", "journal", "wal", "super", "device"],
+    ids=[
+        "noise",
+        "cut",
+        "others",
+        "trigger",
+        "log",
+        "version",
+        "pipe",
+        "journal",
+        "wal",
+        "super",
+        "schema",
+        "format",
+        "device",
+    ],
 )
 def test_what_is_none_of_ours_is_reported_and_begun_anew(
     kept: Memo, change: object, capsys: pytest.CaptureFixture[str]

@@ -39,6 +39,12 @@ _ENDINGS = ("-journal", "-wal", "-shm")
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """The end of a journal that names a journal over several databases, which SQLite would read and delete."""
 
+_CANNOT_NOW = frozenset({
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM,
+})  # fmt: skip
+"""Errors that say nothing about a file's content: it is locked, the disk is full, the folder is read-only."""
+
 _PART_BYTES = 1 << 20
 _BUSY_SECONDS = 10.0
 _MOST_SECONDS = 60.0
@@ -91,17 +97,14 @@ class Memo:
                 with self._open("rwc") as database:
                     _write(database, kind, _address(key), file, keep)
                 return
-            except sqlite3.OperationalError:  # locked, full, read-only
-                return
             except sqlite3.DatabaseError as error:
-                if is_last or not self._delete():
+                if is_last or not _is_damage(error) or not self._delete():
                     return
                 print(f"{self.path}: was damaged ({error}); deleted, and begun anew", file=sys.stderr)
 
     @contextmanager
     def _open(self, mode: str) -> Iterator[sqlite3.Connection]:
-        """A connection to a file of ours. Raises sqlite3.OperationalError where it cannot be used now, or is not there,
-        and any other sqlite3.DatabaseError where it is damaged or none of ours."""
+        """A connection to a file of ours. Raises sqlite3.DatabaseError, see `_is_damage`."""
         try:
             self._require_ours()
         except outside.NoPlainFile as error:
@@ -111,12 +114,16 @@ class Memo:
                 raise sqlite3.OperationalError(str(error)) from error
         uri = f"{self.path.absolute().as_uri()}?mode={mode}"
         with closing(sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, isolation_level=None)) as database:
+            database.text_factory = bytes  # which may be no UTF-8
             until = time.monotonic() + _MOST_SECONDS
             database.set_progress_handler(lambda: time.monotonic() > until, 1_000_000)
             database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * _PART_BYTES)
-            database.execute("PRAGMA trusted_schema = OFF")
-            database.execute("PRAGMA cell_size_check = ON")
-            yield database
+            try:
+                database.execute("PRAGMA trusted_schema = OFF")
+                database.execute("PRAGMA cell_size_check = ON")
+                yield database
+            except UnicodeDecodeError as error:  # of a message that repeats what the file says
+                raise sqlite3.DatabaseError("its table cannot be read") from error
 
     def _require_ours(self) -> None:
         """Looks at the file and its journal before SQLite does. Raises sqlite3.DatabaseError for what another program
@@ -178,8 +185,14 @@ def _require_table(database: sqlite3.Connection) -> None:
         database.execute(f"PRAGMA application_id = {_APPLICATION}")
         database.execute(f"PRAGMA user_version = {_VERSION}")
         database.execute(_TABLE)
-    elif schema != [_TABLE]:
+    elif schema != [_TABLE.encode()]:
         raise sqlite3.DatabaseError("it has other tables")
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    """Whether an error says that the file is damaged or none of ours, and not that it cannot be used now."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_BUSY)
+    return not isinstance(error, sqlite3.OperationalError) or code & 0xFF not in _CANNOT_NOW
 
 
 def _tail(path: Path) -> bytes:
