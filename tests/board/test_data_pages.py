@@ -17,7 +17,7 @@ from catalogues import many
 from mezzotint.board import data_pages
 from mezzotint.board.reading import alikes, data_sets, token_counts
 from mezzotint.data.catalogue import catalogue as catalogues
-from mezzotint.data.catalogue import likeness
+from mezzotint.data.catalogue import likeness, thumbnails
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.files import columns
 from mezzotint.data.files.columns import TextBuilder
@@ -199,12 +199,15 @@ def data_pages_of(board: Board) -> data_pages.DataPages:
 def test_thumbnails_are_made_once_and_kept(board: Board) -> None:
     status, _, headers = board.ask("/thumb?run=0/runs/run&row=1")
     assert (status, headers["content-type"]) == (200, "image/webp")
-    cache = board.pages.places.folders[0] / "cache" / "thumbnails"
-    (kept,) = [path for path in cache.rglob("*.webp") if path.stat().st_mtime > time.time() - 60][:1]
-    kept.write_bytes(b"RIFF kept")
-    texts = [board.ask(f"/thumb?run=0/runs/run&row={row}")[1] for row in range(6)]
-    assert "RIFF kept" in texts
-    kept.unlink()
+    (memo,) = (board.pages.places.folders[0] / "cache").rglob("memo.sqlite")
+    asked: list[str] = []
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(thumbnails, "_webp", lambda *words, **options: asked.append("made"))
+        assert board.ask("/thumb?run=0/runs/run&row=1")[0] == 200
+        assert not asked
+        memo.unlink()
+        assert board.ask("/thumb?run=0/runs/run&row=1")[0] == 404
+    assert asked == ["made"]
     assert board.ask("/thumb?run=0/runs/run&row=99")[0] == 404
 
 

@@ -247,14 +247,14 @@ def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Pat
 def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 3, "batch_size": 2, "captions__dropout": 0.5, "flip": 0.5}
-    for batch in feed(path, **usual, clips__stills_from="clips", steps=4).batches():
+    for batch in feed(path, **usual, clips__images_from="clips", steps=4).batches():
         assert batch.stills.captions == tuple(one for one in batch.captions for _ in range(3))
         assert batch.stills.positions.tolist() == [0, 0, 0, 1, 1, 1]
         frames_of_clips = batch.pixels[:, :, [0, 2, 4]].transpose(1, 2).flatten(0, 1)
         assert torch.equal(batch.stills.pixels, frames_of_clips)
         assert len(set(batch.stills.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
     images = listed("0.png", "1.png", "2.png", name="images")
-    (batch,) = feed(path, **usual, clips__stills_from="images", clips__stills_path=[str(images)]).batches()
+    (batch,) = feed(path, **usual, clips__images_from="images", clips__images_path=[str(images)]).batches()
     assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
     assert "nothing says where these pictures come from" in refusal("data.clips.images=4")
     assert "data.clips.images_from has no effect" in refusal("data.clips.images_from=clips")
@@ -265,22 +265,22 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
 def test_stills_are_read_from_a_list_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
-    usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__stills_from": "images"}
-    (of_list,) = feed(path, **usual, clips__stills_path=[str(images)]).batches()
+    usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images"}
+    (of_list,) = feed(path, **usual, clips__images_path=[str(images)]).batches()
     assert set(of_list.stills.captions) == {"caption of 0.png", "caption of 4.png"}
-    of_folder = feed(path, **usual, clips__stills_path=[str(films)], clips__stills_kind="image-folder", steps=30)
+    of_folder = feed(path, **usual, clips__images_path=[str(films)], clips__images_format="image-folder", steps=30)
     captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
     assert captions == {f"picture {number}" for number in range(5)}
     with refused("E1291", r"2 pictures, and data\.clips\.stills=3"):
-        feed(path, **(usual | {"clips__images": 3}), clips__stills_path=[str(images)])
+        feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)])
 
 
 # breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
 @pytest.mark.effect("data.clips.images_order")
 def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")
-    usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__stills_from": "images", "batch_size": 3}
-    usual |= {"clips__stills_path": [str(images)]}
+    usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images", "batch_size": 3}
+    usual |= {"clips__images_path": [str(images)]}
     path = listed("a.mp4", "b.mp4", "wide.mp4")
     groups = {"a.mp4": ("0.png", "1.png"), "b.mp4": ("2.png", "3.png"), "wide.mp4": ("0.png", "1.png")}
     for batch in feed(path, **usual, clips__stills_order="groups", steps=3).batches():

@@ -295,7 +295,7 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
 
 # breaks if a damaged picture ended the run all the same, counted, or moved what is drawn for others
 @pytest.mark.effect("data.on_corrupt")
-def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
+def test_on_corrupt_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 5)
     settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
     [sound] = feed(folder, **settings).batches()

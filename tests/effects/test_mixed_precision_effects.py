@@ -115,7 +115,7 @@ def test_a_static_scale_stays(prepare: Prepare) -> None:
 
 # breaks if the number were read in another unit, did not reach the allocator, or nothing were said on the CPU
 @pytest.mark.effect("run.memory_limit")
-def test_device_memory_caps_what_this_process_takes(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_limit_caps_what_this_process_takes(prepare: Prepare, monkeypatch: pytest.MonkeyPatch) -> None:
     read = {"59GB": 59e9, "48 GiB": 48 * 2**30, "1.5GB": 1.5e9, "512MiB": 2**29, "700MB": 7e8}
     assert {text: base.bytes_of(text) for text in read} == read
     capped: list[tuple[float, torch.device]] = []

@@ -631,7 +631,7 @@ def test_allow_change_lets_a_setting_differ(prepare: Prepare, left: Path, tmp_pa
 # breaks if another number of bad steps ended the run, or they were not counted in a row
 @pytest.mark.effect("run.max_nonfinite_steps")
 @pytest.mark.parametrize("allowed", [0, 2])
-def test_max_bad_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -> None:
+def test_max_nonfinite_steps_is_how_many_are_skipped(prepare: Prepare, allowed: int) -> None:
     ready = prepare(run__max_nonfinite_steps=allowed)
     ready.trainer.model.update.masters["denoiser/conv_in.weight"].fill_(float("nan"))
     with pytest.raises(Diverged):

@@ -104,7 +104,7 @@ def test_decay_of_run_leaves_a_cosine_at_a_quarter(prepare: Prepare) -> None:
 
 # breaks if the warm-up were a share of the run, or acted beside warmup_steps
 @pytest.mark.effect("optim.schedule.warmup_ratio")
-def test_warmup_share_is_of_the_decay() -> None:
+def test_warmup_ratio_is_of_the_decay() -> None:
     points = {"kind": "linear", "decay_ratio": 1.5, "warmup_ratio": 0.02}
     assert [factor(step, **points) for step in (0, 1, 3)] == pytest.approx([0.0, 1 / 3, 1.0])
     assert [factor(step, total=99, **points) for step in (1, 2)] == pytest.approx([0.5, 1.0]), "2 of 148, rounded down"

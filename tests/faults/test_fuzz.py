@@ -30,6 +30,7 @@ from safetensors.torch import save
 from mezzotint.codes import CODES
 from mezzotint.compat.everydream2.dialect import DIALECT
 from mezzotint.data.files import columns
+from mezzotint.data.files.memo import Memo
 from mezzotint.data.formats.base import Source, format_of
 from mezzotint.data.media import decoding
 from mezzotint.data.media.clip_files import decoder
@@ -100,6 +101,13 @@ def _catalogue(folder: Path) -> None:
     columns.write(folder / "index", {"a": np.arange(100), "b": np.zeros(0, np.int32)}, {"x": 1})
 
 
+def _memo(folder: Path) -> None:
+    memo = Memo(folder)
+    assert memo.get("report", 1) in (bytes(9000), None)
+    memo.put("report", 2, b"another")
+    assert memo.get("report", 2) == b"another"
+
+
 def _word(folder: Path) -> None:
     (folder / "word.safetensors").write_bytes(save({"fox": torch.ones(2, 8)}))
 
@@ -135,6 +143,7 @@ READERS = {
     "clip-list": Reader(both(file("media/a.png", seeds.picture()), file("clips.txt", "media,a.json\n"), file("a.json", LIST)), ("clips.txt", "a.json"), listed("clip-list", "clips.txt", clips={"frames": 1}), (b"resolution", b"frame_idx")),
     "cache-index": Reader(rows, ("rows-4x3-fp32/0123456789abcdef.index", "rows-4x3-fp32/0123456789abcdef.rows"), door("cache")),
     "cache-layout": Reader(file("layout.json", '{"identity": "x", "layout": {"channels": 8, "pixels": 8}}'), ("layout.json",), door("layout")),
+    "memo": Reader(lambda folder: Memo(folder).put("report", 1, bytes(9000)), ("memo.sqlite",), _memo),
     "data-index": Reader(_catalogue, ("index/manifest.json", "index/a.npy"), lambda folder: columns.read(folder / "index")),
     "checkpoint": Reader(seeds.checkpoints, ("checkpoints/step-00000002/manifest.json", "checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), door("checkpoint"), share=0.5),
     "sealed-state": Reader(seeds.checkpoints, ("checkpoints/step-00000002/state.json", "checkpoints/step-00000002/weights.safetensors"), lambda folder: (seeds.seal(folder / "checkpoints" / "step-00000002"), door("checkpoint")(folder)), share=0.5),
@@ -169,7 +178,7 @@ def fuzz(name: str, count: int, root: Path) -> None:
         shutil.copytree(sound, given, copy_function=os.link)
         (given / chosen).unlink()
         (given / chosen).write_bytes(body)
-        may_write = name in ("cache-index", "cache-layout", "sealed-state")
+        may_write = name in ("cache-index", "cache-layout", "sealed-state", "memo")
         if may_write:
             for one in given.rglob("*"):
                 if one.is_file():

@@ -3,12 +3,12 @@ verbs that write weights leave, indexes of pictures, small copies, the small fil
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from catalogues import paint
@@ -81,6 +81,19 @@ def test_weights_sweep_what_lies_beside_them(tmp_path: Path, length: int) -> Non
         assert not left(tmp_path)
 
 
+class Killing(io.BytesIO):
+    """A file whose second reading ends with the process."""
+
+    has_ended = False
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        chunk = super().read(size)
+        if not chunk and self.has_ended:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.has_ended |= not chunk
+        return chunk
+
+
 def test_a_killed_index_of_pictures_is_swept_and_made(tmp_path: Path) -> None:
     paint(tmp_path / "pictures", 3)
     settings, index = small_of(tmp_path / "pictures"), tmp_path / "catalogues"
@@ -94,12 +107,13 @@ def test_small_files_of_a_cache_sweep_their_own_leftovers(tmp_path: Path) -> Non
     paint(tmp_path / "pictures", 1)
     settings = small_of(tmp_path / "pictures", cache={"path": tmp_path / "cache"})
     data_set = catalogue.build(settings, tmp_path / "cache" / "catalogues", workers=1)
-    digest = np.asarray(data_set.digest[0]).tobytes().hex()
-    place = tmp_path / "cache" / "thumbnails" / digest[:2] / f"{digest}.webp"
-    place.parent.mkdir(parents=True)
-    for file in (place, tmp_path / "cache" / "layout.json"):
-        killed(lambda file=file: entries.write_durably(file, b"half"))
-    assert len(left(tmp_path)) == 2
+    layout, journal = tmp_path / "cache" / "layout.json", data_set.memo.path.with_name("memo.sqlite-journal")
+    killed(lambda: entries.write_durably(layout, b"half"))
+    killed(lambda: data_set.memo.put("thumbnail", 1, Killing(os.urandom(9 << 20))))  # spills before it is committed
+    assert len(left(tmp_path)) == 1
+    assert journal.exists()
     assert thumbnails.thumbnail(data_set, 0, settings)
-    entries.write_durably(tmp_path / "cache" / "layout.json", b"whole")
+    entries.write_durably(layout, b"whole")
     assert not left(tmp_path)
+    assert not journal.exists()
+    assert data_set.memo.get("thumbnail", 1) is None

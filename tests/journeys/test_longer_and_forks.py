@@ -33,7 +33,7 @@ def test_a_run_that_is_over_trains_on_and_the_same_line_again_is_not_longer_agai
     capsys.readouterr()
     assert main(["train", str(folder)]) == 0
     offer = re.search(
-        r"nothing is left to train; .*: mezzotint train \S+ 'run\.longer=2 steps'", capsys.readouterr().out
+        r"nothing is left to train; .*: mezzotint train \S+ 'run\.extend=2 steps'", capsys.readouterr().out
     )
     assert offer, "the line that trains on is printed"
     for _ in range(2):

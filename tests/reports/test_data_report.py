@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mezzotint.data.catalogue import kept
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import data_report
@@ -76,7 +76,7 @@ def test_the_lines_of_many_samples_are_copied_by_another_start(
 ) -> None:
     settings = settings_of(tmp_path / "pictures")
     plain = data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes()
-    monkeypatch.setattr(kept, "MANY", 1)
+    monkeypatch.setattr(catalogues, "MANY", 1)
     assert data_report.write(catalogue, tmp_path, settings, {1: 5}).read_bytes() == plain
     with monkeypatch.context() as context:
         context.setattr(data_report, "_lines", None)  # would be called for lines that are not kept

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mezzotint import durable
 from mezzotint.data.buckets import buckets
-from mezzotint.data.catalogue import kept
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings import images
 from mezzotint.data.media.colour import conversions_of
@@ -30,21 +30,20 @@ def write(
     """Writes `data_report.jsonl` into a run folder: for each file its id, its class (used, converted, skipped,
     noted), the reason and what was converted; of a sample also size, bucket and SHA-256, and what is odd about it
     (`_oddities`); then those of pictures beside clips, in the set `stills`. lost_tokens: of captions that are cut, by
-    row. The lines of a large data set are kept in its index: another start copies them. Raises StorageError."""
+    row. The lines of a large data set are kept in its memo: another start copies them. Raises StorageError."""
     path = folder / FILE
     with durable.replacing(path) as aside:
-        if len(catalogue) < kept.MANY:
+        if len(catalogue) < catalogues.MANY:
             _write_lines(aside, catalogue, settings, lost_tokens or {})
             return path
         beside = catalogue.stills.fingerprint if catalogue.stills is not None else ""
-        depends_on = (_VERSION, catalogue.fingerprint, beside, catalogue.report, settings.model_dump_json())
-        before = kept.place(catalogue.folder, "report", (*depends_on, lost_tokens))
+        key = (_VERSION, catalogue.fingerprint, beside, catalogue.report, settings.model_dump_json(), lost_tokens)
         with open(aside, "wb") as file:
-            is_kept = kept.copy_out(before, file)
-        if not is_kept:
+            is_known = catalogue.memo.copy_to(file, "report", key)
+        if not is_known:
             _write_lines(aside, catalogue, settings, lost_tokens or {})
             with open(aside, "rb") as content:
-                kept.keep(content, before)
+                catalogue.memo.put("report", key, content, keep=1)
     return path
 
 

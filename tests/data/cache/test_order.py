@@ -46,7 +46,7 @@ def test_who_opens_it_next_reads_and_sorts_nothing(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(outside, "open_plain", watched)
     store = open_store(tmp_path)
     assert not [path for path in read if path.suffix == ".index"]
-    assert (len(store), len(store._late), len(store._prefix)) == (40, 0, 0)
+    assert (len(store), len(store._table.ordered), len(store._table.later)) == (40, 40, 0)
     numbers = [39, 3, 17, 3]
     assert torch.equal(store.read(store.find(addresses(numbers))), rows(numbers))
     assert (store.find(addresses([40, 41])) == -1).all()
@@ -75,10 +75,10 @@ def test_what_a_writer_may_still_lose_is_put_in_no_order(tmp_path: Path) -> None
     store = open_store(tmp_path)
     store.append(addresses(range(10)), rows(range(10)), at_once=False)
     store.put_in_order()
-    assert not _order.place_of(store.folder).exists()
+    assert not _order.folder_of(store.folder).exists()
     store.close_writer()
     store.put_in_order()
-    assert len(_order.opened(store.folder, store.row_bytes)) == 10
+    assert len(_order.read(store.folder, store.row_bytes)) == 10
 
 
 @pytest.mark.parametrize("what", ["index", "rows", "gone", "order", "text"])
@@ -89,29 +89,26 @@ def test_one_that_does_not_fit_is_left_aside(tmp_path: Path, what: str) -> None:
         for path in store.folder.glob("*"):
             path.unlink()
     elif what == "order":
-        next(_order.place_of(store.folder).glob("*.entries")).write_bytes(b"short")
+        (_order.folder_of(store.folder) / "entries.npy").write_bytes(b"short")
     elif what == "text":
-        (_order.place_of(store.folder) / "order.json").write_text('{"version": 1}')
+        (_order.folder_of(store.folder) / "manifest.json").write_text('{"version": 1}')
     else:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     reader = open_store(tmp_path)
     left = {"index": 20, "rows": 20, "gone": 0}.get(what, 40)
-    assert len(reader._ordered) == 0
+    assert len(reader._table.ordered) == 0
     assert (reader.find(addresses(range(40))) >= 0).sum() == left
 
 
-def test_a_damaged_record_is_an_absent_entry_that_is_made_again(tmp_path: Path) -> None:
+def test_a_damaged_one_is_left_aside_and_nothing_is_lost(tmp_path: Path) -> None:
     store = in_order(tmp_path)
-    file = next(_order.place_of(store.folder).glob("*.entries"))
-    entries = np.fromfile(file, _order.ENTRY)
-    entries["row"][7] ^= 1  # of another picture
-    file.write_bytes(entries.tobytes())
-    number = next(n for n in range(40) if addresses([n])[0].tobytes() == entries["address"][7].tobytes())
-    reader = open_store(tmp_path)
-    assert np.flatnonzero(reader.find(addresses(range(40))) < 0).tolist() == [number]
-    assert reader.append(addresses([number]), rows([number])) == 1
-    assert torch.equal(reader.read(reader.find(addresses([number]))), rows([number]))
-    reader.close_writer()
+    file = _order.folder_of(store.folder) / "entries.npy"
+    for at in range(128, file.stat().st_size, 111):
+        entries = np.load(file)
+        flip(file, at, at % 8)
+        reader = open_store(tmp_path)  # which writes it anew
+        assert torch.equal(reader.read(reader.find(addresses(range(40)))), rows(range(40)))
+        assert (np.load(file) == entries).all()
 
 
 def test_damaged_rows_are_found_and_left_out(tmp_path: Path) -> None:
@@ -127,16 +124,15 @@ def test_damaged_rows_are_found_and_left_out(tmp_path: Path) -> None:
 
 def test_the_order_is_made_again_when_a_good_part_is_new(tmp_path: Path) -> None:
     store = in_order(tmp_path)
-    place = _order.place_of(store.folder)
-    (place / "left-by-a-kill.entries").write_bytes(b"half")
-    before = json.loads((place / "order.json").read_text())
+    place = _order.folder_of(store.folder)
+    before = json.loads((place / "manifest.json").read_text())
     store.append(addresses(range(40, 43)), rows(range(40, 43)))
     store.close_writer()
     open_store(tmp_path)
-    assert json.loads((place / "order.json").read_text()) == before, "three of forty are looked up beside it"
+    assert json.loads((place / "manifest.json").read_text()) == before, "three of forty are looked up beside it"
     store.append(addresses(range(43, 60)), rows(range(43, 60)))
     store.close_writer()
-    assert len(open_store(tmp_path)._ordered) == 40
-    assert len(open_store(tmp_path)._ordered) == 60
-    assert len(list(place.glob("*.entries"))) == 1
+    assert len(open_store(tmp_path)._table.ordered) == 40
+    assert len(open_store(tmp_path)._table.ordered) == 60
+    assert sorted(path.name for path in place.parent.iterdir()) == [place.name, f"{place.name}.lock"]
     assert torch.equal(store.read(store.find(addresses([0, 59]))), rows([0, 59])), "who has mapped the former goes on"

@@ -204,5 +204,5 @@ def test_reading_makes_no_object_per_known_entry(tmp_path: Path) -> None:
     assert len(reader) == n + 1
     entries = reader.find(many)
     assert np.array_equal(reader._places(entries)[1], np.arange(n))
-    assert len(reader._recent) == 0
+    assert len(reader._table._recent) == 0
     assert torch.equal(reader.read(reader.find(addresses([0]))), torch.ones(1, 2))

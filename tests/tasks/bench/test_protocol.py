@@ -39,7 +39,11 @@ def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -
     recipe = reading.recipe
     data = recipe.data
     assert (data.batch_size, recipe.optim.accumulation, recipe.run.steps, data.remainder) == (64, 4, 101, "fill")
-    assert (data.buckets.shape, recipe.run.compile, recipe.run.recompute.enabled) == ("square", False, False)
+    assert (data.buckets.shape, recipe.run.compile, recipe.run.gradient_checkpointing.enabled) == (
+        "square",
+        False,
+        False,
+    )
     assert recipe.optim.ema.rule == "ramp"
     accumulation = recipe.optim.accumulation
     epoch = plan(columns(833), data, accumulation=accumulation, seed=0, epoch=0)

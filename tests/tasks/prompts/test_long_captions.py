@@ -67,8 +67,8 @@ def test_what_came_out_is_remembered_under_what_it_depends_on(tmp_path: Path) ->
     assert len(counts) == 2, "no tokenizer was asked"
     assert lost("another") == first
     assert len(counts) == 4
-    for path in (tmp_path / "index").rglob("lost_words/*.json"):
-        path.write_text("no record of ours")
+    for path in (tmp_path / "index").rglob("memo.sqlite"):
+        path.write_text("no database of ours")
     assert lost("one tokenizer") == first
     (root / "1.txt").write_text("a short one")
     changed = lost("one tokenizer")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from mezzotint.data.catalogue import kept
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue, build
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.tasks.proof import manifest
@@ -42,11 +42,11 @@ def test_another_start_does_not_hash_the_shards_of_many_samples_again(
     catalogue: Catalogue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards = manifest.shards(catalogue)
-    monkeypatch.setattr(kept, "MANY", 1)
+    monkeypatch.setattr(catalogues, "MANY", 1)
     assert manifest.shards_at_start(catalogue) == shards
     with monkeypatch.context() as context:
         context.setattr(manifest, "shards", None)  # would be called for shards that are not kept
         assert manifest.shards_at_start(catalogue) == shards
-    (place,) = catalogue.folder.glob("shards-*")
+    place = catalogue.memo.path
     place.write_bytes(place.read_bytes().replace(b'": "', b'": "0', 1))
     assert manifest.shards_at_start(catalogue) == shards

@@ -41,7 +41,7 @@ def test_a_clip_is_as_long_as_those_the_model_was_made_for_and_one_frame_is_a_pi
 def test_clips_drawn_together_are_those_drawn_alone(solver: Any) -> None:
     family = Family.tiny(seed=2)
     requests = [Request(f"{n} cats", Size(32, 32, 9), seed=5, index=n) for n in range(2)]
-    settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, spacing="library", batch_size=2)
+    settings = SampleSettings(steps=4, guidance=(3.0,), solver=solver, timestep_spacing="library", batch_size=2)
     how = Sampling(family.schedule, family.prediction, "cpu", settings)
     together = list(sample(family, requests, how))
     alone = list(sample(family, requests[1:], how))

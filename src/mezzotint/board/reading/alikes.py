@@ -94,7 +94,7 @@ class AlikeSearch:
     def _look_at(self, row: int) -> None:
         """Notes a row, by its small copy where one is kept. What cannot be read looks like nothing."""
         catalogue, settings = self.data.catalogue, self.data.settings
-        content = thumbnails.kept(catalogue, row, settings)
+        content = thumbnails.kept(catalogue, row)
         try:
             if content is None:  # of a million pictures no copies are made on the way
                 self.looks.put(row, likeness.image_of(catalogue, row, settings, _SIDE))

@@ -1,33 +1,31 @@
-"""What lies where in a store, in the order of addresses, mapped from disk: made by one process of what the shards'
-indexes say, so that the others open a store of any size without reading or sorting it.
+"""All entries of a store, sorted by address, as columns on disk: who opens a store of any size maps them and reads
+only what has been appended since.
 
-The indexes stay the truth. This lies beside them, in `order/`, says up to where it has read each of them, and is left
-aside where one is shorter than that; who opens it reads what has come since. Every record has a check number; one that
-does not fit counts as absent, and its entry is made again.
+The indexes of the shards stay the truth. The order is beside them, in `order/`, says up to where it has read each of
+them, and is ignored if it is damaged or if one of them is shorter than that.
 """
 
 from __future__ import annotations
 
 import fcntl
-import os
-import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import durable, outside
-from mezzotint.data.cache._shards import FACTORS, Covered
+from mezzotint import durable
+from mezzotint.data.cache._shards import Covered
+from mezzotint.data.files import columns
+from mezzotint.errors import StorageError
 
-ENTRY = np.dtype([("address", "u1", (32,)), ("shard", "<u4"), ("row", "<u4"), ("checksum", "<u8"), ("check", "<u8")])
-"""One record, 56 bytes: what the row is, where it lies, the row's checksum, whether this record is whole."""
+ENTRY = np.dtype([("address", "u1", (32,)), ("shard", "<u4"), ("row", "<u4"), ("checksum", "<u8")])
+"""One entry, 48 bytes: what the row is, where it is, and the row's checksum."""
 
-_VERSION = 1
-_AT_ONCE = 1 << 20
+_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +40,7 @@ class Order:
         return len(self.entries)
 
     def prefixes(self) -> NDArray[np.uint64]:
-        """The first 64 bits of every address, where they lie."""
+        """The first 64 bits of every address, without a copy."""
         words = self.entries.view("<u8").reshape(len(self.entries), ENTRY.itemsize // 8)
         prefixes: NDArray[np.uint64] = words[:, 0]
         return prefixes
@@ -51,27 +49,26 @@ class Order:
 NONE = Order(np.zeros(0, ENTRY))
 
 
-def place_of(store: Path) -> Path:
-    """The folder of a store's order."""
+def prefixes_of(addresses: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """The first 64 bits of each address, (n, 32), by which entries are sorted."""
+    return np.ascontiguousarray(addresses[:, :8]).view("<u8")[:, 0].astype(np.uint64, copy=False)
+
+
+def folder_of(store: Path) -> Path:
+    """Where the order of a store's folder is."""
     return store.parent / "order" / store.name
 
 
-def opened(store: Path, row_bytes: int) -> Order:
-    """The order of the store in a folder; an empty one where there is none, or none that fits the shards."""
-    place = place_of(store)
+def read(store: Path, row_bytes: int) -> Order:
+    """The order of the store in a folder, every byte checked; an empty one if there is none that fits the shards."""
     try:
-        content = outside.read_json(place / "order.json")
-        shards = tuple(Covered(str(name), int(size), int(rows)) for name, size, rows in content["shards"])
-        count = int(content["entries"])
-        if content["version"] != _VERSION or not all(_is_there(store, one, row_bytes) for one in shards):
-            return NONE
-        path = place / f"{content['file']}.entries"
-        if not count or path.parent != place or path.stat().st_size != count * ENTRY.itemsize:
-            return NONE
-        mapped = np.asarray(np.memmap(path, dtype=ENTRY, mode="r", shape=(count,)))
-    except (OSError, ValueError, KeyError, TypeError):
+        table, about = columns.read(folder_of(store))
+        entries, shards = table["entries"], tuple(Covered(*shard) for shard in about["shards"])
+        is_ours = about["version"] == _VERSION and entries.dtype == ENTRY and entries.ndim == 1
+        is_ours = is_ours and bool((entries["shard"] < len(shards)).all())
+        return Order(entries, shards) if is_ours and all(_is_there(store, one, row_bytes) for one in shards) else NONE
+    except (columns.DamagedColumns, OSError, ValueError, KeyError, TypeError):
         return NONE
-    return Order(mapped, shards)
 
 
 def _is_there(store: Path, one: Covered, row_bytes: int) -> bool:
@@ -79,39 +76,14 @@ def _is_there(store: Path, one: Covered, row_bytes: int) -> bool:
     return index.stat().st_size >= one.index_bytes and rows.stat().st_size >= one.rows * row_bytes
 
 
-def write(
-    store: Path, shards: Sequence[Covered], numbers: NDArray[np.int64],
-    entries_of: Callable[[NDArray[np.int64]], NDArray[Any]],
-) -> None:  # fmt: skip
-    """Puts an order in the place of the one before, unless another process is at it. numbers: of entries, by the first
-    64 bits of their addresses. entries_of: ENTRY of some numbers, without their check numbers. What cannot be written
-    is left: it only saves time."""
-    place = place_of(store)
-    with suppress(OSError):
-        place.mkdir(parents=True, exist_ok=True)
-        handle = os.open(place / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            name = secrets.token_hex(8)
-            with (place / f"{name}.entries").open("wb") as file:
-                for start in range(0, len(numbers), _AT_ONCE):
-                    records = entries_of(numbers[start : start + _AT_ONCE])
-                    records["check"] = checks(records)
-                    file.write(records.tobytes())
-                file.flush()
-                os.fsync(file.fileno())
-            listed = [[one.name, one.index_bytes, one.rows] for one in shards]
-            content = {"version": _VERSION, "file": name, "entries": len(numbers), "shards": listed}
-            durable.write_json(place / "order.json", content)
-            for old in place.glob("*.entries"):
-                if old.stem != name:
-                    old.unlink()
-        finally:
-            os.close(handle)
-
-
-def checks(entries: NDArray[Any]) -> NDArray[np.uint64]:
-    """The check number of each record."""
-    words = entries.view("<u8").reshape(len(entries), ENTRY.itemsize // 8)
-    mixed = words[:, :6] ^ words[:, :6] >> np.uint64(32)
-    return np.asarray(np.einsum("ij,j->i", mixed, FACTORS) ^ FACTORS[0], dtype=np.uint64)
+def write(store: Path, shards: Sequence[Covered], entries: NDArray[Any]) -> None:
+    """Replaces the order, unless another process does so now. entries: (n,) of ENTRY, sorted. What cannot be written is
+    left: it only saves time."""
+    folder = folder_of(store)
+    with suppress(OSError, StorageError):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with open(folder.with_name(f"{folder.name}.lock"), "ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            durable.sweep(folder.parent)
+            about = {"version": _VERSION, "shards": [astuple(one) for one in shards]}
+            columns.write(folder, {"entries": entries}, about)

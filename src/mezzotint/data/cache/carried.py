@@ -13,15 +13,16 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mezzotint import durable, outside
+from mezzotint import durable
 from mezzotint.data.cache._shards import ORIGIN
 from mezzotint.data.files import columns, remote
 from mezzotint.data.files.listing import is_remote
+from mezzotint.data.files.memo import Memo
 
 _OURS = re.compile(r"(?:latents|text)/[0-9a-f]{16}/(?:layout\.json|rows-[\w-]+/[0-9a-f]{16}\.(?:rows|index))")
 _INDEX = re.compile(r"catalogues/[0-9a-f]{16}/[0-9a-f]{32}/[\w.]+")
@@ -117,13 +118,12 @@ def _record(folder: Path, name: str) -> Iterator[_Record]:
         handle = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        place, record = folder / f".{name}.json", dict[str, list[int]]()
-        with suppress(OSError, ValueError, TypeError):  # without one all is looked at again
-            record.update(outside.read_json(place, limit=outside.LISTED))
+        memo = Memo(folder)
+        before = memo.get_json("object storage", name)
+        record: _Record = before if isinstance(before, dict) else {}  # without one all is looked at again
         try:
             yield record
         finally:
-            with columns.written(place):
-                durable.write_file(place, json.dumps(record))
+            memo.put("object storage", name, json.dumps(record).encode())
     finally:
         os.close(handle)

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from mezzotint import durable, outside
 from mezzotint.data.cache import _order, _shards
+from mezzotint.data.cache._entry_table import BAD, GOOD, UNKNOWN, EntryTable
 from mezzotint.data.cache._shards import RemoteShard, Shard, ShardWriter, checksum_factors, checksums, shard_at
 from mezzotint.errors import CacheError, StorageError
 
@@ -38,7 +39,7 @@ _CHECKED_BYTES = 16 << 20
 """Rows are checked in blocks of so many bytes."""
 
 _WORTH_ORDERING = 32_768
-"""So many entries that are in no order on disk are put into one (`_order.py`)."""
+"""So many entries that are in no order on disk are worth writing one (`_order.py`)."""
 
 _SURE = 10_000_000
 """A folder that has not changed for so many nanoseconds shows its next change in its time."""
@@ -46,7 +47,6 @@ _SURE = 10_000_000
 _INFINITE = {torch.float32: 0x7F800000, torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 """The bits of infinity: numbers that are not finite have, without their sign, no smaller ones."""
 
-_UNKNOWN, _GOOD, _BAD = 0, 1, 2
 _DAMAGED = np.dtype([("shard", "S16"), ("row", "<u8")])
 
 
@@ -69,26 +69,19 @@ class Store:
         self._listed = -1
         self._lock = threading.RLock()  # batches are made ready in a thread of their own
         self._writer: ShardWriter | None = None
-        self._ordered = _order.opened(self.folder, self.row_bytes)
-        self._first = self._count = len(self._ordered)  # entries before `_first` are in order on disk
-        self._late = np.zeros(0, dtype=_order.ENTRY)  # those from `_first` on, and room for more
-        self._state = np.zeros(self._count, dtype=np.uint8)
-        self._sorted = self._count  # so many entries are in a sorted index; later ones are in _recent
-        self._prefix = np.zeros(0, dtype=np.uint64)
-        self._order = np.zeros(0, dtype=np.int64)
-        self._low = np.uint64(0)
-        self._recent: dict[bytes, int] = {}
         self._damage_seen = 0
-        for covered in self._ordered.shards:
+        order = _order.read(self.folder, self.row_bytes)
+        self._table = EntryTable(order)
+        for covered in order.shards:
             self._shards.append(Shard(self.folder, covered.name, self.row_bytes))
             self._shards[-1].known_to(covered.index_bytes)
         self.refresh()
-        self._sort()
+        self._table.sort()
         self.put_in_order()
 
     def __len__(self) -> int:
         """Entries known to this object, damaged and double ones included."""
-        return self._count
+        return len(self._table)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # a worker process opens its own maps and never inherits the right to write
@@ -96,15 +89,7 @@ class Store:
 
     def find(self, addresses: Addresses) -> NDArray[np.int64]:
         """The entry of each address (n, 32), −1 where there is none or it is known to be damaged."""
-        keys = as_addresses(addresses)
-        if self._recent and len(keys) > 1024:
-            self._sort()
-        entries = self._find_sorted(keys)
-        if self._recent:
-            for i in np.flatnonzero(entries < 0):
-                entry = self._recent.get(keys[i].tobytes(), -1)
-                entries[i] = entry if entry >= 0 and self._state[entry] != _BAD else -1
-        return entries
+        return self._table.find(as_addresses(addresses))
 
     def read(self, entries: NDArray[np.int64], out: Tensor | None = None) -> Tensor:
         """Rows (n, *shape) of entries, in the store's type, copied from the memory map into `out` or a new tensor.
@@ -150,13 +135,13 @@ class Store:
 
     def _are_good(self, entries: NDArray[np.int64], rows: Tensor) -> bool:
         """Whether rows that were just copied are as they were written."""
-        if (self._state[entries] == _GOOD).all():
+        if (self._table.state[entries] == GOOD).all():
             return True
         copies = rows.view(-1).view(torch.uint8).numpy().reshape(len(entries), self.row_bytes)
-        known = self._entries(entries)
+        known = self._table.records(entries)
         if (checksums(known["address"], copies, self._factors) != known["checksum"]).any():
             return False
-        self._state[entries] = _GOOD
+        self._table.state[entries] = GOOD
         return True
 
     def verify(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -164,19 +149,19 @@ class Store:
 
         Damaged ones are noted in the folder, so that every process counts them as absent.
         """
-        unknown = entries[self._state[entries] == _UNKNOWN]
+        unknown = entries[self._table.state[entries] == UNKNOWN]
         if len(unknown) > 1:
-            is_unknown = np.zeros(self._count, dtype=np.bool_)
+            is_unknown = np.zeros(len(self), dtype=np.bool_)
             is_unknown[unknown] = True
             unknown = np.flatnonzero(is_unknown)
         at_once = max(_CHECKED_BYTES // self.row_bytes, 1)
         for numbers in (unknown[i : i + at_once] for i in range(0, len(unknown), at_once)):
-            self._state[numbers] = np.where(self._are_whole(numbers), _GOOD, _BAD)
-            damaged = numbers[self._state[numbers] == _BAD]
+            self._table.state[numbers] = np.where(self._are_whole(numbers), GOOD, BAD)
+            damaged = numbers[self._table.state[numbers] == BAD]
             if len(damaged):
                 self._note_damage(damaged)
-                self._sort()  # the index also finds a double of it, made later
-        return np.asarray(self._state[entries] == _GOOD, dtype=np.bool_)
+                self._table.sort()  # the index also finds a double of it, made later
+        return np.asarray(self._table.state[entries] == GOOD, dtype=np.bool_)
 
     def sound(self, addresses: Addresses) -> NDArray[np.int64]:
         """`find` and `verify` in one: the entry of each address whose row is as it was written, −1 without one. Finds a
@@ -196,7 +181,7 @@ class Store:
     def damaged(self, addresses: Addresses) -> NDArray[np.bool_]:
         """Which addresses have an entry that is known to be damaged, and no good one."""
         keys = as_addresses(addresses)
-        bad = self._entries(np.flatnonzero(self._state[: self._count] == _BAD))
+        bad = self._table.records(np.flatnonzero(self._table.state[: len(self)] == BAD))
         known = {address.tobytes() for address in bad["address"]}
         is_bad = np.array([address.tobytes() in known for address in keys], dtype=np.bool_)
         return is_bad & (self.find(keys) < 0)
@@ -225,12 +210,11 @@ class Store:
         """Looks for entries that other processes have added or found damaged."""
         with self._lock:
             self._list_shards()
-            first = self._count
+            before = len(self)
             for number, shard in enumerate(self._shards):
                 if len(records := shard.new_records(self._shard_bytes)):
-                    self._enter(number, records["address"], records["row"], records["checksum"])
-            self._remember(first)
-            self._read_damage(has_new=first != self._count)
+                    self._table.add(number, records["address"], records["row"], records["checksum"])
+            self._read_damage(has_new=before != len(self))
 
     def _list_shards(self) -> None:
         try:
@@ -242,7 +226,7 @@ class Store:
             names = [name for name in _shards.names_in(self.folder) if name not in known]
             shards = [shard_at(self.folder, name, self.row_bytes) for name in names]
             self._shards += shards
-            self._make_room(self._count - self._first + sum(shard.unread() for shard in shards))
+            self._table.reserve(sum(shard.unread() for shard in shards))
             self._listed = changed if time.time_ns() - changed > _SURE else -1
 
     def close_writer(self) -> None:
@@ -260,97 +244,18 @@ class Store:
         """Bytes of all files of this store."""
         return sum(p.stat().st_size for p in self.folder.glob("*")) if self.folder.is_dir() else 0
 
-    def _find_sorted(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        prefixes = _prefixes(keys)
-        in_order = np.argsort(prefixes)  # neighbours are found near each other
-        entries = self._find_among(keys, prefixes, in_order, self._ordered.prefixes(), None)
-        open_ = in_order[entries[in_order] < 0] if self._first else in_order
-        if len(open_) and len(self._prefix):
-            late = self._find_among(keys, prefixes >> self._low, open_, self._prefix, self._order)
-            entries = np.where(entries < 0, late, entries)
-        return entries
-
-    def _find_among(
-        self, keys: NDArray[np.uint8], prefixes: NDArray[np.uint64], in_order: NDArray[np.int64],
-        sorted_: NDArray[np.uint64], order: NDArray[np.int64] | None,
-    ) -> NDArray[np.int64]:  # fmt: skip
-        """The entry of each key, −1 without one. in_order: the keys that are looked for, ascending. sorted_: prefixes
-        of entries, ascending. order: the entry of each of those; None where they are counted from 0."""
-        entry_of = np.full(len(keys), -1, dtype=np.int64)
-        at = np.empty(len(keys), dtype=np.int64)
-        at[in_order] = np.searchsorted(sorted_, prefixes[in_order])
-        open_ = np.sort(in_order)
-        while len(open_):
-            open_ = open_[at[open_] < len(sorted_)]
-            open_ = open_[sorted_[at[open_]] == prefixes[open_]]
-            entries = at[open_] if order is None else order[at[open_]]
-            known = self._entries(entries)
-            equal = (known["address"] == keys[open_]).all(axis=1) & (self._state[entries] != _BAD)
-            if order is None:  # as it was written
-                equal &= known["check"] == _order.checks(known)
-            entry_of[open_[equal]] = entries[equal]
-            open_ = open_[~equal]  # another entry of the same first bits: of another address, or damaged and made again
-            at[open_] += 1
-        return entry_of
-
-    def _sort(self) -> None:
-        if self._sorted != self._count:
-            # One sort of plain numbers, several times faster than sorting places: the first bits of an address, then
-            # the entry's number. Addresses that agree in as many bits as there is room for are compared one by one.
-            count = self._count - self._first
-            self._low = np.uint64(count.bit_length())
-            packed = _prefixes(self._late["address"][:count]) >> self._low << self._low
-            packed |= np.arange(count, dtype=np.uint64)
-            packed.sort()
-            self._order = (packed & ((np.uint64(1) << self._low) - np.uint64(1))).astype(np.int64) + self._first
-            self._prefix = np.right_shift(packed, self._low, out=packed)
-            self._sorted = self._count
-            self._recent.clear()
-
     def put_in_order(self) -> None:
-        """Puts the entries on disk in order for the next who opens this store, where a good part of them is in none.
-        What lies on object storage is not, nor what a writer may still lose."""
+        """Writes the order of all entries (`_order.py`) for whoever opens this store next, if a good part of them is in
+        none. Not of what is on object storage, nor of what a writer may still lose."""
         is_elsewhere = self._writer is not None or any(isinstance(shard, RemoteShard) for shard in self._shards)
-        if is_elsewhere or self._count - self._first < max(_WORTH_ORDERING, self._first // 8):
-            return
-        late = _prefixes(self._late["address"][: self._count - self._first])
-        numbers = np.flatnonzero(self._state[: self._count] != _BAD)
-        prefixes = np.concatenate([self._ordered.prefixes(), late])[numbers]
-        numbers = numbers[np.argsort(prefixes, kind="stable")]
-        _order.write(self.folder, [shard.covered() for shard in self._shards], numbers, self._entries)
-
-    def _entries(self, entries: NDArray[np.int64]) -> NDArray[Any]:
-        """What is known of entries, (n,) of `_order.ENTRY`, copied."""
-        if not self._first:
-            return self._late[entries]
-        is_late = entries >= self._first
-        known = np.empty(len(entries), dtype=_order.ENTRY)
-        known[is_late] = self._late[entries[is_late] - self._first]
-        known[~is_late] = self._ordered.entries[entries[~is_late]]
-        return known
+        first = len(self._table.ordered)
+        if not is_elsewhere and len(self) - first >= max(_WORTH_ORDERING, first // 8):
+            _order.write(self.folder, [shard.covered() for shard in self._shards], self._table.in_order())
 
     def _places(self, entries: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The shards and rows of entries."""
-        known = self._entries(entries)
+        known = self._table.records(entries)
         return known["shard"].astype(np.int64), known["row"].astype(np.int64)
-
-    def _enter(self, shard: int, addresses: NDArray[np.uint8], rows: NDArray[Any], sums: NDArray[np.uint64]) -> None:
-        start, self._count = self._count - self._first, self._count + len(rows)
-        end = self._count - self._first
-        if end > len(self._late):
-            self._make_room(max(end, 2 * len(self._late), 1024))
-        new = self._late[start:end]
-        new["address"], new["shard"], new["row"], new["checksum"] = addresses, shard, rows, sums
-
-    def _make_room(self, count: int) -> None:
-        """For so many entries besides those in order."""
-        room = count - len(self._late)
-        if room > 0:
-            self._late = np.concatenate([self._late, np.zeros(room, dtype=_order.ENTRY)])
-            state = np.zeros(self._first + count, dtype=np.uint8)  # takes memory where something is written
-            known = np.flatnonzero(self._state)
-            state[known] = self._state[known]
-            self._state = state
 
     def _write(self, addresses: NDArray[np.uint8], rows: NDArray[np.uint8], at_once: bool) -> None:
         sums = checksums(addresses, rows, self._factors)
@@ -360,21 +265,8 @@ class Store:
             first_row = self._writer.append(addresses, rows, sums, at_once=at_once)
         except OSError as error:
             raise explained(self.folder, error, rows.nbytes) from error
-        first_entry = self._count
         self._shards[number].passed(len(rows))
-        self._enter(number, addresses, np.arange(first_row, first_row + len(rows)), sums)
-        self._remember(first_entry)
-
-    def _remember(self, first: int) -> None:
-        # sorting all for every few new entries would take longer than encoding them
-        if self._count - self._sorted > 65536:
-            self._sort()
-            return
-        for entry in range(first, self._count):
-            address = self._late["address"][entry - self._first].tobytes()
-            old = self._recent.get(address)
-            if old is None or self._state[old] == _BAD:
-                self._recent[address] = entry
+        self._table.add(number, addresses, np.arange(first_row, first_row + len(rows)), sums)
 
     def _shard_to_write(self) -> int:
         if self._writer is not None and self._writer.next_row * self.row_bytes >= self._shard_bytes:
@@ -387,7 +279,7 @@ class Store:
 
     def _are_whole(self, entries: NDArray[np.int64]) -> NDArray[np.bool_]:
         whole = np.zeros(len(entries), dtype=np.bool_)
-        known = self._entries(entries)
+        known = self._table.records(entries)
         shards, rows = self._places(entries)
         for number in np.unique(shards).tolist():
             here = np.flatnonzero(shards == number)
@@ -427,9 +319,7 @@ class Store:
         numbers = {shard.name.encode(): i for i, shard in enumerate(self._shards)}
         for name in np.unique(noted["shard"]):
             number, rows = numbers.get(bytes(name), 1 << 31), noted["row"][noted["shard"] == name].astype(np.int64)
-            for start, known in ((0, self._ordered.entries), (self._first, self._late[: self._count - self._first])):
-                of_shard = np.flatnonzero(known["shard"] == number)
-                self._state[start + of_shard[np.isin(known["row"][of_shard], rows)]] = _BAD
+            self._table.mark_damaged(number, rows)
 
     def _refuse_non_finite(self, values: Tensor, names: Sequence[str]) -> None:
         bits = values.view(torch.int32 if values.itemsize == 4 else torch.int16).numpy()
@@ -469,10 +359,6 @@ def as_addresses(addresses: Addresses) -> NDArray[np.uint8]:
         return addresses
     assert all(len(address) == 32 for address in addresses)
     return np.frombuffer(b"".join(addresses), dtype=np.uint8).reshape(-1, 32)
-
-
-def _prefixes(addresses: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    return np.ascontiguousarray(addresses[:, :8]).view("<u8")[:, 0].astype(np.uint64, copy=False)
 
 
 def _reopen(folder: Path, shape: tuple[int, ...], dtype: Dtype, shard_bytes: int) -> Store:

@@ -30,6 +30,7 @@ from mezzotint.data.catalogue.data_report import DataReport, readable, report_of
 from mezzotint.data.files import columns, extracted, remote
 from mezzotint.data.files.columns import DamagedColumns, Texts
 from mezzotint.data.files.listing import is_remote
+from mezzotint.data.files.memo import Memo
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
@@ -41,6 +42,8 @@ from mezzotint.recipe.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 
 ALWAYS_LET_PASS = 20
+MANY = 50_000
+"""Samples from which on reports and hashes are kept in the memo: of fewer they take a tenth of a second."""
 _KEPT_INDEXES = 4
 _AT_ONCE = 1 << 16
 """Rows that are worked on at once: what they take in between stays in a processor's cache."""
@@ -124,6 +127,11 @@ class Catalogue:
         key, number = self._keys[row], int(self.root[row])
         is_numbered = len(self.roots) > 1 and number < len(self.roots)
         return readable(f"{self.roots[number]}/{key.partition('/')[2]}" if is_numbered else key)
+
+    @property
+    def memo(self) -> Memo:
+        """Results that were computed from this data set's indexes before."""
+        return Memo(self.folder.parent)
 
     def keys(self) -> Iterator[str]:
         """The keys of all samples, in order."""

@@ -1,8 +1,8 @@
-"""What was once looked for and found whole is not looked for again: a small record beside the stores says which entries
-were all there, and how the files that hold them looked then.
+"""Which entries were once found complete, so that they are not looked for again: a record in the cache's memo, with the
+size and times of every file that holds them.
 
-It holds as long as no name, size or time of these files is another one. Whoever adds an entry, notes a damaged one or
-changes a byte so ends it, and the next start looks at every entry again.
+It holds as long as no name, size or time of these files changes. Whoever adds an entry, notes a damaged one or changes
+a byte ends it, and the next start looks for every entry again.
 """
 
 from __future__ import annotations
@@ -11,17 +11,15 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mezzotint import outside
-from mezzotint.data.cache.entries import Caches, write_durably
+from mezzotint.data.cache.entries import Caches
 from mezzotint.data.catalogue.catalogue import Catalogue
-from mezzotint.errors import CacheError, StorageError
+from mezzotint.data.files.memo import Memo
 from mezzotint.recipe.sections.data import DataSettings
 
 _VERSION = 1
@@ -55,7 +53,8 @@ class Record:
     ) -> None:  # fmt: skip
         self._caches = [cache for cache in (caches.latents, caches.text) if cache is not None]
         self._root = self._caches[0].root
-        depends_on = (
+        self._memo = Memo(self._root)
+        self._key = (
             _VERSION,
             catalogue.fingerprint,
             catalogue.sizes,
@@ -66,18 +65,14 @@ class Record:
             (settings.cache.crops, settings.cache.shuffles),
             list(extra),
         )
-        name = hashlib.sha256(repr(depends_on).encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self._path = self._root / "complete" / f"{name}.json"
 
     def read(self) -> Complete | None:
-        """What is known to be all there; None where it has to be looked for."""
+        """What is known to be complete; None if it has to be looked for."""
+        content = self._memo.get_json("complete", self._key)
         try:
-            content = outside.read_json(self._path, limit=outside.LISTED)
-            if content["files"] == self._state(content["folders"]):
-                return Complete(**content["known"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # none, or no record of ours
-        return None
+            return Complete(**content["known"]) if content["files"] == self._state(content["folders"]) else None
+        except (KeyError, TypeError, OSError, ValueError):  # none, or none of ours
+            return None
 
     def damaged(self) -> dict[str, list[int]]:
         """How the files look in which damaged entries are noted."""
@@ -94,11 +89,7 @@ class Record:
         if 0 <= age < _TICK:
             time.sleep((_TICK - age) / 1e9)  # what changes from now on shows it
         content = {"known": asdict(known), "folders": folders, "files": files}
-        with suppress(CacheError, StorageError, OSError):
-            write_durably(self._path, json.dumps(content).encode("ascii"))
-            records = sorted(self._path.parent.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-            for old in records[:-_KEPT]:
-                old.unlink()
+        self._memo.put("complete", self._key, json.dumps(content).encode("ascii"), keep=_KEPT)
 
     def _folders(self) -> list[str]:
         return [str(store.folder.relative_to(self._root)) for cache in self._caches for store in cache.stores]

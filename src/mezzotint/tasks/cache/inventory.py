@@ -1,14 +1,13 @@
-"""Which cache entries a data set wants, and why those that are absent are: told from a small ledger of what the last
-filling saw.
+"""Which cache entries a data set needs, and why entries are missing: worked out from a ledger of what the last filling
+saw.
 
-The ledger (one array a data set, beside the stores) is advisory. It never decides what is made, only how that is
-explained: `2 pictures changed, 1 caption changed`.
+The ledger (one array for each data set, in the cache's memo) is advisory. It never decides what is encoded, only how
+that is explained: `2 pictures changed, 1 caption changed`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import zlib
 from collections import Counter
@@ -22,16 +21,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mezzotint.data.buckets import buckets
-from mezzotint.data.cache import entries
 from mezzotint.data.cache.entries import LatentCache, TextCache
 from mezzotint.data.catalogue.catalogue import Catalogue, stills_settings
-from mezzotint.errors import CacheError, StorageError
+from mezzotint.data.files.memo import Memo
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.assemble import Dataset
 
 _LEDGER = np.dtype([(name, "<u8") for name in ("key", "picture", "media", "placed", "kept", "captions", "text")])
+_KEPT = 64  # ledgers in one memo
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,9 +160,10 @@ class Ledger:
     """What the last filling saw of each sample: 64-bit hashes of its picture, captions and of the identities."""
 
     def __init__(self, folder: Path, settings: DataSettings) -> None:
-        places = json.dumps([str(path.absolute()) for path in settings.path])
-        self._path = folder / "ledgers" / f"{hashlib.sha256(places.encode()).hexdigest()[:16]}.npy"
-        self._old = _read(self._path)
+        self._memo = Memo(folder)
+        self._key = (_LEDGER.descr, [str(path.absolute()) for path in settings.path])
+        lines = self._memo.get("ledger", self._key) or b""
+        self._old = np.frombuffer(lines[: len(lines) - len(lines) % _LEDGER.itemsize], _LEDGER)
 
     def lines(
         self,
@@ -215,17 +215,11 @@ class Ledger:
         at, known = self._find(lines["key"])
         if known.all() and (self._old[at] == lines).all():
             return
-        others = np.ones(len(self._old), dtype=np.bool_)
-        others[at[known]] = False
-        others = self._old[others]
-        merged = np.concatenate([others, lines])
+        is_other = np.ones(len(self._old), dtype=np.bool_)
+        is_other[at[known]] = False
+        merged = np.concatenate([self._old[is_other], lines])
         merged = merged[np.argsort(merged["key"], kind="stable")]
-        buffer = io.BytesIO()
-        np.save(buffer, merged, allow_pickle=False)
-        try:
-            entries.write_durably(self._path, buffer.getvalue())
-        except (CacheError, StorageError):
-            return  # it only explains
+        self._memo.put("ledger", self._key, merged.tobytes(), keep=_KEPT)
 
     def _why(self, lines: NDArray[Any], known_by: str, reasons: Sequence[tuple[str, str]]) -> list[str]:
         at, known = self._find(lines["key"])
@@ -257,14 +251,6 @@ def _placing(settings: DataSettings) -> tuple[object, ...]:
     return (settings.resolution, b.shape, b.sizes, b.step, b.max_aspect, settings.crop, settings.jitter, settings.flip,
             settings.resize, settings.antialias, settings.background, settings.cache.crops,
             *([settings.clips.model_dump_json()] if settings.has_clips else []))  # fmt: skip
-
-
-def _read(path: Path) -> NDArray[Any]:
-    try:
-        lines = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        lines = np.zeros(0, dtype=_LEDGER)
-    return lines if isinstance(lines, np.ndarray) and lines.dtype == _LEDGER else np.zeros(0, dtype=_LEDGER)
 
 
 def _hash(*values: object) -> int:

@@ -371,7 +371,11 @@ class MetaModel:
 def _without_wrappers(recipe: Recipe) -> Recipe:
     """The recipe without what needs values, or is counted from outside: compiled blocks, recomputed ones, which are
     watched from within, kernels of xformers, and the place of the average, whose bytes are the same anywhere."""
-    values: dict[str, Any] = {"run.compile": False, "run.recompute.enabled": False, "optim.ema.device": "same"}
+    values: dict[str, Any] = {
+        "run.compile": False,
+        "run.gradient_checkpointing.enabled": False,
+        "optim.ema.device": "same",
+    }
     if recipe.model.attention == "xformers":
         values["model.attention"] = "auto"
     return with_values(recipe, values)

@@ -1,20 +1,17 @@
 """Captions that a text encoder cuts because they are too long: counted by its own tokenizer before a run begins.
 
 A token is a byte at least, so most captions need no look; of very many long ones some thousands are looked at, and the
-rest is estimated, which is said. What came out lies beside the data index: the same captions and tokenizer load no
+rest is estimated, which is said. The result is kept in the data set's memo: the same captions and tokenizer load no
 tokenizer again."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mezzotint import durable, outside
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.findings.captions import LostWords
 from mezzotint.data.schedule.captions import Changes, unchanged
@@ -26,6 +23,7 @@ _LOOKED_AT = 2000  # captions; some tenths of a second
 _MANY = 500
 _VERSION = 1
 _MEASURED = 20_000
+_KEPT = 64  # results in one memo
 
 
 def token_lengths(
@@ -54,27 +52,21 @@ def lost_words(
     come from elsewhere then. known_by: what the answer depends on besides the data set and the settings, for it to be
     remembered."""
     changes = Changes.of(settings)
-    text = repr((_VERSION, catalogue.folder.name, catalogue.fingerprint, changes, known_by))
-    place = catalogue.folder.parent / "lost_words" / f"{hashlib.sha256(text.encode()).hexdigest()[:32]}.json"
-    lost = _remembered(place) if known_by else None
+    key = (_VERSION, catalogue.folder.name, catalogue.fingerprint, changes, known_by)
+    lost = _known(catalogue.memo.get_json("lost words", key)) if known_by else None
     if lost is None:
         lost = _counted(family, catalogue, changes)
         if known_by and lost is not None:
-            with suppress(OSError):  # another start counts again
-                place.parent.mkdir(parents=True, exist_ok=True)
-                durable.sweep(place.parent)
-                with durable.swapped_in(place) as aside:
-                    aside.write_text(json.dumps(asdict(lost)), encoding="ascii")
+            catalogue.memo.put("lost words", key, json.dumps(asdict(lost)).encode("ascii"), keep=_KEPT)
     return lost
 
 
-def _remembered(place: Path) -> LostWords | None:
+def _known(content: Any) -> LostWords | None:
     try:
-        content = outside.read_json(place, limit=outside.LISTED)
         tokens = {int(row): int(count) for row, count in content.pop("tokens").items()}
         return LostWords(tokens, **{name: int(number) for name, number in content.items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return None  # none, or no record of ours
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None  # none, or none of ours
 
 
 def _counted(family: ModelFamily, catalogue: Catalogue, changes: Changes) -> LostWords | None:

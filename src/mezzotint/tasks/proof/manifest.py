@@ -10,7 +10,6 @@ determinism    the settings that decide whether the same run gives the same bits
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mezzotint import durable, outside
-from mezzotint.data.catalogue import kept
+from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.errors import CheckpointError
 from mezzotint.recipe.recipe import Recipe
@@ -96,15 +95,14 @@ def shards(catalogue: Catalogue) -> dict[str, str]:
 
 
 def shards_at_start(catalogue: Catalogue) -> dict[str, str]:
-    """`shards`, those of a large data set from its index where another start has left them there."""
-    if len(catalogue) < kept.MANY:
+    """`shards`, those of a large data set from its memo where another start has left them there."""
+    if len(catalogue) < catalogues.MANY:
         return shards(catalogue)
-    before = kept.place(catalogue.folder, "shards", (RUN_SCHEMA, catalogue.fingerprint))
-    content = io.BytesIO()
-    if kept.copy_out(before, content):
-        return dict(json.loads(content.getvalue()))
+    key = (RUN_SCHEMA, catalogue.fingerprint)
+    if isinstance(known := catalogue.memo.get_json("shards", key), dict):
+        return known
     of_now = shards(catalogue)
-    kept.keep(io.BytesIO(json.dumps(of_now).encode("ascii")), before)
+    catalogue.memo.put("shards", key, json.dumps(of_now).encode("ascii"), keep=1)
     return of_now
 
 
