@@ -11,7 +11,6 @@ import torch
 from model_export import export_model, files_of, load_model
 from safetensors.torch import load_file, save_file
 
-from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
@@ -211,12 +210,3 @@ def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
     cached = prepare(data__cache__latents=True)
     assert isinstance(cached.trainer.batches, Prefetched), "rows of a cache are read ahead, too"
     cached.job.close()
-
-
-def test_the_names_of_an_optimizers_file_are_all_tensors_of_the_base() -> None:
-    family = Family.tiny()
-    for part in ("denoiser", "text_encoder", "text_encoder_2"):
-        names = [name for name, _ in family.parts()[part].named_parameters()]
-        entries = list(mindone_sdxl.entries(part, names))
-        assert sorted(name for entry in entries for name in entry.ours) == sorted(names)
-        assert len({entry.foreign for entry in entries}) == len(entries)

@@ -28,7 +28,7 @@ NAMES: dict[str, SolverName] = {
     "DPMPP2MSampler": "dpm++",
     "LinearMultistepSampler": "lms",
 }
-LEVELS = {"legacy": SampleSettings(spacing="stability"), "edm": SampleSettings(sigmas="edm")}
+LEVELS = {"legacy": SampleSettings(timestep_spacing="stability"), "edm": SampleSettings(sigmas="edm")}
 
 
 def _toy(x: Tensor, index: Tensor, condition: Tensor) -> Tensor:
