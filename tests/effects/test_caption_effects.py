@@ -118,8 +118,6 @@ def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str
     ):
         read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true}}}}")
     read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true, shuffles: 3}}}}")
-    with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
-        read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")
 
 
 def test_wildcards_are_refused_where_cleaning_takes_their_braces() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from installed import names_of_trainers
 from torch import Tensor, nn
 
 from mezzotint.recipe.reading.read import read_text
@@ -151,12 +152,21 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
     assert torch.equal(result, exact.to(B16))
 
 
+OTHERS = ("adafactor", *names_of_trainers("recipe/optimizers"))
+
+
 # breaks if masters were kept all the same, moments were float32, or the average took the smaller type
 @pytest.mark.slow
 @pytest.mark.effect("run.weight_dtype")
 @pytest.mark.parametrize(
     "kind",
-    ["adamw", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("adafactor", "adam-weight-decay", "adacoor"))],
+    [
+        "adamw",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("adafactor", *names_of_trainers("recipe/optimizers"))
+        ),
+    ],
 )
 def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> None:
     settings = {"run__precision": "bf16", "run__weight_dtype": "pure", "optim__optimizer__kind": kind}

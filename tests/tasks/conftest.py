@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import adapter_records
-import latte_folder
 import pytest
 from PIL import Image
 
@@ -19,7 +18,6 @@ from mezzotint.tasks.check import check
 from mezzotint.tasks.check._checked import Checked
 
 whole_sdxl = adapter_records.whole_sdxl
-released = latte_folder.released
 
 
 @pytest.fixture

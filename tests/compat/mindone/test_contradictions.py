@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from contradictions import contradiction
 
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import read_text
+
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
@@ -15,3 +18,9 @@ from contradictions import contradiction
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
     assert sentence in contradiction(*settings)
+
+
+@pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])
+def test_captions_of_a_cache_are_chosen_already(setting: str) -> None:
+    with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
+        read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")

@@ -11,7 +11,8 @@ from typing import Any
 import av
 import pytest
 import torch
-from films import QUICK, probe
+from films import probe
+from latte_folder import QUICK
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
