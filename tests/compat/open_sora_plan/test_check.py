@@ -36,7 +36,8 @@ def checked(shared_world: Any) -> Callable[..., Checked]:
     ],
 )
 def test_what_is_wrong_with_a_list_is_a_sentence(
-    listed: str, annotation: str, code: str, sentence: str, checked: Callable[..., Checked], write_clip: Callable[..., Path], tmp_path: Path
+    listed: str, annotation: str, code: str, sentence: str, checked: Callable[..., Checked],
+    write_clip: Callable[..., Path], tmp_path: Path
 ) -> None:  # fmt: skip
     write_clip(tmp_path / "media" / "0.mp4", 8)
     (tmp_path / "a.json").write_text(annotation)
