@@ -48,7 +48,8 @@ def listed(films: Path, tmp_path: Path) -> Callable[..., Path]:
         folder = tmp_path / name
         folder.mkdir(exist_ok=True)
         for one in names:
-            os.link(films / one, folder / one)
+            if not (folder / one).exists():
+                os.link(films / one, folder / one)
         rows = [{"file_name": one, "text": f"caption of {one}"} for one in names]
         (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         return folder

@@ -186,7 +186,7 @@ def test_framing_is_what_the_model_is_told(draw: Callable[..., Drawn]) -> None:
         "sample.micro_conditioning.crop_top_left=[5, 7]",
     )  # fmt: skip
     assert drawn.told[0].tolist() == [[200, 300, 5, 7, 90, 100]]
-    assert drawn.facts["framing.crop_top_left"] == "[5, 7]"
+    assert drawn.facts["micro_conditioning.crop_top_left"] == "[5, 7]"
     assert draw("sample.micro_conditioning.original_size=sdxl-1.46").told[0].tolist()[0][:2] == [832, 1216]
 
 

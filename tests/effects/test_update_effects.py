@@ -29,7 +29,7 @@ BOTH = {"model__train": ["denoiser", "text_encoder"], "data__cache__text": False
 # breaks if all parts took optim.optimizer
 @pytest.mark.effect("optim.part_optimizer")
 def test_part_optimizer_gives_a_part_a_rule_of_its_own(prepare: Prepare) -> None:
-    rules = {"text_encoder": {"kind": "lion"}}
+    rules = {"text_encoder": {"kind": "lion", "weight_decay": 0.0}}
     ready = prepare(optim__part_optimizer=rules, optim__lr=1e-2, **PLAIN, **BOTH)
     step = ready.step()
     assert step.largest("denoiser") == pytest.approx(1e-2, rel=1e-3)

@@ -137,7 +137,7 @@ def test_each_part_has_its_rule_and_its_state() -> None:
         steps(update_of(settings["optimizer"], mine), mine, range(3))
         assert all(torch.equal(trained[name], p) for name, p in mine.items())
     assert {" ".join(name.split("/")[:2]) for name in update.tensors() if name.count("/") > 1} == {
-        "w denoiser", "opt.mean denoiser", "opt.square denoiser", "w text_encoder", "opt.sum text_encoder",
+        "w denoiser", "opt.mean denoiser", "opt.square denoiser", "w text_encoder", "opt.mean text_encoder",
     }  # fmt: skip
     again = two_parts()
     second = Update(again, OptimSettings(**BOTH), separate_masters=False)

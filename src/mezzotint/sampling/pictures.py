@@ -72,7 +72,7 @@ def _unusual(settings: SampleSettings) -> dict[str, str]:
             texts[name] = f"{value}"
     sections = {
         "thresholding": settings.thresholding,
-        "framing": settings.micro_conditioning,
+        "micro_conditioning": settings.micro_conditioning,
         "refiner": settings.refiner,
     }
     for section, inner in sections.items():

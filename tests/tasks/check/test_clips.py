@@ -55,7 +55,7 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     assert "3 clips, 1 skipped, 1 left out as the recipe asks" in page
     assert "skipped: list.mp4: a playlist, not a clip" in page
     assert "left out: short.mp4: too short: 3 frames, and 5 are needed" in page
-    assert "beside each 2 of 2 pictures, drawn" in page
+    assert "beside each 2 of 2 pictures, random" in page
     assert "w×h×frames" in page
     assert "40×24×5" in page
     document = _check_page.document(outcome)
