@@ -14,6 +14,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import supported
 import torch
 from datasets.packaged_modules.parquet.parquet import Parquet
 from runs import logged
@@ -24,6 +25,7 @@ from mezzotint.cli import main
 from mezzotint.errors import CODES
 from mezzotint.weights.layouts.sd import LAYOUT
 
+here = supported.here
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "support.md"
 HERE = "tests/journeys/test_supported_table.py"
