@@ -104,7 +104,7 @@ def test_beyond_the_decay_a_wave_rises_again() -> None:
     assert results == pytest.approx([0.5 * (1 + math.cos(math.pi * step / 40)) for step in past])
     assert results == pytest.approx([0.0, 0.5, 1.0, 0.5])
     assert factor(80, kind="cosine", decay_steps=40, after_decay="cosine", floor=0.2) == pytest.approx(1.0)
-    assert "cosine alone" in refusal("optim.schedule.kind=linear", "optim.schedule.after_decay=cosine")
+    assert "cosine only" in refusal("optim.schedule.kind=linear", "optim.schedule.after_decay=cosine")
 
 
 # breaks if the decay of the recipe were taken, the interval were left out, or what was worked out were nowhere written
@@ -280,3 +280,28 @@ def test_in_backward_is_of_one_process(prepare: Prepare) -> None:
     with pytest.raises(RecipeError, match="2 processes sum them") as caught:
         assemble.open_model(job.resolved, job.model.files, many)
     assert caught.value.code == "E1830"
+
+
+# breaks if the warm-up began at 0 all the same
+@pytest.mark.effect("optim.schedule.warmup_from")
+def test_warmup_from_is_where_the_rate_begins(prepare: Prepare) -> None:
+    results = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
+    assert results == pytest.approx([0.2, 0.4, 1.0, 1.0])
+    ready = prepare(optim__lr=1e-3, optim__schedule__warmup_steps=4, optim__schedule__warmup_from=0.5, **PLAIN)
+    assert ready.step().report.rates["denoiser"] == pytest.approx(5e-4)
+
+
+# breaks if a round were measured from the start of the run, had another's numbers, or fell along another curve
+@pytest.mark.effect("optim.schedule.rounds", "optim.schedule.kind")
+def test_rounds_follow_each_other(prepare: Prepare) -> None:
+    rounds = [{"steps": 4, "warmup_steps": 2, "start": 0.5}, {"steps": 4, "peak": 0.4, "end": 0.2, "curve": "linear"}]
+    expected = [0.5, 0.75, 1.0, 0.5, 0.0, 0.35, 0.3, 0.25, 0.2, 0.2]
+    results = [factor(step, kind="rounds", rounds=rounds) for step in range(10)]
+    assert results == pytest.approx(expected, abs=1e-12)
+    ready = prepare(optim__lr=1e-3, optim__schedule={"kind": "rounds", "rounds": rounds}, **PLAIN)
+    rates = [ready.trainer.train_step.rates(step)["denoiser"] for step in range(8)]
+    assert rates == pytest.approx([1e-3 * one for one in expected[:8]])
+    with pytest.raises(RecipeError, match="belong together"):
+        factor(0, kind="rounds")
+    with pytest.raises(RecipeError, match="the warm-up must be shorter"):
+        factor(0, kind="rounds", rounds=[{"steps": 4, "warmup_steps": 4}])
