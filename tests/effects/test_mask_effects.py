@@ -258,6 +258,7 @@ def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
         "model__family": "wan", "model__path": "tiny-wan", "data__format": "videofolder", "data__path": films,
         "data__resolution": 32, "data__buckets__step": 16, "data__buckets__shape": "square", "data__clips__frames": 5,
         "data__batch_size": 2, "run__steps": 2, "run__export__every": None, "data__captions__dropout": 0.0,
+        "data__clips__start": "first", "data__crop": "center", "data__flip": 0,
         "data__cache__path": tmp_path / "cache",
     }  # fmt: skip
     masked = plain | {"data__mask__source": "files", "data__mask__background": 0.25, "data__mask__mean": "picture"}
