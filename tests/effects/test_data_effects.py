@@ -256,7 +256,7 @@ def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Pat
 def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 3)
     broken_inside(folder / "001.png")
-    data_set = feed(folder, verify="use")
+    data_set = feed(folder, verify="on_first_use")
     assert len(data_set.catalogue) == 3
     with refused("E1831", r"'001\.png' is damaged.*data\.verify=start"):
         data_set.batches()
@@ -297,7 +297,7 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
 @pytest.mark.effect("data.on_corrupt")
 def test_on_broken_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 5)
-    settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
+    settings = {"verify": "on_first_use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
     [sound] = feed(folder, **settings).batches()
     broken_inside(folder / "001.png")
     data_set = feed(folder, **settings)
@@ -375,7 +375,7 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("one\ntwo\nthree\n")
     assert captions_of(feed(folder, captions__lines="join")) == ["one two three"]
-    fed = feed(folder, captions__lines="choose", steps=30)
+    fed = feed(folder, captions__lines="random", steps=30)
     assert set(captions_of(fed)) == {"one", "two", "three"}
     lines = fed.catalogue.captions(0)
     drawn = Counter(captions.choose(lines, Visit(0, 5, 0, 0, visit), dropout=0.0) for visit in range(DRAWN))

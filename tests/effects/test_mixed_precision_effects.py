@@ -63,7 +63,7 @@ def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # by kind: the type that is handed on; and the type that norms and SiLU compute in
-    expected = {"products": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
+    expected = {"matmuls": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
     losses = {}
     for level, (handed_on, inside) in expected.items():
         ready = prepare(run__precision="bf16", run__half_precision=level)
@@ -76,9 +76,9 @@ def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
         )
         assert computed["group_norm"] == computed["layer_norm"] == {inside}
         assert computed["silu"] == {inside}
-        assert computed["scaled_dot_product_attention"] == {F32 if level == "products" else B16}, "before autocast"
+        assert computed["scaled_dot_product_attention"] == {F32 if level == "matmuls" else B16}, "before autocast"
         assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {F32}
-    assert losses["products"] != losses["most"]
+    assert losses["matmuls"] != losses["most"]
     assert max(losses.values()) == pytest.approx(min(losses.values()), rel=0.03)
     plain, in_half = (prepare(run__half_precision=level).step().report.loss for level in ("autocast", "all"))
     assert plain == in_half, "float32 has no halves"

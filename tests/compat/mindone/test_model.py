@@ -16,7 +16,7 @@ from mezzotint.compat.mindone.dialect import SHIPPED
 def test_the_document_s_yaml_is_what_it_says() -> None:
     translated = recipe(DOCUMENT)
     assert (translated.model.family, translated.model.attention, translated.model.depth) == ("sdxl", "auto", None)
-    assert (translated.run.vae_dtype, translated.run.recompute.enabled) == ("fp32", True)
+    assert (translated.run.vae_dtype, translated.run.gradient_checkpointing.enabled) == ("fp32", True)
     assert (translated.objective.noise_offset, translated.objective.noise_offset_per) == (0.05, "sample")
     assert translated.optim.optimizer == AdamWeightDecay(
         betas=(0.9, 0.999), weight_decay=0.01, eps=1e-6, no_decay=("@mindone",)

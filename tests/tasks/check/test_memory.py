@@ -88,8 +88,8 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
         module.to(dtype=precision.weights if name in settings.model.train else precision.frozen)
     trained_parameters(family.parts(), settings.model, Family.spec.trainable)
     attention.set_up(family.parts()["denoiser"], settings.model.attention)
-    if settings.run.recompute.enabled:
-        recompute_blocks(family.blocks(), settings.run.recompute)
+    if settings.run.gradient_checkpointing.enabled:
+        recompute_blocks(family.blocks(), settings.run.gradient_checkpointing)
     own = {t.untyped_storage().data_ptr() for m in family.parts().values() for t in (*m.parameters(), *m.buffers())}
     saved: dict[int, torch.UntypedStorage] = {}
 
