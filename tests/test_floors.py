@@ -89,7 +89,7 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_siblings_of_a_folder_do_not_know_each_other(folder: str) -> None:
     modules = [registry.find(folder, name).__name__ for name in registry.names(folder)]
-    assert modules
+    assert modules or folder == "dialects", "without folders of `compat` there is no dialect"
     for path in FILES:
         own = [module for module in modules if f"{dotted(path)}.".startswith(f"{module}.")]
         if not own:

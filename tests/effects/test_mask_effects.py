@@ -168,7 +168,6 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
     both = ("data.clips.images=2", "data.clips.images_from=clips")
     assert "trains both in one loss" in contradiction("data.mask.source=files", clips, *both)
-    assert "gives none" in contradiction("data.mask.source=alpha", "data.format=mindone-cache")
     own = contradiction("data.mask.source=files", "data.mask.path=x", "data.format=webdataset")
     assert "has masks of its own (members KEY.mask.png of its shards); leave out data.mask.path" in own
 

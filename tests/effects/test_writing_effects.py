@@ -246,7 +246,7 @@ def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Pa
     ready.trainer.host.export(ready.trainer)
     assert names(ready.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
     for form in ("safetensors", "mindspore"):
-        family = "latte" if form == "safetensors" else "sd"
+        family = "flux" if form == "safetensors" else "sd"
         words = [f"run.export.trained_file={form}", f"model.family={family}"]
         with pytest.raises(RecipeError, match=r"are written as whole folders alone|not written as checkpoints"):
             require_possible(read_text("schema: 1", "x", words).recipe)

@@ -203,18 +203,6 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         assert {part.name for part in memory.parts if part.loaded} == set(real.family.parts())
 
 
-def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -> None:
-    """Its copies and intermediate results, once the passes have let everything go."""
-    moves = {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adacoor"}}
-    settings = recipe(tiny, **moves)
-    outline = Outline(settings)
-    numbers = sum(p.numel() for p in outline.trained.values())
-    memory = memory_of(outline, {Size(16, 16): 1})
-    assert memory.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
-    assert memory.update > memory.activations[Size(16, 16)].bytes
-    assert memory.peak == memory.steady + memory.update
-
-
 @pytest.mark.slow
 def test_gradients_are_counted_in_the_type_of_their_sums(tiny: Path) -> None:
     small = {"run__precision": "bf16", "run__weight_dtype": "same"}
