@@ -83,7 +83,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["zzz"], "it has train"),
         (["train"], "no recipe is given"),
         (["train", "optim.lr=1"], "'optim.lr=1' stands where the recipe belongs"),
-        (["train", "--as", "everydream3", "--", "--lr", "1"], "did you mean everydream2"),
         (["train", "nowhere.yaml"], "there is no file nowhere.yaml"),
         (["explain"], "explain: nothing is named; write mezzotint explain PATH|CODE|WORDS|NAME OF ANOTHER TRAINER …\n"),
         (["explain", "E9999"], "there is no error code E9999; codes are written like E1007"),

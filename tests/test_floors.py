@@ -89,7 +89,7 @@ def dotted(path: Path) -> str:
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_siblings_of_a_folder_do_not_know_each_other(folder: str) -> None:
     modules = [registry.find(folder, name).__name__ for name in registry.names(folder)]
-    assert modules
+    assert modules or folder == "dialects", "without folders of `compat` there is no dialect"
     for path in FILES:
         own = [module for module in modules if f"{dotted(path)}.".startswith(f"{module}.")]
         if not own:
@@ -331,6 +331,96 @@ NAMED = {
     }),
 }  # fmt: skip
 """By kind, the folders that list its names, and the files of shared code that name one, with the reason."""
+
+
+_TRAINER = re.compile(r"mindone|everydream|open[-_]?sora|(?<![a-z])latte|mindspore", re.IGNORECASE)
+_CHECKPOINTS = "checkpoints of MindSpore are read and written beside safetensors; they move with run.export.mindspore"
+_CODES = "what `explain` says of codes that a folder of `compat` raises"
+_ADVICE = "whose advice holds for a family: documents of other trainers are its source"
+TRAINERS_NAMED = {
+    "codes/data.py": _CODES,
+    "codes/model.py": _CODES,
+    "codes/recipes.py": _CODES,
+    "recipe/advice.py": _ADVICE,
+    "recipe/families/sd.py": _ADVICE,
+    "recipe/families/sdxl.py": f"{_ADVICE}; a style of files: {_CHECKPOINTS}",
+    "recipe/optimizers/base.py": "the help of `no_decay` names a rule of MindONE's folder",
+    "recipe/reading/foreign_names.py": "a program whose settings are recognised, to answer with ours",
+    "recipe/renamed.py": "what values were called before",
+    "recipe/sections/saving.py": _CHECKPOINTS,
+    "tasks/check/notes.py": "a remedy says how another program calls it",
+    "tasks/train/exports.py": _CHECKPOINTS,
+    "tasks/weights/args.py": _CHECKPOINTS,
+    "tasks/weights/convert.py": f"{_CHECKPOINTS}; LatteT2V is told that it needs no converting",
+    "tasks/weights/merge.py": _CHECKPOINTS,
+    "training/optimizers/_torch_class.py": "a remedy says how another program writes it",
+    "weights/files/_headers.py": _CHECKPOINTS,
+    "weights/files/mindspore.py": _CHECKPOINTS,
+    "weights/files/tensor_files.py": _CHECKPOINTS,
+    "weights/kinds.py": _CHECKPOINTS,
+    "weights/single_file/writing.py": _CHECKPOINTS,
+}
+"""The files outside of `compat` that name another trainer in code, with the reason. It only becomes shorter."""
+
+
+def names_a_trainer(source: str) -> bool:
+    """Whether code names another trainer: in a string that is no docstring, in a name, in what is imported."""
+    tree = ast.parse(source)
+    docstrings = {
+        id(line.value) for node in ast.walk(tree) for line in ast.iter_child_nodes(node) if isinstance(line, ast.Expr)
+    }
+    words = (
+        value
+        for node in ast.walk(tree)
+        if id(node) not in docstrings
+        for _, field in ast.iter_fields(node)
+        for value in (field if isinstance(field, list) else [field])
+        if isinstance(value, str)
+    )
+    return any(_TRAINER.search(word) for word in words)
+
+
+def test_no_core_file_names_another_trainer_in_code() -> None:
+    """Strings, names, branches, defaults and lists; docstrings and comments may cite one."""
+    named = {
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        if _TRAINER.search(path.read_text("utf-8")) and names_a_trainer(path.read_text("utf-8"))
+    }
+    assert {name for name in named if not name.startswith("compat/")} == TRAINERS_NAMED.keys()
+
+
+@pytest.mark.parametrize(
+    ("source", "is_named"),
+    [
+        ('"""As MindONE does."""\nx = 1  # as in EveryDream2', False),
+        ('class A:\n    x: int = 1\n    """As Open-Sora-Plan."""', False),
+        ('kind = "everydream"', True),
+        ("def read_latte(): ...", True),
+        ("from a import mindspore", True),
+        ("x = f(mindone=1)", True),
+        ("flattened = x.flatten()", False),
+    ],
+)
+def test_the_check_sees_names_in_code_alone(source: str, is_named: bool) -> None:
+    assert names_a_trainer(source) is is_named
+
+
+def test_no_test_or_tool_outside_of_a_folder_imports_it() -> None:
+    """Tests of a folder of `compat` lie in `tests/compat` under its name, and what they share beside them. Those of
+    `kit` and of the folders together may be used in all of `tests/compat`."""
+    imports = re.compile(r"^\s*(?:from|import) mezzotint\.compat(?:\.(\w+)| import (\w+))", re.MULTILINE)
+    wrong = []
+    for folder in (ROOT / "tests", ROOT / "tools"):
+        for path in folder.rglob("*.py"):
+            parts = path.relative_to(folder).parts
+            own = {parts[1], "kit"} if folder.name == "tests" and parts[0] == "compat" else set()
+            wrong += [
+                f"{path.relative_to(ROOT)}: {name}"
+                for found in imports.finditer(path.read_text("utf-8"))
+                if (name := found[1] or found[2]) not in own
+            ]
+    assert wrong == []
 
 
 def test_no_random_numbers_outside_their_addresses() -> None:

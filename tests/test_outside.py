@@ -14,14 +14,12 @@ from model_export import load_model
 
 from mezzotint import outside
 from mezzotint.assets import MODELS
-from mezzotint.compat.mindone.dialect import DIALECT as MINDONE
 from mezzotint.data.cache.entries import TextCache
 from mezzotint.data.files import columns
 from mezzotint.errors import CheckpointError, MezzotintError
 from mezzotint.families.sd import Family
 from mezzotint.outside import NoPlainFile
 from mezzotint.recipe.reading.read import read as read_recipe
-from mezzotint.recipe.reading.translation import Launched
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.reports.run_report import run_report
@@ -87,12 +85,9 @@ def test_what_lies_under_a_name_is_not_said_to_be_missing(
     Path("index", "model_index.json").unlink()
     put_there(Path("index", "model_index.json"))
     put_there(Path("weights", "unet", "diffusion_pytorch_model.safetensors"))
-    drawing, training = ["--config=ff.yaml"], ["--config=ff.yaml", "--weight=x.ckpt", "--data_path=p"]
     readers: dict[str, Callable[[], object]] = {
         "E1011": lambda: read_recipe("ff.yaml"),
         "E1011 ": lambda: place_of("ff.yaml", ()),
-        "E1017": lambda: MINDONE.translate(training, Launched()),
-        "E1017 ": lambda: MINDONE.words("sample", drawing),
         "E1409": lambda: load_model(Family, ModelSettings(path=Path("index"))),
         "E1409 ": lambda: place_and_load("index"),
         "E1406": lambda: load_model(Family, ModelSettings(path=Path("ff.yaml"))),

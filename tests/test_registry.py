@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,7 +13,6 @@ from installed import install
 
 from mezzotint import registry
 from mezzotint.cli import main
-from mezzotint.compat import everydream2
 from mezzotint.errors import RecipeError
 
 
@@ -28,13 +28,14 @@ def test_names_are_the_modules_of_a_folder_without_base_and_private_ones(
 
 
 def test_a_folder_of_compat_brings_what_its_init_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups = {"mezzotint.kinds": {"far-off": "mezzotint.compat.everydream2.dialect"}}
-    monkeypatch.setattr(everydream2, "ENTRY_POINTS", groups)
-    (tmp_path / "compat" / "everydream2").mkdir(parents=True)
-    (tmp_path / "compat" / "everydream2" / "__init__.py").touch()
+    trainer = ModuleType("mezzotint.compat.of_nobody")
+    trainer.ENTRY_POINTS = {"mezzotint.kinds": {"far-off": "mezzotint.errors"}}  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, trainer.__name__, trainer)
+    (tmp_path / "compat" / "of_nobody").mkdir(parents=True)
+    (tmp_path / "compat" / "of_nobody" / "__init__.py").touch()
     monkeypatch.setattr(registry, "_HERE", tmp_path)
     assert registry.names("kinds") == ("far-off",)
-    assert registry.find("kinds", "far_off").__name__ == "mezzotint.compat.everydream2.dialect"
+    assert registry.find("kinds", "far_off").__name__ == "mezzotint.errors"
 
 
 def test_a_folder_that_is_not_there_has_no_names() -> None:

@@ -277,15 +277,19 @@ def recipes_of(*trees: Path) -> list[str]:
     names = []
     for tree in trees:
         words = read_tables(tree).words
-        paths = (path for path in tree.glob("recipes/*.yaml"))
-        names.append({words.restore_recipe(path.stem) for path in paths})
+        names.append({words.restore_recipe(path.stem) for path in recipe_files(tree)})
     return sorted(set.intersection(*names))
+
+
+def recipe_files(tree: Path) -> list[Path]:
+    """The recipes that ship with a tree, those of its folders of `compat` among them."""
+    return sorted([*tree.glob("recipes/*.yaml"), *tree.glob("src/mezzotint/compat/*/recipes/*.yaml")])
 
 
 def shipped_recipes(tree: Path, tables: Tables) -> Items:
     """Every setting of every recipe that ships with a tree, in the newest words."""
     items: Items = {}
-    for path in sorted(tree.glob("recipes/*.yaml")):
+    for path in recipe_files(tree):
         name = tables.words.recipes.get(path.stem, path.stem)
         for setting, value in leaves(parse(path.read_text("utf-8"), ".yaml")):
             items |= {f"{name}: {new}": changed for new, changed in tables.words.translate_setting(setting, value)}

@@ -10,10 +10,10 @@ import ast
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import recipe_pages
 from mezzotint import errors, registry
-from mezzotint.compat.kit.dialect import Dialect, Row
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
@@ -119,7 +119,7 @@ def tag_table() -> list[str]:
     return table(("tag", "meaning"), [(f"`{tag}`", _line(words)) for tag, words in TAGS.items()])
 
 
-def flag_table(dialect: Dialect) -> list[str]:
+def flag_table(dialect: Any) -> list[str]:
     """Every option of a dialect: its default there, what it decides here."""
     rows = []
     for row in dialect.rows:
@@ -143,7 +143,7 @@ def option_pages() -> dict[Path, str]:
     return texts
 
 
-def key_table(rows: Sequence[Row], shipped: Mapping[str, object]) -> list[str]:
+def key_table(rows: Sequence[Any], shipped: Mapping[str, object]) -> list[str]:
     """Every key of a file: what ships, what it decides here."""
     cells = []
     for row in rows:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from catalogues import Looks, paint
-from films import write_listed_pictures
+from films import write_pictures
 from loaded import SIZES, data
 from PIL import Image
 from s3_server import S3Server
@@ -78,22 +78,21 @@ ClipWriter = Callable[..., Path]
 
 @pytest.fixture(scope="module")
 def films(tmp_path_factory: pytest.TempPathFactory, write_clip: ClipWriter) -> Path:
-    """Two lists: nine clips of several lengths and shapes, some that are none, and seven pictures."""
+    """Two folders: nine clips of several lengths and shapes, some that are none, and seven pictures."""
     folder = tmp_path_factory.mktemp("films")
     entries: list[dict[str, Any]] = []
     for n, (num, size) in enumerate([(14, (48, 32)), (7, (48, 32)), (6, (32, 48)), (9, (64, 32)), (20, (40, 40))]):
         write_clip(folder / f"media/{n}.mp4", num, size=size)
-        entries += [{"path": f"{n}.mp4", "cap": f"clip {n}"}, {"path": f"{n}.mp4", "cap": f"clip {n} once more"}]
-    entries[3]["frame_idx"] = "2:7"
+        entries += [{"file_name": f"{n}.mp4", "text": text} for text in (f"clip {n}", f"clip {n} once more")]
     whole = (folder / "media/4.mp4").read_bytes()
     (folder / "media/cut.mp4").write_bytes(whole[: len(whole) // 2])
     (folder / "media/list.mp4").write_text("#EXTM3U\nhttp://127.0.0.1/a.mp4\n")
     write_clip(folder / "media/sound.mp4", 0, sound=True)
     write_clip(folder / "media/short.mp4", 3)
-    entries += [{"path": f"{name}.mp4", "cap": name} for name in ("cut", "list", "sound", "short", "gone")]
-    (folder / "clips.json").write_text(json.dumps(entries))
-    (folder / "clips.txt").write_text("media,clips.json\n")
-    write_listed_pictures(folder, 7)
+    entries += [{"file_name": f"{name}.mp4", "text": name} for name in ("cut", "list", "sound", "short")]
+    lines = "".join(json.dumps(entry) + "\n" for entry in entries)
+    (folder / "media/metadata.jsonl").write_text(lines)
+    write_pictures(folder, 7)
     return folder
 
 

@@ -118,8 +118,6 @@ def test_a_cache_of_one_variant_is_refused_where_captions_are_drawn(setting: str
     ):
         read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true}}}}")
     read_text(f"data: {{path: x, captions: {{{setting}}}, cache: {{text: true, shuffles: 3}}}}")
-    with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
-        read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")
 
 
 def test_wildcards_are_refused_where_cleaning_takes_their_braces() -> None:
@@ -131,3 +129,17 @@ def test_a_prefix_is_one_line() -> None:
     assert read_text("data: {captions: {prefix: ' sks '}}").recipe.data.captions.prefix == "sks"
     with pytest.raises(RecipeError, match="one line of text"):
         read_text('data: {captions: {prefix: "a\\nb"}}')
+
+
+# breaks if captions reach a batch as they were written, or if an index of uncleaned ones is taken for theirs
+@pytest.mark.effect("data.captions.clean")
+def test_captions_are_cleaned_before_they_are_seen(
+    feed: Callable[..., Any], noisy: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = noisy(tmp_path / "pictures", [(32, 32), (32, 32)])
+    (folder / "000.txt").write_text("A <b>RED</b> Cat https://example.com/cat.png (1024x768)")
+    plain = feed(folder, batch_size=2)
+    cleaned = feed(folder, batch_size=2, captions__clean=True)
+    assert set(plain.batches()[0].captions) == {"A <b>RED</b> Cat https://example.com/cat.png (1024x768)", "picture 1"}
+    assert set(cleaned.batches()[0].captions) == {"a red cat .", "picture 1"}
+    assert cleaned.catalogue.fingerprint != plain.catalogue.fingerprint

@@ -15,19 +15,15 @@ import torch
 from PIL import Image
 from refusals import refused
 
-from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
-from mezzotint.data.cache.entries import Caches, TextCache
-from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.data.media import _clips, patience
-from mezzotint.errors import CacheError, DatasetError, RecipeError
+from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.stages import Batch
-from mezzotint.tasks.cache._filling import Worker, fill
 
 Make = Callable[..., Any]
 SHADE = 12
-SQUARE = {"format": "clip-list", "buckets__shape": "square", "max_skipped": 1.0}
+SQUARE = {"format": "videofolder", "buckets__shape": "square", "max_skipped": 1.0}
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +42,17 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
 
 @pytest.fixture
 def listed(films: Path, tmp_path: Path) -> Callable[..., Path]:
-    """`listed("a.mp4", …)`: a list file of these entries, names or whole objects; `name` is the file's."""
+    """`listed("a.mp4", …)`: a folder of these clips, with a table of their captions; `name` is the folder's."""
 
-    def write(*entries: Any, name: str = "list", texts: Path | None = None) -> Path:
-        written = [{"path": one, "cap": f"caption of {one}"} if isinstance(one, str) else one for one in entries]
-        (tmp_path / f"{name}.json").write_text(json.dumps(written))
-        middle = f"{texts}," if texts else ""
-        (tmp_path / f"{name}.txt").write_text(f"{films},{middle}{name}.json\n")
-        return tmp_path / f"{name}.txt"
+    def write(*names: str, name: str = "listed") -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        for one in names:
+            if not (folder / one).exists():
+                os.link(films / one, folder / one)
+        rows = [{"file_name": one, "text": f"caption of {one}"} for one in names]
+        (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return folder
 
     return write
 
@@ -77,7 +76,7 @@ def shapes(batches: Sequence[Batch]) -> set[tuple[int, ...]]:
 
 def refusal(*words: str) -> str:
     with pytest.raises(RecipeError) as caught:
-        read_text("schema: 1", overrides=["data.format=clip-list", *words])
+        read_text("schema: 1", overrides=["data.format=videofolder", *words])
     return str(caught.value)
 
 
@@ -91,20 +90,18 @@ def test_frames_is_how_many_of_them_a_sample_has(feed: Make, listed: Make) -> No
     assert "got 16; write 15 or 17" in refusal("data.clips.frames=16")
 
 
-# breaks if every frame were seen whatever the interval, or an entry's own start were moved by it
+# breaks if every frame were seen whatever the interval
 @pytest.mark.effect("data.clips.interval")
 def test_interval_leaves_out_frames_between(feed: Make, listed: Make) -> None:
-    path = listed("a.mp4", {"path": "b.mp4", "cap": "b", "frame_idx": "3:8"})
-    drawn, own = sorted(seen(feed(path, **SQUARE, clips__frames=5, clips__interval=2)), key=lambda one: one[1] - one[0])
-    assert drawn == [3, 4, 5, 6, 7]
-    assert np.diff(own).tolist() == [2, 2, 2, 2]
+    (drawn,) = seen(feed(listed("a.mp4"), **SQUARE, clips__frames=5, clips__interval=2))
+    assert np.diff(drawn).tolist() == [2, 2, 2, 2]
 
 
 # breaks if a clip were waited for however long it comes no further, or one that comes further slowly were left out
 @pytest.mark.slow
 @pytest.mark.effect("data.decode_timeout")
 def test_a_clip_that_comes_no_further_is_left_out_at_the_start_and_ends_a_run(
-    feed: Make, listed: Make, films: Path, monkeypatch: pytest.MonkeyPatch
+    feed: Make, listed: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, asleep, convert = listed("a.mp4", "b.mp4"), threading.Event(), _clips._tick
     monkeypatch.setattr(patience, "_GRACE", 0.05)
@@ -124,7 +121,7 @@ def test_a_clip_that_comes_no_further_is_left_out_at_the_start_and_ends_a_run(
     monkeypatch.setattr(_clips, "_tick", hanging)
     with refused("E1233", r"'a\.mp4' .*: not decoded within 0\.2 s|'b\.mp4' .*: not decoded within 0\.2 s"):
         feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2).batches()
-    os.utime(films / "b.mp4", (1, 1))  # looked at anew
+    os.utime(path / "b.mp4", (1, 1))  # looked at anew
     hasty = feed(path, **SQUARE, clips__frames=5, decode_timeout=0.2)
     asleep.set()
     assert len(hasty.catalogue) == 1
@@ -143,19 +140,19 @@ def test_rate_is_frames_a_second_whatever_the_clip_has(feed: Make, listed: Make)
     assert "takes the place of data.clips.interval" in refusal("data.clips.fps=5", "data.clips.interval=2")
 
 
-# breaks if the place were drawn elsewhere, were another at the same visit, or the last as the reference draws
+# breaks if the place were drawn elsewhere, were another at the same visit, or the last where that is left out
 @pytest.mark.effect("data.clips.start")
-def test_begin_is_drawn_anywhere_or_is_the_first_frame(feed: Make, listed: Make) -> None:
+def test_start_is_drawn_or_is_the_first_frame(feed: Make, listed: Make) -> None:
     path = listed("a.mp4")
 
-    def begins(begin: str, seed: int = 0) -> list[int]:
-        usual = {"clips__frames": 9, "clips__start": begin}
+    def starts(start: str, seed: int = 0) -> list[int]:
+        usual = {"clips__frames": 9, "clips__start": start}
         return [one[0] for one in seen(feed(path, **SQUARE, **usual, steps=40, seed=seed))]
 
-    assert set(begins("first")) == {0}
-    assert set(begins("anywhere")) == {0, 1, 2, 3}
-    assert set(begins("open-sora-plan")) == {0, 1, 2}
-    assert begins("anywhere") == begins("anywhere") != begins("anywhere", seed=1)
+    assert set(starts("first")) == {0}
+    assert set(starts("random")) == {0, 1, 2, 3}
+    assert set(starts("not-last")) == {0, 1, 2}
+    assert starts("random") == starts("random") != starts("random", seed=1)
 
 
 # breaks if a short clip were used or left out whatever the recipe says
@@ -173,7 +170,7 @@ def test_short_clips_are_left_out_or_their_frames_repeated(feed: Make, listed: M
 def test_buckets_are_sizes_in_frames_height_and_width(feed: Make, listed: Make) -> None:
     path = listed("a.mp4", "b.mp4", "wide.mp4", "large.mp4")
     sizes = [[9, 32, 32], [9, 32, 48], [5, 24, 24], [5, 24, 72], [5, 64, 64]]
-    plain = {"resolution": 512, "buckets__step": 64, "format": "clip-list"}
+    plain = {"resolution": 512, "buckets__step": 64, "format": "videofolder"}
     fed = feed(path, **plain, clips__frames=9, clips__buckets=sizes, batch_size=2)
     by_size = {tuple(batch.pixels.shape[2:]): batch.keys for batch in fed.batches()}
     assert set(by_size) == {(9, 32, 48), (5, 24, 72), (5, 64, 64)}
@@ -194,54 +191,6 @@ def test_clips_of_other_sizes_are_left_out(feed: Make, listed: Make) -> None:
         assert not report.skipped
 
 
-# breaks if what is not there were never counted, or always
-@pytest.mark.effect("data.clips.missing")
-def test_missing_clips_are_left_out_or_counted(feed: Make, listed: Make) -> None:
-    path = listed("a.mp4", "gone.mp4")
-    skipped, counted = (feed(path, **SQUARE, clips__frames=5, clips__missing=one).report for one in ("skip", "count"))
-    assert (set(reasons(skipped.left_out)), set(reasons(skipped.skipped))) == ({"gone.mp4"}, set())
-    assert (set(reasons(counted.left_out)), set(reasons(counted.skipped))) == (set(), {"gone.mp4"})
-
-
-# breaks if embeddings of files were not read, were made anew, or came back changed
-@pytest.mark.effect("data.clips.text_embeddings")
-def test_texts_are_taken_over_from_files(listed: Make, feed: Make, tmp_path: Path) -> None:
-    states = torch.randn(20, 6, generator=torch.Generator().manual_seed(0)).numpy()
-    for name, count in (("a", 3), ("b", 18)):
-        mask = (np.arange(20) < count).astype(np.uint8)
-        text_cache_npz.write(tmp_path / f"texts/{name}.npz", EmbeddingFile(states, mask))
-    path = listed("a.mp4", "b.mp4", texts=tmp_path / "texts")
-    usual = SQUARE | {"clips__frames": 5, "clips__text_embeddings": True, "cache__text": True}
-    fed = feed(path, **usual)
-    text = TextCache(tmp_path / "cache", fed.recipe.data, identity="t", compute="fp32")
-
-    def no_encoder(what: str) -> Any:
-        raise AssertionError(what)
-
-    sentences: list[str] = []
-    rows, data = fed.dataset.rows, fed.recipe.data
-    cpu = torch.device("cpu")
-    fill(Worker(fed.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=text))
-    assert any("age cannot be checked" in line for line in sentences)
-    read_back = text.read(
-        [fed.catalogue.captions(row)[0] for row in rows], [fed.catalogue.overrides.embedding_of(row) for row in rows]
-    )
-    assert read_back.mask.sum(dim=1).tolist() == [3, 18]
-    assert torch.equal(read_back.states[1, :18], torch.from_numpy(states[:18]))
-    assert not read_back.states[0, 3:].any()
-    assert sorted(store.row_bytes for store in text.stores if len(store)) == [16 * 7 * 4, 20 * 7 * 4]
-    text.expected_shape = (300, 6)
-    text_cache_npz.write(tmp_path / "texts/a.npz", EmbeddingFile(states[:19], mask[:19]))
-    again = feed(path, **usual)
-    fresh = TextCache(tmp_path / "other", again.recipe.data, identity="t", compute="fp32")
-    fresh.expected_shape = (20, 6)
-    with pytest.raises(CacheError, match="holds 19 tokens and the model is given 20"):
-        fill(Worker(again.catalogue, data, no_encoder, cpu, say=sentences.append), rows, Caches(text=fresh))
-    assert "set data.cache.text=true" in refusal("data.clips.text_embeddings=true")
-    with pytest.raises(DatasetError, match=r"set data\.clips\.texts=true"):
-        feed(path, **SQUARE, clips__frames=5)
-
-
 # breaks if pictures came from elsewhere, were not those of their clip, or a number without a source were taken
 @pytest.mark.effect("data.clips.images", "data.clips.images_from")
 def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
@@ -254,7 +203,9 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
         assert torch.equal(batch.stills.pixels, frames_of_clips)
         assert len(set(batch.stills.posterior_keys.tolist()) - set(batch.posterior_keys.tolist())) == 6
     images = listed("0.png", "1.png", "2.png", name="images")
-    (batch,) = feed(path, **usual, clips__images_from="images", clips__images_path=[str(images)]).batches()
+    (batch,) = feed(
+        path, **usual, clips__images_from="images", clips__images_path=[str(images)], clips__images_format="metadata"
+    ).batches()
     assert {key.removesuffix(".png") for key in batch.stills.keys} == {"0", "1", "2"}
     assert "nothing says where these pictures come from" in refusal("data.clips.images=4")
     assert "data.clips.images_from has no effect" in refusal("data.clips.images_from=clips")
@@ -263,16 +214,16 @@ def test_stills_stand_beside_each_clip(feed: Make, listed: Make) -> None:
 
 # breaks if the pictures were not those of the path, or were read in another way than they are written down
 @pytest.mark.effect("data.clips.images_path", "data.clips.images_format")
-def test_stills_are_read_from_a_list_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
+def test_images_are_read_from_a_table_or_a_folder(feed: Make, listed: Make, films: Path) -> None:
     path, images = listed("a.mp4"), listed("0.png", "4.png", name="images")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images"}
-    (of_list,) = feed(path, **usual, clips__images_path=[str(images)]).batches()
-    assert set(of_list.stills.captions) == {"caption of 0.png", "caption of 4.png"}
+    (of_table,) = feed(path, **usual, clips__images_path=[str(images)], clips__images_format="metadata").batches()
+    assert set(of_table.stills.captions) == {"caption of 0.png", "caption of 4.png"}
     of_folder = feed(path, **usual, clips__images_path=[str(films)], clips__images_format="image-folder", steps=30)
     captions = {caption for batch in of_folder.batches() for caption in batch.stills.captions}
     assert captions == {f"picture {number}" for number in range(5)}
-    with refused("E1291", r"2 pictures, and data\.clips\.stills=3"):
-        feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)])
+    with refused("E1291", r"2 pictures, and data\.clips\.images=3"):
+        feed(path, **(usual | {"clips__images": 3}), clips__images_path=[str(images)], clips__images_format="metadata")
 
 
 # breaks if groups were drawn, the last were used, or drawn pictures were the same at every visit
@@ -280,10 +231,10 @@ def test_stills_are_read_from_a_list_or_a_folder(feed: Make, listed: Make, films
 def test_stills_are_drawn_or_come_in_groups(feed: Make, listed: Make) -> None:
     images = listed(*(f"{number}.png" for number in range(5)), name="images")
     usual = SQUARE | {"clips__frames": 5, "clips__images": 2, "clips__images_from": "images", "batch_size": 3}
-    usual |= {"clips__images_path": [str(images)]}
+    usual |= {"clips__images_path": [str(images)], "clips__images_format": "metadata"}
     path = listed("a.mp4", "b.mp4", "wide.mp4")
     groups = {"a.mp4": ("0.png", "1.png"), "b.mp4": ("2.png", "3.png"), "wide.mp4": ("0.png", "1.png")}
-    for batch in feed(path, **usual, clips__stills_order="groups", steps=3).batches():
+    for batch in feed(path, **usual, clips__images_order="groups", steps=3).batches():
         assert batch.stills.keys == tuple(one for key in batch.keys for one in groups[key])
     drawn = [batch.stills.keys for batch in feed(path, **usual, steps=20).batches()]
     assert {key for keys in drawn for key in keys} == {f"{number}.png" for number in range(5)}

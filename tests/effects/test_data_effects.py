@@ -211,7 +211,7 @@ def test_max_samples_are_drawn_from_all(feed: Make, noisy: Make, tmp_path: Path)
     assert keys(0, max_samples=4) < keys(0, max_samples=5)
     assert keys(0, max_samples=5) == keys(0, max_samples=5) != {f"{n:03d}.png" for n in range(5)}
     assert len(keys(0, max_samples=99)) == 12
-    held = feed(folder, max_samples=6, holdout__share=0.5).dataset
+    held = feed(folder, max_samples=6, holdout__fraction=0.5).dataset
     assert len(held.rows) + len(held.held) == 6
     assert not set(held.rows.tolist()) & set(held.held.tolist())
 
@@ -220,7 +220,7 @@ def test_max_samples_are_drawn_from_all(feed: Make, noisy: Make, tmp_path: Path)
 @pytest.mark.effect("data.small_images")
 def test_small_pictures_are_enlarged_or_left_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32), (24, 24)])
-    large, left = feed(folder, small="upscale"), feed(folder, small="skip")
+    large, left = feed(folder, small_images="upscale"), feed(folder, small_images="skip")
     assert (len(large.catalogue), large.report.upscaled) == (2, 1)
     assert shapes(large) == {(32, 32)}
     assert len(left.catalogue) == 1
@@ -256,11 +256,11 @@ def test_max_pixels_skips_larger_pictures(feed: Make, noisy: Make, tmp_path: Pat
 def test_verify_says_when_damage_is_met(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(32, 32)] * 3)
     broken_inside(folder / "001.png")
-    data_set = feed(folder, verify="use")
+    data_set = feed(folder, verify="on_first_use")
     assert len(data_set.catalogue) == 3
-    with refused("E1831", r"'001\.png' is damaged.*data\.verify=start"):
+    with refused("E1831", r"'001\.png' is damaged.*data\.verify=on_start"):
         data_set.batches()
-    decoded = feed(folder, verify="start")
+    decoded = feed(folder, verify="on_start")
     assert len(decoded.catalogue) == 2
     assert [path for path, _ in decoded.report.skipped] == ["001.png"]
 
@@ -297,7 +297,7 @@ def test_a_picture_that_hangs_is_left_out_at_the_start_and_ends_a_run(
 @pytest.mark.effect("data.on_corrupt")
 def test_on_corrupt_lets_a_damaged_pictures_place_count_nothing(feed: Make, noisy: Make, tmp_path: Path) -> None:
     folder = noisy(tmp_path / "one", [(40, 32)] * 5)
-    settings = {"verify": "use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
+    settings = {"verify": "on_first_use", "batch_size": 5, "crop": "random", "flip": 0.5, "on_corrupt": "zero_weight"}
     [sound] = feed(folder, **settings).batches()
     broken_inside(folder / "001.png")
     data_set = feed(folder, **settings)
@@ -375,7 +375,7 @@ def test_captions_lines_are_joined_or_chosen(feed: Make, noisy: Make, tmp_path: 
     folder = noisy(tmp_path / "one", [(32, 32)])
     (folder / "000.txt").write_text("one\ntwo\nthree\n")
     assert captions_of(feed(folder, captions__lines="join")) == ["one two three"]
-    fed = feed(folder, captions__lines="choose", steps=30)
+    fed = feed(folder, captions__lines="random", steps=30)
     assert set(captions_of(fed)) == {"one", "two", "three"}
     lines = fed.catalogue.captions(0)
     drawn = Counter(captions.choose(lines, Visit(0, 5, 0, 0, visit), dropout=0.0) for visit in range(DRAWN))
@@ -398,7 +398,7 @@ def test_captions_dropout_is_the_share_of_empty_ones(feed: Make, noisy: Make, tm
 # breaks if the share were another one, the limit not held, or held-out samples trained all the same
 @pytest.mark.effect("data.holdout.fraction", "data.holdout.max_samples")
 def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path: Path) -> None:
-    fed = feed(noisy(tmp_path / "one", [(32, 32)] * 8), holdout__share=0.4, holdout__max_samples=2)
+    fed = feed(noisy(tmp_path / "one", [(32, 32)] * 8), holdout__fraction=0.4, holdout__max_samples=2)
     assert (len(fed.dataset.rows), len(fed.dataset.held)) == (6, 2)
     trained = {k for b in fed.batches() for k in b.keys}
     assert trained == {fed.catalogue.key(row) for row in fed.dataset.rows}
@@ -406,10 +406,10 @@ def test_holdout_keeps_a_share_out_of_training(feed: Make, noisy: Make, tmp_path
     many = dataclasses.replace(
         fed.catalogue, key_hash=draws.keys(0, "effects", np.arange(DRAWN)), width=np.ones(DRAWN, np.int32)
     )
-    held = len(many.split(HoldoutSettings(share=0.4, max_samples=DRAWN), seed=0)[1])
+    held = len(many.split(HoldoutSettings(fraction=0.4, max_samples=DRAWN), seed=0)[1])
     assert held == math.ceil(0.4 * DRAWN)
-    assert len(many.split(HoldoutSettings(share=0.4, max_samples=77), seed=0)[1]) == 77
-    assert len(feed(tmp_path / "one", holdout__share=0.0).dataset.held) == 0
+    assert len(many.split(HoldoutSettings(fraction=0.4, max_samples=77), seed=0)[1]) == 77
+    assert len(feed(tmp_path / "one", holdout__fraction=0.0).dataset.held) == 0
 
 
 # breaks if workers were not started, or what they decode differed

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 import torch
 from arrow_tables import PICTURE, pictures, png, write
 from contradictions import contradiction
+from mask_cases import red, red_of, require_clip_masks, require_masks
 from PIL import Image
 from runs import logged
 from shards import shard
@@ -35,10 +34,6 @@ def masks_of(pictures: Path, folder: Path, shade: int) -> Path:
     for path in pictures.glob("*.png"):
         grey(folder / path.name, Image.open(path).size, shade)
     return folder
-
-
-def red(batch: Any) -> torch.Tensor:
-    return ((batch.pixels[:, 0] + 1) * 127.5).round().to(torch.uint8)
 
 
 # breaks if a mask were not cut and mirrored as its picture is, were trained as one, or were not asked for
@@ -173,19 +168,11 @@ def test_a_mask_that_is_not_there_or_does_not_fit_is_refused(feed: Make, noisy: 
     assert "clips have no opacity" in contradiction("data.mask.source=alpha", clips)
     both = ("data.clips.images=2", "data.clips.images_from=clips")
     assert "trains both in one loss" in contradiction("data.mask.source=files", clips, *both)
-    assert "gives none" in contradiction("data.mask.source=alpha", "data.format=mindone-cache")
     own = contradiction("data.mask.source=files", "data.mask.path=x", "data.format=webdataset")
     assert "has masks of its own (members KEY.mask.png of its shards); leave out data.mask.path" in own
 
 
 # --- other formats than folders of pictures ---
-
-
-def red_of(path: Path) -> bytes:
-    """A mask that is the red of its picture, as a file's bytes."""
-    content = io.BytesIO()
-    Image.open(path).getchannel("R").save(content, "PNG")
-    return content.getvalue()
 
 
 def as_table(folder: Path) -> dict[str, Any]:
@@ -228,39 +215,11 @@ def as_shard(folder: Path) -> dict[str, Any]:
     return {"format": "webdataset"}
 
 
-def as_everydream(folder: Path) -> dict[str, Any]:
-    (folder / "000-masklabel.png").write_bytes(red_of(folder / "000.png"))
-    return {"format": "everydream"}
-
-
-def as_mindone(folder: Path) -> dict[str, Any]:
-    (folder / "000-masklabel.png").write_bytes(red_of(folder / "000.png"))
-    (folder / "table.csv").write_text("dir,text\n000.png,one\n001.png,two\n")
-    return {"format": "mindone"}
-
-
 # breaks if a format lost its masks, gave them to another picture, or trained them as pictures
 @pytest.mark.effect("data.mask.source")
-@pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard, as_everydream, as_mindone])
+@pytest.mark.parametrize("kind", [as_table, as_csv, as_table_beside, as_parquet, as_shard])
 def test_masks_come_with_every_format_of_pictures(kind: Any, feed: Make, noisy: Make, tmp_path: Path) -> None:
-    folder = noisy(tmp_path / "own", [(40, 32), (32, 48)])
-    original = Image.open(folder / "000.png").convert("RGB")
-    settings = {"crop": "random", "flip": 0.5, "buckets__shape": "square", "steps": 4, "mask__source": "files"}
-    fed = feed(folder, **settings | kind(folder))
-    seen = set()
-    for batch in fed.batches():
-        for mask, channel in zip(batch.mask, red(batch), strict=True):
-            has = not bool((mask == 255).all())
-            assert torch.equal(mask, channel) if has else True
-            seen.add(has)
-    assert seen == {True, False}
-    assert original.size == (40, 32)
-    assert len(fed.catalogue) == 2
-    feed(folder, **settings | kind_again(fed))  # the index is there, and so are masks that lay inside a table
-
-
-def kind_again(fed: Any) -> dict[str, Any]:
-    return {"format": fed.recipe.data.format}
+    require_masks(kind, feed, noisy, tmp_path)
 
 
 def as_films(folder: Path, mask: bytes) -> dict[str, Any]:
@@ -276,43 +235,11 @@ def as_film_table(folder: Path, mask: bytes) -> dict[str, Any]:
     return {"format": "videofolder"}
 
 
-def as_film_list(folder: Path, mask: bytes) -> dict[str, Any]:
-    (folder / "m.png").write_bytes(mask)
-    entries = [{"path": "a.mp4", "cap": "a", "mask": "m.png"}, {"path": "b.mp4", "cap": "b"}]
-    (folder / "list.json").write_text(json.dumps(entries))
-    (folder / "list.txt").write_text(".,list.json\n")
-    return {"format": "clip-list", "path": folder / "list.txt"}
-
-
 # breaks if a clip's mask were cut or mirrored in another way than its frames, or another clip had it
 @pytest.mark.effect("data.mask.source")
-@pytest.mark.parametrize("kind", [as_films, as_film_table, as_film_list])
+@pytest.mark.parametrize("kind", [as_films, as_film_table])
 def test_a_clip_has_one_mask_for_all_its_frames(kind: Any, feed: Make, write_clip: Make, tmp_path: Path) -> None:
-    folder = tmp_path / "films"
-    folder.mkdir()
-    for name in "ab":
-        write_clip(folder / f"{name}.mp4", 6, size=(48, 32))
-    pixels = np.zeros((32, 48), np.uint8)
-    pixels[:16, :24] = 255  # where its frames are white
-    content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "PNG")
-    settings = kind(folder, content.getvalue())
-    path = settings.pop("path", folder)
-    fed = feed(
-        path, **settings, mask__source="files", crop="random", flip=0.5, buckets__shape="square", clips__frames=5,
-        steps=4, max_skipped=1.0,
-    )  # fmt: skip
-    cuts = set()
-    for batch in fed.batches():
-        for key, mask, frames in zip(batch.keys, batch.mask, batch.pixels, strict=True):
-            assert mask.shape == (32, 32)
-            if "a.mp4" in key:
-                for frame in frames[0].unbind(0):
-                    assert torch.equal(mask > 127, frame > 0.9)
-                cuts.add(mask.numpy().tobytes())
-            else:
-                assert (mask == 255).all()
-    assert len(cuts) > 1, "another cut from visit to visit"
+    require_clip_masks(kind, feed, write_clip, tmp_path)
 
 
 # breaks if masks of clips did not reach the loss of a model of clips, or were lost between cache and step
@@ -327,9 +254,10 @@ def test_masks_of_clips_weigh_the_loss_with_a_cache_and_without(
         write_clip(films / f"{name}.mp4", 8, size=(48, 32))
         (films / f"{name}.txt").write_text(name)
     plain = {
-        "model__family": "latte", "model__path": "tiny-latte", "data__format": "videofolder", "data__path": films,
+        "model__family": "wan", "model__path": "tiny-wan", "data__format": "videofolder", "data__path": films,
         "data__resolution": 32, "data__buckets__step": 16, "data__buckets__shape": "square", "data__clips__frames": 5,
         "data__batch_size": 2, "run__steps": 2, "run__export__every": None, "data__captions__dropout": 0.0,
+        "data__clips__start": "first", "data__crop": "center", "data__flip": 0,
         "data__cache__path": tmp_path / "cache",
     }  # fmt: skip
     masked = plain | {"data__mask__source": "files", "data__mask__background": 0.25, "data__mask__mean": "picture"}

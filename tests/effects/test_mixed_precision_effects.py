@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from installed import names_of_trainers
 from torch import Tensor, nn
 
 from mezzotint.recipe.reading.read import read_text
@@ -62,7 +63,7 @@ def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
     prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # by kind: the type that is handed on; and the type that norms and SiLU compute in
-    expected = {"products": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
+    expected = {"matmuls": (F32, F32), "most": (B16, F32), "all": (B16, B16)}
     losses = {}
     for level, (handed_on, inside) in expected.items():
         ready = prepare(run__precision="bf16", run__half_precision=level)
@@ -75,9 +76,9 @@ def test_mixed_precision_says_which_modules_compute_in_the_smaller_type(
         )
         assert computed["group_norm"] == computed["layer_norm"] == {inside}
         assert computed["silu"] == {inside}
-        assert computed["scaled_dot_product_attention"] == {F32 if level == "products" else B16}, "before autocast"
+        assert computed["scaled_dot_product_attention"] == {F32 if level == "matmuls" else B16}, "before autocast"
         assert {t.dtype for t in ready.trainer.model.update.masters.values()} == {F32}
-    assert losses["products"] != losses["most"]
+    assert losses["matmuls"] != losses["most"]
     assert max(losses.values()) == pytest.approx(min(losses.values()), rel=0.03)
     plain, in_half = (prepare(run__half_precision=level).step().report.loss for level in ("autocast", "all"))
     assert plain == in_half, "float32 has no halves"
@@ -151,12 +152,21 @@ def test_a_norm_of_another_type_of_weights_computes_in_float32(prepare: Prepare)
     assert torch.equal(result, exact.to(B16))
 
 
+OTHERS = ("adafactor", *names_of_trainers("recipe/optimizers"))
+
+
 # breaks if masters were kept all the same, moments were float32, or the average took the smaller type
 @pytest.mark.slow
 @pytest.mark.effect("run.weight_dtype")
 @pytest.mark.parametrize(
     "kind",
-    ["adamw", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("adafactor", "adam-weight-decay", "adacoor"))],
+    [
+        "adamw",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("adafactor", *names_of_trainers("recipe/optimizers"))
+        ),
+    ],
 )
 def test_weights_alone_are_their_own_masters(prepare: Prepare, kind: str) -> None:
     settings = {"run__precision": "bf16", "run__weight_dtype": "pure", "optim__optimizer__kind": kind}

@@ -15,13 +15,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mezzotint.assets import ASSETS
-from mezzotint.compat.open_sora_plan import latte
 from mezzotint.diffusion.objective import StepDraws
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families import sd
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks import assemble
 from mezzotint.tasks.check.memory import described
 from mezzotint.weights.layouts.sd import LAYOUT
@@ -112,19 +109,6 @@ def test_config_says_what_networks_of_random_weights_are(prepare: Prepare, share
     )
     read = settings.model_copy(update={"weights": "files"})
     assert described(sd.Family, read)[1].parts()["denoiser"].config.block_out_channels == [16, 32]
-
-
-# breaks if the denoiser of random weights were that of the model's own folder
-@pytest.mark.effect("model.config")
-def test_config_says_what_a_random_latte_is(tmp_path: Path) -> None:
-    own = ASSETS / "models" / "tiny-latte"
-    config = json.loads((own / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"num_layers": config["num_layers"] + 2}))
-    settings = ModelSettings(family="latte", path=own, weights="random")
-    depths = [
-        latte.Files.of(one).config.num_layers for one in (settings, settings.model_copy(update={"config": tmp_path}))
-    ]
-    assert depths == [config["num_layers"], config["num_layers"] + 2]
 
 
 # breaks if the model's own autoencoder were used all the same, for the cache's address, or for the export

@@ -83,9 +83,9 @@ def test_original_size_is_that_before_or_after_the_turn(
     (folder / "a.txt").write_text("a picture")
     sizes = {
         kind: [b.original_size.tolist() for b in feed(folder, original_size=kind).batches()]
-        for kind in ("turned", "stored")
+        for kind in ("oriented", "stored")
     }
-    assert sizes == {"turned": [[[40, 64]]], "stored": [[stored]]}
+    assert sizes == {"oriented": [[[40, 64]]], "stored": [[stored]]}
 
 
 # breaks if the order were still drawn, or batches of several sizes stood in the order of their sizes

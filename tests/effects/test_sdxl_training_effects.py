@@ -24,7 +24,9 @@ def settings(sdxl_folder: Path) -> dict[str, Any]:
 def test_both_text_encoders_train_at_rates_of_their_own(prepare: Prepare, settings: dict[str, Any]) -> None:
     rates = {"text_encoder": 4e-3, "text_encoder_2": 2e-3}
     trained = {"model__train": ["denoiser", *ENCODERS], "data__cache__text": False}
-    ready = prepare(optim__lr=1e-3, optim__part_lr=rates, optim__optimizer__no_decay="@mindone", **trained, **settings)
+    ready = prepare(
+        optim__lr=1e-3, optim__part_lr=rates, optim__optimizer__no_decay="@norm-and-bias", **trained, **settings
+    )
     step = ready.step()
     assert step.report.rates | rates == step.report.rates
     assert {name.split("/")[0] for name in step.grads} == {"denoiser", *ENCODERS}

@@ -11,7 +11,6 @@ import torch
 from model_export import export_model, files_of, load_model
 from safetensors.torch import load_file, save_file
 
-from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.data.loading.prefetch import Prefetched
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError, WeightsError
@@ -19,17 +18,14 @@ from mezzotint.families.sdxl import Family
 from mezzotint.recipe.reading.read import located, read_text
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.assemble import family_class
-from mezzotint.weights.files import mindspore
 
 Prepare = Callable[..., Any]
-KIND = {"optim__optimizer__kind": "adam-weight-decay"}
-PREFIX = "ldm_with_loss_grad.optimizer."
 
 
 # breaks if rates, data, draws or the end of the run were those of a run from its beginning
 @pytest.mark.effect("run.start.step")
 def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> None:
-    settings = {"optim__schedule__kind": "linear", "optim__schedule__warmup_steps": 2, "run__steps": 8} | KIND
+    settings = {"optim__schedule__kind": "linear", "optim__schedule__warmup_steps": 2, "run__steps": 8}
     whole = prepare(**settings)
     steps = [whole.step() for _ in range(5)]
     later = prepare(run__start__step=3, **settings)
@@ -44,57 +40,6 @@ def test_start_step_goes_on_where_foreign_weights_stand(prepare: Prepare) -> Non
     later.trainer.host.save(later.trainer)
     with pytest.raises(RecipeError, match=r"run.start.step is 8, and the run ends at step 8; raise run.steps"):
         prepare(run__start__step=8, **settings)
-
-
-# breaks if moments were not put where they belong, their count were left out, or what is missing were not named
-@pytest.mark.effect("run.start.optimizer", "run.export.optimizer_file")
-def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp_path: Path) -> None:
-    settings = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
-    whole = prepare(run__export__optimizer_file="mindone", **settings)
-    for _ in range(3):
-        whole.step()
-    whole.trainer.progress.step = 3
-    whole.trainer.host.save(whole.trainer)
-    file = whole.job.start.folder.path / "optimizer.ckpt"
-    there = dict(mindspore.read(file))
-    names = {name.removeprefix(PREFIX) for name in there}
-    assert all(name.startswith(PREFIX) for name in there)
-    assert there[PREFIX + "global_step"].tolist() == [3]
-    assert there[PREFIX + "global_step"].dtype == torch.int32
-    assert there[PREFIX + "learning_rate.learning_rate"].tolist() == pytest.approx([0.0, 5e-4, *[1e-3] * 6])
-    weight = "model.diffusion_model.out.0.gamma"
-    assert {weight, f"adam_m.{weight}", f"adam_v.{weight}"} <= names
-    masters = whole.trainer.model.update.masters
-    assert torch.equal(there[PREFIX + weight], masters["denoiser/conv_norm_out.weight"])
-    assert not prepare(**settings).job.start.folder.path.joinpath("optimizer.ckpt").exists()
-
-    later = prepare(run__start={"step": 3, "optimizer": str(file)}, **settings)
-    mine, theirs = later.trainer.model.update.tensors(), whole.trainer.model.update.tensors()
-    moments = [name for name in mine if name.startswith(("opt.mean/", "opt.square/"))]
-    assert len(moments) == 2 * len(masters)
-    assert all(torch.equal(mine[name], theirs[name]) for name in moments)
-    assert float(later.trainer.model.update.applied) == 3.0
-    assert "after 3 updates" in (later.job.start.folder.path / "run.log").read_text()
-
-    lacking = tmp_path / "lacking.ckpt"
-    kept = {name: t for name, t in there.items() if not name.endswith(("adam_m." + weight, "global_step"))}
-    mindspore.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
-    part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
-    log = (part.job.start.folder.path / "run.log").read_text()
-    assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in log
-    assert "1 of the file are of nothing that is trained here: adam_v.lora" in log
-    assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
-
-
-def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
-    empty = tmp_path / "other.ckpt"
-    mindspore.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
-    with pytest.raises(RecipeError, match=r"holds no moments of what is trained here"):
-        prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
-    with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
-        prepare(run__export__optimizer_file="mindone", optim__optimizer__kind="adacoor")
-    with pytest.raises(RecipeError, match=r"how many steps in run.start.step"):
-        read_text("schema: 1", overrides=["run.start.optimizer=optimizer.ckpt"])
 
 
 # breaks if dropped captions kept the empty caption's embedding, or others became zeros
@@ -151,7 +96,7 @@ def test_depth_leaves_out_transformer_layers_and_names_them(sdxl_folder: Path) -
 def test_files_are_laid_over_the_model_and_the_last_counts(prepare: Prepare, sdxl_folder: Path, tmp_path: Path) -> None:
     base = load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
     state = base.parts()["denoiser"].state_dict()
-    whole, chosen = tmp_path / "unet_1.ckpt", tmp_path / "bias.safetensors"
+    whole, chosen = tmp_path / "unet_1.safetensors", tmp_path / "bias.safetensors"
     written = {f"denoiser/{name}": tensor + 1 for name, tensor in state.items()}
     base.export_parts(whole, ["denoiser"], files_of(base), weights=written, dtype="fp32")
     save_file({"model.diffusion_model.out.2.bias": state["conv_out.bias"] + 2}, chosen)
@@ -211,12 +156,3 @@ def test_batches_made_ahead_give_the_same_bits(prepare: Prepare) -> None:
     cached = prepare(data__cache__latents=True)
     assert isinstance(cached.trainer.batches, Prefetched), "rows of a cache are read ahead, too"
     cached.job.close()
-
-
-def test_the_names_of_an_optimizers_file_are_all_tensors_of_the_base() -> None:
-    family = Family.tiny()
-    for part in ("denoiser", "text_encoder", "text_encoder_2"):
-        names = [name for name, _ in family.parts()[part].named_parameters()]
-        entries = list(mindone_sdxl.entries(part, names))
-        assert sorted(name for entry in entries for name in entry.ours) == sorted(names)
-        assert len({entry.foreign for entry in entries}) == len(entries)

@@ -89,9 +89,9 @@ def test_a_word_that_no_caption_has_ends_the_run_at_its_start(prepare: Prepare) 
 
 
 def test_a_family_without_such_a_table_says_so(tmp_path: Path) -> None:
-    text = f'schema: 1\nmodel:\n  family: latte\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
+    text = f'schema: 1\nmodel:\n  family: flux\n  tokens:\n    files: {{"<a>": "{tmp_path}"}}\n'
     recipe = read_text(text).recipe
-    latte: Any = SimpleNamespace(spec=family_spec("latte"))
+    flux: Any = SimpleNamespace(spec=family_spec("flux"))
     with pytest.raises(RecipeError, match="takes no new words, sd and sdxl do") as caught:
-        new_words.add_to(latte, recipe.model)
+        new_words.add_to(flux, recipe.model)
     assert caught.value.code == "E1473"

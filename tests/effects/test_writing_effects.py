@@ -26,8 +26,6 @@ from mezzotint.training.callbacks.saving import Exporter, Saver
 from mezzotint.training.callbacks.validation import Validation
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
-from mezzotint.weights.files.mindspore import is_mindspore
-from mezzotint.weights.files.tensor_files import read, read_header
 
 COMMON = {
     "data__cache__latents": True,
@@ -232,56 +230,23 @@ def test_export_parts_writes_what_is_trained_alone(prepare: Any, tmp_path: Path)
         assert names(ready.folder.exports) == called, "one word writes what was trained alone, by its own name"
 
 
-# breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
-@pytest.mark.effect("run.export.mindspore")
-def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sdxl_folder: Path) -> None:
-    settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}
-    settings |= {"run__export__mindspore": True, "run__export__name": "SDXL-base-1.0_{micro_step}"}
-    whole = prepare(**settings, run__export__single_file=True)
-    whole.trainer.host.export(whole.trainer)
-    assert names(whole.job.start.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
-    unet = whole.family.parts()["denoiser"].state_dict()
-    for parts, starts in (("all", 4), ("trained", 1)):
-        if parts == "trained":
-            part = prepare(**settings, run__export__parts="trained")
-            part.trainer.host.export(part.trainer)
-            [file] = part.job.start.folder.exports.iterdir()
-        else:
-            file = whole.job.start.folder.exports / "SDXL-base-1.0_0.ckpt"
-        assert is_mindspore(file)
-        held = read_header(file)
-        assert len({".".join(name.split(".")[:3]) for name in held if "embedders" in name}) == (2 if starts == 4 else 0)
-        assert "model.diffusion_model.out.0.gamma" in held
-        assert ("first_stage_model.encoder.norm_out.gamma" in held) == (parts == "all")
-        result = read(file, ["model.diffusion_model.out.0.gamma"])["model.diffusion_model.out.0.gamma"]
-        assert torch.equal(result, unet["conv_norm_out.weight"])
-    with pytest.raises(RecipeError, match="family sd are not written as checkpoints of MindSpore's") as caught:
-        require_possible(read_text("schema: 1", "x", ["run.export.mindspore=true", "run.export.parts=trained"]).recipe)
-    assert caught.value.code == "E1092"
-    with pytest.raises(RecipeError, match="and none are written"):
-        read_text("schema: 1", "x", ["run.export.mindspore=true"])
-
-
 # breaks if nothing were written beside the model, in the other form, or under the model's name
 @pytest.mark.effect("run.export.trained_file")
 def test_export_trained_file_lies_beside_the_model(prepare: Any, sdxl_folder: Path) -> None:
     settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
     for form, name, called in (
         ("none", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema"]),
-        ("mindspore", "{what}_{micro_step}{ema}", ["mine_0", "mine_0_ema", "unet_0.ckpt", "unet_0_ema.ckpt"]),
         ("safetensors", "m{micro_step}", ["m0", "m0-ema", "unet-m0-ema.safetensors", "unet-m0.safetensors"]),
     ):
         ready = prepare(**settings, run__export__trained_file=form, run__export__name=name)
         ready.trainer.host.export(ready.trainer)
         assert names(ready.folder.exports) == called
-        if form == "mindspore":
-            assert "model.diffusion_model.out.0.gamma" in read_header(ready.folder.exports / "unet_0.ckpt")
     alone = {"run__export__parts": "trained", "run__export__trained_file": "safetensors", "run__export__name": "x"}
     ready = prepare(**settings, **alone)
     ready.trainer.host.export(ready.trainer)
     assert names(ready.folder.exports) == ["x-ema.safetensors", "x.safetensors"], "once is enough"
     for form in ("safetensors", "mindspore"):
-        family = "latte" if form == "safetensors" else "sd"
+        family = "flux" if form == "safetensors" else "sd"
         words = [f"run.export.trained_file={form}", f"model.family={family}"]
         with pytest.raises(RecipeError, match=r"are written as whole folders alone|not written as checkpoints"):
             require_possible(read_text("schema: 1", "x", words).recipe)

@@ -22,7 +22,6 @@ from safetensors.torch import load_file, save_file
 from sd_folder import edit
 from torch import Tensor
 
-from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.data.catalogue import catalogue as catalogues
 from mezzotint.errors import WeightsError
 from mezzotint.families import sd
@@ -34,7 +33,6 @@ from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample_latents
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Framing, Noised, TextEmbedding
-from mezzotint.weights.files import mindspore
 from mezzotint.weights.folder.model_folder import open_folder, shipped
 from mezzotint.weights.layouts import sdxl as layout
 
@@ -376,18 +374,6 @@ def test_one_file_holds_the_same_model_and_goes_out_again(sdxl_folder: Path, fam
     assert Family.files.of(settings).text_identity() == Family.files.of(settings).text_identity()
     with pytest.raises(WeightsError, match=r"model\.config=FOLDER"):
         load_model(Family, ModelSettings(family="sdxl", path=file))
-
-
-def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, family: Family, tmp_path: Path) -> None:
-    folder = open_folder(sdxl_folder)
-    places = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
-    tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
-    file = tmp_path / "model.ckpt"
-    mindspore.write(file, in_one_file(mindone_sdxl.LAYOUT, folder, tensors))
-    loaded = load_model(Family, ModelSettings(family="sdxl", path=file, config=sdxl_folder))
-    for part, module in family.parts().items():
-        for name, tensor in module.state_dict().items():
-            assert torch.equal(loaded.parts()[part].state_dict()[name], tensor)
 
 
 def test_a_refiners_configurations_do_not_open_a_base_models_file(

@@ -9,34 +9,27 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from foreign_lines import ALONE
-from hostile import judge, seeds
-from hostile.data_sets import arrays
-from hostile.doors import DOORS
+from hostile import judge, seeds, trainers
 from hostile.entry import SEED, file
 from hostile.mutate import mutated
 from hostile.pictures import clip
+from hostile.readers import PICTURE, Reader, both, listed, through
 from hostile.runs import rows
-from hostile.trial import at_home
+from hostile.trial import DOORS, at_home
 from safetensors.torch import save
 
 from mezzotint.codes import CODES
-from mezzotint.compat.everydream2.dialect import DIALECT
 from mezzotint.data.files import columns
 from mezzotint.data.files.memo import Memo
-from mezzotint.data.formats.base import Source, format_of
 from mezzotint.data.media import decoding
 from mezzotint.data.media.clip_files import decoder
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.reports import curves
 from mezzotint.run_folder import RunFolder
 from mezzotint.weights.files import new_words
@@ -47,48 +40,8 @@ FEW, MANY = 30, 1000
 LIMITS = {"seconds": 2.0, "megabytes": 600}
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """lay: puts sound files into a folder. files: those that are mutated, of which one at a time. read: reads the
-    folder. words: that such a file may hold. share: of the mutations that others get, where each takes longer."""
-
-    lay: Callable[[Path], object]
-    files: tuple[str, ...]
-    read: Callable[[Path], object]
-    words: tuple[bytes, ...] = ()
-    share: float = 1.0
-
-
 def door(name: str) -> Callable[[Path], object]:
-    return lambda folder: DOORS[name](folder, folder.parent / "work")
-
-
-def listed(format_: str, path: str = ".", **values: object) -> Callable[[Path], object]:
-    """What a format makes of a folder, without an index."""
-
-    def read(folder: Path) -> None:
-        given = {"path": [folder / path], "format": format_, "captions": {"missing": "empty"}, **values}
-        settings, chosen = DataSettings.model_validate(given), format_of(format_)
-        listing = chosen.files_at(folder / path, settings)
-        for _ in chosen.read_samples(Source(listing.root, settings, 1.0, listing, pictures=Nowhere())):
-            pass
-
-    return read
-
-
-class Nowhere:
-    """Where pictures from inside tables go."""
-
-    def put(self, data: bytes) -> Path:
-        return Path(f"{len(data)}.png")
-
-
-def both(*lays: Callable[[Path], object]) -> Callable[[Path], None]:
-    def lay(folder: Path) -> None:
-        for one in lays:
-            one(folder)
-
-    return lay
+    return through(DOORS[name])
 
 
 def _t5_json(folder: Path) -> None:
@@ -119,8 +72,6 @@ def _run(folder: Path) -> None:
     (folder / "bad_steps.jsonl").write_text('{"step": 1, "samples": ["a"]}\n')
 
 
-PICTURE = file("a.png", seeds.picture())
-LIST = '[{"path": "a.png", "cap": "a fox", "frame_idx": "3:9", "resolution": {"height": 8, "width": 8}}]'
 TABLE = '{"file_name": "a.png", "text": ["a fox", "red"]}\n{"file_name": "b.png", "text": "an owl"}\n'
 READERS = {
     "tar": Reader(file("x.tar", seeds.shard()), ("x.tar",), listed("webdataset"), (b"ustar", b"17 path=/etc/a.png\n")),
@@ -130,17 +81,12 @@ READERS = {
     "recipe": Reader(file("recipe.yaml", seeds.RECIPE), ("recipe.yaml",), door("recipe"), (b"*c", b"!!map", b"? ", b"- ", b"\t", b"---\n")),
     "override": Reader(file("word", "data.captions={dropout: 0.1, missing: empty}"), ("word",), lambda folder: read_text("schema: 1", overrides=[(folder / "word").read_text("utf-8", "replace")]), (b"=", b"+=", b"[a, b]")),
     "mindspore": Reader(file("x.safetensors", seeds.mindspore()), ("x.safetensors",), door("mindspore"), (b"crc_num", b"Float16", b"str")),
-    "npz": Reader(file("x.npz", seeds.npz()), ("x.npz",), door("npz"), (b"'|O'", b"(3L,", b"PK\x01\x02")),
-    "npy": Reader(partial(arrays, name="x", latents=seeds.array(np.ones((1, 4, 8, 8), np.float32))), ("latent_cache/x.npy", "vector_cache/x.npy"), listed("mindone-cache"), (b"'|O'", b"(3L,")),
     "parquet": Reader(file("t.parquet", seeds.parquet()), ("t.parquet",), listed("metadata"), share=0.5),
     "arrow": Reader(file("t.arrow", seeds.arrow()), ("t.arrow",), listed("metadata"), share=0.5),
     "jsonl": Reader(both(PICTURE, file("metadata.jsonl", TABLE)), ("metadata.jsonl",), listed("metadata")),
     "csv": Reader(both(PICTURE, file("metadata.csv", 'file_name,text\na.png,"a fox, red"\n')), ("metadata.csv",), listed("metadata"), (b'"', b";", b"\r")),
     "prompts-json": Reader(file("prompts.json", json.dumps(seeds.PROMPTS)), ("prompts.json",), door("prompts")),
     "prompts-text": Reader(file("prompts.txt", "a red fox --w 64 --h 64 --d 3 --n snow\n# note\nan owl --s 4\n"), ("prompts.txt",), door("prompts"), (b" --l ", b" --w ")),
-    "everydream": Reader(both(PICTURE, file("global.yaml", seeds.GLOBAL), file("a.txt", "a fox, red"), file("multiply.txt", "2"), file("a.yaml", "caption: a.txt\n")), ("global.yaml", "a.txt", "multiply.txt", "a.yaml"), listed("everydream"), (b"tags: ", b"weight: ")),
-    "manifest": Reader(both(PICTURE, file("list.json", '[{"image": "a.png", "tags": ["red", {"tag": "b", "weight": 2}], "multiply": 2}]')), ("list.json",), listed("everydream", "list.json")),
-    "clip-list": Reader(both(file("media/a.png", seeds.picture()), file("clips.txt", "media,a.json\n"), file("a.json", LIST)), ("clips.txt", "a.json"), listed("clip-list", "clips.txt", clips={"frames": 1}), (b"resolution", b"frame_idx")),
     "cache-index": Reader(rows, ("rows-4x3-fp32/0123456789abcdef.index", "rows-4x3-fp32/0123456789abcdef.rows"), door("cache")),
     "cache-layout": Reader(file("layout.json", '{"identity": "x", "layout": {"channels": 8, "pixels": 8}}'), ("layout.json",), door("layout")),
     "memo": Reader(lambda folder: Memo(folder).put("report", 1, bytes(9000)), ("memo.sqlite",), _memo),
@@ -151,14 +97,13 @@ READERS = {
     "t5-tokenizer": Reader(_t5_json, ("spiece.model", "tokenizer_config.json"), door("t5-tokenizer"), (b"extra_ids",), share=0.2),
     "word": Reader(_word, ("word.safetensors",), lambda folder: new_words.read(folder / "word.safetensors", ["text_encoder"])),
     "run": Reader(_run, ("history.jsonl", "metrics.jsonl", "bad_steps.jsonl"), lambda folder: (door("run")(folder), curves.read_metrics(RunFolder(folder)))),
-    "train-json": Reader(file("train.json", '{"resolution": 512, "lr": 1e-6, "batch_size": 4, "flip_p": 0.5, "max_epochs": 3}'), ("train.json",), lambda folder: DIALECT.translate(["--resume_ckpt=sd15", f"--config={folder / 'train.json'}"], ALONE)),
     "png": Reader(PICTURE, ("a.png",), lambda folder: decoding.probe(folder / "a.png", 10**6)),
     "jpeg": Reader(file("a.jpg", seeds.picture("JPEG")), ("a.jpg",), lambda folder: decoding.probe(folder / "a.jpg", 10**6)),
     "webp": Reader(file("a.webp", seeds.picture("WEBP")), ("a.webp",), lambda folder: decoding.probe(folder / "a.webp", 10**6)),
     "gif": Reader(file("a.gif", seeds.picture("GIF", mode="P")), ("a.gif",), lambda folder: decoding.probe(folder / "a.gif", 10**6)),
     "tiff": Reader(file("a.tiff", seeds.picture("TIFF")), ("a.tiff",), lambda folder: decoding.probe(folder / "a.tiff", 10**6)),
     "clip": Reader(lambda folder: file("a.mp4", clip())(folder), ("a.mp4",), lambda folder: decoder().probe(folder / "a.mp4", max_pixels=10**6), share=0.3),
-}  # fmt: skip
+} | {name: reader for trainer in trainers.modules() for name, reader in trainer.READERS.items()}  # fmt: skip
 
 
 def fuzz(name: str, count: int, root: Path) -> None:

@@ -69,13 +69,3 @@ def test_a_recipe_with_a_secret_is_refused_without_saying_it(
         _, answer = board.post("/api/recipe", {"base": "tiny_cpu", "changes": {name: value}})
         assert "E1009" in {one["code"] for one in answer["problems"]}
         assert holding(str(answer["problems"])) == []
-
-
-def test_a_foreign_line_with_a_token_is_answered_without_saying_it(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    line = ["--pretrained_model_name_or_path=m", f"--train_data_dir={tmp_path}", f"--hub_token={HUB}"]
-    assert main(["translate", "--as", "diffusers-sd", "--", *line]) == 2
-    said = capfd.readouterr()
-    assert "hub_token" in said.err
-    assert holding(said.out + said.err) == []

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 from sd_folder import edit
 
 from mezzotint.cli import main
@@ -120,21 +119,6 @@ def test_schnell_with_a_scale_of_guidance(shared_world: Any, capsys: Any, tmp_pa
             shared_world, capsys, verb=verb, **settings_of("flux", folder, **previews, sample__guidance=3.5)
         )
         assert f"error[E1220]: {said} both out" in heard
-
-
-def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(tmp_path: Path, capsys: Any) -> None:
-    folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
-    schnell(folder)
-    script = "diffusers-dreambooth-lora-flux"
-    theirs = [
-        "--", f"--pretrained_model_name_or_path={folder}", f"--instance_data_dir={tmp_path}", "--instance_prompt=a sks",
-        "--resolution=48", "--max_train_steps=1", f"--output_dir={tmp_path / 'run'}",
-    ]  # fmt: skip
-    Image.new("RGB", (48, 48)).save(tmp_path / "0.png")
-    assert main(["train", "--as", script, "model.weights=random", *theirs]) == 2
-    words = ["model.flux.distilled=true", "model.flux.guidance=null"]
-    assert capsys.readouterr().err.endswith(f"write {' '.join(words)} before the lone `--`\n")
-    assert main(["train", "--as", script, "model.weights=random", *words, *theirs]) == 0
 
 
 @pytest.mark.parametrize("verb", ["check", pytest.param("train", marks=pytest.mark.slow)])

@@ -1,9 +1,8 @@
 """Models and data besides Stable Diffusion and plain pictures, each through the verbs of its row in the page of what
-works with what: SDXL, its refiner and LatteT2V; tables of MindONE's example, tar shards, clips."""
+works with what: SDXL and its refiner; tar shards, clips."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -31,16 +30,6 @@ PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__caption
 # pictures
 
 
-def table_of_mindone(world: Any, folder: Path) -> dict[str, Any]:
-    for path in world.pictures.glob("*.png"):
-        shutil.copy(path, folder)
-    rows = [
-        f"{path.name},{path.with_suffix('.txt').read_text().strip()}" for path in sorted(world.pictures.glob("*.png"))
-    ]
-    (folder / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
-    return {"data__format": "mindone"}
-
-
 def tar_shards(world: Any, folder: Path) -> dict[str, Any]:
     for number in range(2):
         with tarfile.open(folder / f"{number:02d}.tar", "w") as archive:
@@ -60,7 +49,7 @@ def folders_of_kohya(world: Any, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [table_of_mindone, tar_shards, folders_of_kohya])
+@pytest.mark.parametrize("form", [tar_shards, folders_of_kohya])
 def test_tables_shards_and_folders_are_checked_cached_and_trained(
     form: Callable[[Any, Path], dict[str, Any]], world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -80,20 +69,17 @@ def test_tables_shards_and_folders_are_checked_cached_and_trained(
 
 @pytest.fixture
 def films(world: Any, write_clip: Callable[..., Path]) -> Path:
-    """Two clips with captions beside them, and a list of them as Open-Sora-Plan has it."""
+    """Two clips with captions beside them."""
     folder = Path(world.root / "films")
     for number in range(2):
         write_clip(folder / f"{number}.mp4", 8, size=(48, 32))
         (folder / f"{number}.txt").write_text(f"ball number {number}")
-    entries = [{"path": f"{number}.mp4", "cap": f"ball number {number}"} for number in range(2)]
-    (world.root / "clips.json").write_text(json.dumps(entries))
-    (world.root / "clips.txt").write_text("films,clips.json\n")
     return folder
 
 
-LATTE: dict[str, Any] = PLAIN | {
-    "model__family": "latte",
-    "model__path": "tiny-latte",
+CLIPS: dict[str, Any] = PLAIN | {
+    "model__family": "wan",
+    "model__path": "tiny-wan",
     "data__resolution": 32,
     "data__buckets__step": 16,
     "data__buckets__shape": "square",
@@ -105,12 +91,8 @@ LATTE: dict[str, Any] = PLAIN | {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["videofolder", "clip-list"])
-def test_clips_are_checked_cached_and_trained(
-    form: str, world: Any, films: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = films if form == "videofolder" else world.root / "clips.txt"
-    settings = LATTE | {"data__format": form, "data__path": path}
+def test_clips_are_checked_cached_and_trained(world: Any, films: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = CLIPS | {"data__format": "videofolder", "data__path": films}
     settings |= {"data__cache__latents": True, "data__cache__text": True}
     for verb, said in (("check", "2 clips"), ("cache", "made 4"), ("train", "4 were there, nothing to make")):
         assert world.train("run", verb=verb, **settings) == 0
@@ -122,30 +104,8 @@ def test_clips_are_checked_cached_and_trained(
 
 
 @pytest.mark.slow
-def test_a_released_folder_of_latte_is_checked_trained_and_drawn_from_and_not_converted(
-    world: Any, films: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings = LATTE | {"data__format": "videofolder", "data__path": films, "optim__ema__rule": "none"}
-    assert world.train("first", **settings) == 0
-    released = world.root / "first" / "exports" / "step-00000001"
-    assert (released / "config.json").is_file()
-    settings |= {"model__path": released, "model__weights": "files"}
-    for verb in ("check", "train"):
-        assert world.train("second", verb=verb, **settings) == 0
-    assert logged(world.root / "second")[0] > 0
-    capsys.readouterr()
-    drawing = ["--prompt=a ball", "--size=32x32", "--steps=1", "run.device=cpu", f"--out={world.root / 'drawn'}"]
-    assert main(["sample", str(released), *drawing]) == 0
-    assert (world.root / "drawn" / "contact.png").is_file()
-    assert "is of family latte" in capsys.readouterr().out
-    for target in ("folder", "one.safetensors"):
-        assert main(["convert", str(released), str(world.root / target)]) == 2
-        assert "LatteT2V needs no converting" in capsys.readouterr().err
-
-
-@pytest.mark.slow
 def test_every_form_of_sdxl_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
-    forms = {"folder": sdxl_folder, "one": world.root / "one.safetensors", "mindspore": world.root / "mindspore.ckpt"}
+    forms = {"folder": sdxl_folder, "one": world.root / "one.safetensors"}
     losses = {}
     for name, path in forms.items():
         if path != sdxl_folder:

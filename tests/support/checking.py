@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from mezzotint.errors import MezzotintError
 from mezzotint.recipe.reading.read import read
 from mezzotint.tasks.check import check
+
+
+@pytest.fixture
+def check_of(world: Any, unmeasured: None) -> Callable[..., check.Checked]:
+    """`check_of(optim__lr=…)`: the check of a short run."""
+
+    def look(**settings: Any) -> check.Checked:
+        recipe, *words = world.words("checked", **settings)
+        return check.check(read(recipe, words))
+
+    return look
 
 
 def checked(*words: str, **named: Any) -> check.Checked:

@@ -1,8 +1,7 @@
-"""Lists of clips and pictures."""
+"""Folders of clips and pictures."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from PIL import Image
 from mezzotint.recipe.sections.data import DataSettings
 
 ClipWriter = Callable[..., Path]
-QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
-"""Drawing of a small LatteT2V."""
 SIZES = [[9, 32, 32], [5, 32, 32], [5, 24, 40]]
 
 
@@ -24,9 +21,9 @@ def settings_of(films: Path, *, clips: dict[str, Any] | None = None, **values: A
         "buckets": SIZES,
         "images": 2,
         "images_from": "images",
-        "images_path": films / "pictures.txt",
+        "images_path": films / "pictures",
     }
-    plain = {"path": films / "clips.txt", "format": "clip-list", "batch_size": 4, "workers": 0, "flip": 0.5}
+    plain = {"path": films / "media", "format": "videofolder", "batch_size": 4, "workers": 0, "flip": 0.5}
     return DataSettings(
         **plain | {"crop": "random", "captions": {"dropout": 0.2}} | values, clips=chosen | (clips or {})
     )
@@ -42,12 +39,10 @@ def probe(path: Path) -> tuple[int, int, int, float, dict[str, str]]:
         return count, stream.width, stream.height, float(stream.average_rate or 0), dict(container.metadata)
 
 
-def write_listed_pictures(folder: Path, count: int) -> None:
-    """Pictures of noise in `pictures/`, and their list and manifest beside it."""
+def write_pictures(folder: Path, count: int) -> None:
+    """Pictures of noise in `pictures/`, captions beside them."""
     (folder / "pictures").mkdir()
     for n in range(count):
         rng = np.random.Generator(np.random.Philox(key=n))
         Image.fromarray(rng.integers(0, 256, (40, 52, 3), dtype=np.uint8)).save(folder / f"pictures/{n}.png")
-    entries = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(count)]
-    (folder / "pictures.json").write_text(json.dumps(entries))
-    (folder / "pictures.txt").write_text("pictures,pictures.json\n")
+        (folder / f"pictures/{n}.txt").write_text(f"picture {n}")

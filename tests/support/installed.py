@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from mezzotint import registry
+
 
 def install(
     root: Path,
@@ -30,3 +32,10 @@ def install(
     (metadata / "entry_points.txt").write_text("\n".join(lines) + "\n", "utf-8")
     monkeypatch.syspath_prepend(str(root))
     importlib.invalidate_caches()
+
+
+def names_of_trainers(folder: str) -> tuple[str, ...]:
+    """The choices of a kind, such as "recipe/optimizers", that folders of `compat` bring."""
+    return tuple(
+        name for name in registry.names(folder) if registry.find(folder, name).__name__.startswith("mezzotint.compat.")
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.weights.files.tensor_files import TensorInfo
 from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import open_folder, shipped
@@ -13,8 +12,7 @@ from mezzotint.weights.keymap import KeyMap, Shape, Table
 from mezzotint.weights.layouts import sd, sdxl
 
 RECORDS = Path(__file__).parents[1] / "parity" / "data" / "mindone-sdxl"
-BOTH = (sdxl.LAYOUT, mindone_sdxl.LAYOUT)
-LAYOUTS = {"sdxl": BOTH, "sdxl-refiner": tuple(layout.variants[0] for layout in BOTH)}
+LAYOUTS = {"sdxl": sdxl.LAYOUT, "sdxl-refiner": sdxl.LAYOUT.variants[0]}
 
 
 def config_of(model: str, component: str) -> dict[str, Any]:

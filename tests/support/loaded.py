@@ -24,7 +24,7 @@ SIZES = [(40, 40), (64, 32), (30, 50), (45, 33), (32, 64), (80, 40), (37, 37), (
 def data(folder: Path, **changes: object) -> DataSettings:
     usual = {
         "path": [folder], "resolution": 32, "buckets": {"step": 8}, "batch_size": 4, "crop": "random", "flip": 0.5,
-        "captions": {"lines": "choose", "dropout": 0.3}, "workers": 0, "repeats": 1.5,
+        "captions": {"lines": "random", "dropout": 0.3}, "workers": 0, "repeats": 1.5,
     }  # fmt: skip
     return DataSettings.model_validate(usual | changes)
 

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mezzotint.recipe.reading.read import read, shipped_recipes
+from mezzotint.shapes import Size
+from mezzotint.tasks.check.memory import Memory, MetaModel, memory_of
+
 TINY = ("model.weights=random", "run.precision=fp32", "run.device=cpu", "data.cache.path=cache")
 SDXL = (*TINY, "model.path=tiny-sdxl", "data.path=shapes")
 SMALL = ("data.resolution=64", "data.buckets.step=16")
-LATTE = (*TINY, "model.path=tiny-latte", "model.text_encoder=null", "data.resolution=32", "data.path=films",
-         "data.buckets.step=16", "data.clips.frames=5")  # fmt: skip
 WORDS = {
     "sdxl": (*SDXL, *SMALL), "sdxl-cached": (*SDXL, *SMALL), "sdxl-24gb": (*SDXL, *SMALL),
     "sdxl-lora": (*SDXL, *SMALL), "sdxl-lora-8gb": (*SDXL, *SMALL),
-    "sdxl-multi-aspect": (*SDXL, "data.buckets.sizes=[[64, 64], [48, 80]]"), "latte-17f": LATTE, "latte-65f": LATTE,
+    "sdxl-multi-aspect": (*SDXL, "data.buckets.sizes=[[64, 64], [48, 80]]"),
 }  # fmt: skip
 
 
@@ -33,3 +41,23 @@ WORDS |= {
     name: (*TINY, f"model.path={tiny}", *(FILMS if tiny in ("tiny-wan", "tiny-ltx") else ("data.path=shapes", *SMALL)))
     for name, (tiny, _) in STRAIGHT.items()
 }
+
+
+def write_films(folder: Path, write_clip: Callable[..., Path]) -> None:
+    """Four clips with captions."""
+    for number in range(4):
+        write_clip(folder / f"{number}.mp4", 10, size=(48, 32))
+        (folder / f"{number}.txt").write_text(f"a ball, number {number}")
+
+
+def predicted(name: str, size: tuple[int, ...], *words: str) -> Memory:
+    """What a step of a recipe takes, which is what stands at its head."""
+    recipe = read(name, ["model.weights=random", *words]).recipe
+    memory = memory_of(MetaModel(recipe), {Size(*size): recipe.data.batch_size})
+    at_head = re.search(r"`mezzotint check` predicts it: ([\d.]+) GB", shipped_recipes()[name].read_text("utf-8"))
+    assert at_head is not None
+    # on a card, where weights arrive in their type; read in float32 they lie in the host's memory
+    assert memory.step / 1e9 == pytest.approx(float(at_head[1]), abs=0.1)
+    in_gib = re.search(r"([\d.]+) GiB, which leaves", shipped_recipes()[name].read_text("utf-8"))
+    assert in_gib is None or memory.peak / 2**30 == pytest.approx(float(in_gib[1]), abs=0.1)
+    return memory

@@ -95,7 +95,7 @@ def trainer_over(
     for module in family.parts().values():
         module.to(device)
     trained = trained_parameters(family.parts(), ModelSettings(**(model or {})), type(family).spec.trainable)
-    sums = "fp32" if run_settings.gradient_sums == "fp32" else "same"
+    sums = "fp32" if run_settings.gradient_dtype == "fp32" else "same"
     precision = Precision.of(run_settings, sums)
     for module in family.parts().values():
         cast(module, precision.weights if any(p.requires_grad for p in module.parameters()) else precision.frozen)

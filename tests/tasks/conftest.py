@@ -4,33 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import adapter_records
-import latte_folder
+import checking
 import pytest
 from PIL import Image
 
 from mezzotint.cli import main
-from mezzotint.recipe.reading.read import read
-from mezzotint.tasks.check import check
-from mezzotint.tasks.check._checked import Checked
 
 whole_sdxl = adapter_records.whole_sdxl
-released = latte_folder.released
-
-
-@pytest.fixture
-def check_of(world: Any, unmeasured: None) -> Callable[..., Checked]:
-    """`check_of(optim__lr=…)`: the check of a short run."""
-
-    def look(**settings: Any) -> Checked:
-        recipe, *words = world.words("checked", **settings)
-        return check.check(read(recipe, words))
-
-    return look
+check_of = checking.check_of
 
 
 @pytest.fixture

@@ -1,23 +1,15 @@
-"""The verb `translate`, and `--as NAME -- …` of the other verbs: what is printed, what reads back, how words are
-parted, and where a hub id is found."""
+"""The verb `translate` without a dialect, and values that are written and read back."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from foreign_lines import printed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading import writing, yaml_rules
-from mezzotint.recipe.reading.read import read, read_text
 from mezzotint.tasks import translate
-from mezzotint.tasks.reading import foreign
 
-LINE = ("--pretrained_model_name_or_path=sd15", "--train_data_dir=photos")
 scalars = st.one_of(
     st.none(), st.booleans(), st.integers(-(10**9), 10**9), st.floats(allow_nan=False, allow_infinity=False),
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
@@ -25,60 +17,14 @@ scalars = st.one_of(
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        (),
-        ("--use_ema", "--seed=3", "--checkpoints_total_limit=2", "--lr_scheduler=polynomial"),
-        ("--validation_prompts", "a cat: \"red\", 'blue' # no comment", "100", "", "null", "über\n two  lines", "- x"),
-        ("--output_dir", "my folder/ÄÖ: #1", "--caption_column", "true", "--image_column", "1e5"),
-        ("--train_data_dir", r"C:\pictures\new", "--cache_dir=~/hub"),
-    ],
-)
-def test_what_is_printed_is_a_recipe_that_reads_to_the_same(
-    more: tuple[str, ...], capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    text = printed(capsys, "--as", "diffusers-sd", "--", *LINE, *more)
-    (tmp_path / "recipe.yaml").write_text(text, "utf-8")
-    direct = foreign.reading("diffusers-sd", [*LINE, *more], (), foreign.Launched())
-    assert read(tmp_path / "recipe.yaml").recipe == direct.recipe
-    assert read(tmp_path / "recipe.yaml").digest == direct.digest
-
-
-def test_each_line_names_its_flag_and_the_notes_come_last(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "--as=diffusers-sd", "--", "python", "train_text_to_image.py", *LINE, "--foreach_ema", "^")
-    assert "  path: sd15  # --pretrained_model_name_or_path\n" in text
-    assert "  lr: 0.0001  # default of --learning_rate\n" in text
-    settings, _, notes = text.partition("# note")
-    assert "--foreach_ema" not in settings
-    for words in ("sign of continuation", "train_text_to_image.py` at the beginning", "--foreach_ema: the average"):
-        assert words in notes.replace("\n#      ", "")
-    assert all(line.startswith("#") for line in notes.splitlines()[1:])
-
-
-def test_processes_are_looked_ahead_to(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "--as", "diffusers-sd", "--processes=4", "--", *LINE)
-    assert read_text(text).recipe.data.batch_size == 64
-
-
-def test_a_refused_line_leaves_with_status_2_and_prints_no_recipe(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["translate", "--as", "diffusers-sd", "--", *LINE, "--bogus"]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert "given  --bogus  E1016 unknown flag" in err
-
-
-@pytest.mark.parametrize(
     ("words", "code", "hint"),
     [
         ([], "E1012", "name the dialect"),
         (["recipe.yaml"], "E1012", "-- THE LINE AS IT IS; got 1 name"),
-        (["--as", "diffusers-sd"], "E1012", "--as needs the foreign line after --"),
+        (["--as", "x"], "E1012", "--as needs the foreign line after --"),
         (["--as", "--", "--a=1"], "E1012", "--as needs a value; write --as=NAME"),
         (["--", "--a=1"], "E1012", "-- needs --as NAME"),
-        (["--as", "diffuser-sd", "--"], "E1015", "did you mean diffusers-sd?"),
-        (["--as", "diffusers-sd", "--json", "--"], "E1012", "mezzotint translate has no option --json"),
-        (["--as", "diffusers-sd", "optim.lr=1", "--"], "E1012", "-- THE LINE AS IT IS; got 1 name"),
-        (["--as", "diffusers-sd", "--processes=0", "--", *LINE], "E1012", "--processes is a whole number"),
+        (["--as", "nobody", "--"], "E1015", "there is no 'nobody' among dialects"),
     ],
 )
 def test_a_command_that_is_not_understood_is_answered_with_its_form(words: list[str], code: str, hint: str) -> None:

@@ -255,7 +255,7 @@ def test_every_family_and_every_dialect_has_a_journey() -> None:
     names = {journey.name for journey in compared_journeys.journeys([])}
     assert {spec.name for spec in specs()} - {"sd"} <= names
     assert dialects <= names
-    assert {line.split()[0] for line in compared_journeys.LINES.splitlines() if line} == dialects
+    assert {line.split()[0] for line in compared_journeys.LINES.splitlines() if line} >= dialects
 
 
 def test_processes_of_one_command_find_each_other() -> None:

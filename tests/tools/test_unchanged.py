@@ -27,6 +27,7 @@ import compare_with
 import compared_files
 import compared_journeys
 from compared_lines import LINES
+from mezzotint import registry
 
 RECORD = Path(__file__).with_name("unchanged.json")
 OURS = (*compared_journeys.OURS, "run.export.single_file=true")
@@ -37,6 +38,13 @@ RUNS = {
     "latte": ("model.family=latte", "model.path=tiny-latte", "data.batch_size=1", "optim.accumulation=1",
               "objective.noise_offset=0", "run.steps=1", "run.export.single_file=false"),
 }  # fmt: skip
+
+
+def is_there(name: str) -> bool:
+    """Whether a digest is of something that is here: folders of `compat` bring dialects and families."""
+    what, _, choice = name.partition(": ")
+    kinds = {"translated": "dialects", "tensors of a checkpoint": "families", "tensors of exports": "families"}
+    return what not in kinds or choice in registry.names(kinds[what])
 
 
 def digest(lines: Iterable[str]) -> str:
@@ -57,6 +65,8 @@ def of_runs(folder: Path) -> dict[str, str]:
 
     digests = {}
     for family, words in RUNS.items():
+        if family not in registry.names("families"):
+            continue
         run = folder / family
         errors = io.StringIO()
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
@@ -86,6 +96,8 @@ def of_lines() -> dict[str, str]:
 
     settings: dict[str, list[str]] = {}
     for number, step in enumerate(compared_journeys.translations(LINES.splitlines())):
+        if step.words[2] not in registry.names("dialects"):
+            continue
         out, errors = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             status = main(list(step.words))
@@ -100,7 +112,8 @@ def of_lines() -> dict[str, str]:
 @pytest.mark.slow
 def test_what_no_processor_changes_is_as_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert of_lines() | of_runs(tmp_path) == json.loads(RECORD.read_text())
+    recorded = {name: value for name, value in json.loads(RECORD.read_text()).items() if is_there(name)}
+    assert of_lines() | of_runs(tmp_path) == recorded
 
 
 if __name__ == "__main__":

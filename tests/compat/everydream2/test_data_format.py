@@ -106,7 +106,7 @@ def test_an_empty_folder_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["source", "lines"])
 def test_settings_without_effect_are_refused(name: str) -> None:
-    value = {"source": "either", "lines": "choose"}[name]
+    value = {"source": "either", "lines": "random"}[name]
     with pytest.raises(RecipeError, match=r"data\.captions\.lines have no effect with data\.format=everydream"):
         read_text(f"data: {{path: x, format: everydream, captions: {{{name}: {value}}}}}")
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 from runs import logged, tensors_of
+from supported import require_a_line_trains_in_two_processes
 
 from mezzotint import outside
 from mezzotint.cli import main
@@ -343,3 +344,18 @@ def test_a_run_that_began_when_minus_one_acted_by_half_goes_on_so(
     assert train(f"--resume_ckpt=logs/{run.name}") == 0, "a train.json that says -1 now is no other run"
     assert "zero_terminal_snr" not in capsys.readouterr().out
     assert same(run, run_of(here, "whole"))
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, shallow_sd: Path) -> None:
+    (tmp_path / "adamw.json").write_text('{"base": {"optimizer": "adamw"}}')
+    line = (
+        "--resume_ckpt=model", "--data_root=data", "--max_epochs=1", "--disable_amp", "--no_save_ckpt",
+        "--optimizer_config=adamw.json",
+    )  # fmt: skip
+    own = ("data.resolution=64", "data.buckets.shape=square", "data.buckets.step=32", "run.folder=out",
+           "run.preview.every=null", "data.workers=0")  # fmt: skip
+    said = require_a_line_trains_in_two_processes("everydream2", line, own, shallow_sd)
+    assert (tmp_path / "out" / "ckpts" / "last-myproj-ep01-gs00002" / "model_index.json").is_file()
+    assert "the launcher hands over" in said

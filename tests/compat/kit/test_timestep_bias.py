@@ -1,10 +1,13 @@
-"""Timestep bias of the two trainers that have it: the line of their documents, and what is not looked at."""
+"""Timestep bias of the trainers that have it: the line of their documents, and what is not looked at."""
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
-from dialect_cases import diffusers_sdxl, mindone_sdxl
 from foreign_lines import Lines
+
+from mezzotint import registry
 
 WORDS = [
     "--timestep_bias_multiplier", "2", "--timestep_bias_strategy", "range", "--timestep_bias_begin", "200",
@@ -12,7 +15,15 @@ WORDS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("lines", [diffusers_sdxl.LINES, mindone_sdxl.LINES], ids=lambda lines: lines.name)
+THEIRS: list[Lines] = [
+    lines
+    for name in registry.names("dialects")
+    if "timestep_bias_strategy"
+    in (lines := importlib.import_module(f"dialect_cases.{name.replace('-', '_')}").LINES).rows
+]
+
+
+@pytest.mark.parametrize("lines", THEIRS, ids=lambda lines: lines.name)
 def test_the_documents_range_is_read_and_what_is_not_looked_at_is_told(lines: Lines) -> None:
     bias = lines.recipe(*WORDS).objective.timestep_bias
     assert bias.model_dump() == {"strategy": "range", "multiplier": 2.0, "begin": 200, "end": 500, "portion": 0.25}

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
-from films import write_listed_pictures
+from films import write_pictures
 from loading import open_loader
 from torch import Tensor, nn
 
@@ -107,7 +107,10 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
     listed = [{"path": f"{n}.mp4", "cap": "a clip " + "long " * 5 * n} for n in range(3)]
     (folder / "clips.json").write_text(json.dumps(listed))
     (folder / "clips.txt").write_text("media,clips.json\n")
-    write_listed_pictures(folder, 4)
+    write_pictures(folder, 4)
+    pictures = [{"path": f"{n}.png", "cap": f"picture {n}"} for n in range(4)]
+    (folder / "pictures.json").write_text(json.dumps(pictures))
+    (folder / "pictures.txt").write_text("pictures,pictures.json\n")
     return folder
 
 

@@ -11,7 +11,7 @@ from mezzotint.shapes import Size
 
 def test_a_clip_goes_to_the_most_frames_then_to_its_shape_then_to_what_it_fills() -> None:
     listed = [[5, 32, 32], [5, 64, 64], [5, 128, 128], [5, 32, 64], [9, 32, 32]]
-    settings = DataSettings(format="clip-list", clips={"frames": 9, "buckets": listed})
+    settings = DataSettings(format="videofolder", clips={"frames": 9, "buckets": listed})
     table = buckets.table(settings)
     assert [size.frames for size in table] == [5, 5, 5, 5, 9]
 

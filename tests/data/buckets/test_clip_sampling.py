@@ -24,13 +24,13 @@ from mezzotint.recipe.sections.clips import ClipsSettings
     available=st.integers(1, 400),
     num_frames=st.integers(1, 65),
     stride=st.integers(1, 4),
-    begin=st.sampled_from(["anywhere", "open-sora-plan"]),
+    start=st.sampled_from(["random", "not-last"]),
     address=st.integers(0, 2**64 - 1),
 )
 def test_frames_lie_in_the_clip_and_in_one_window(
-    available: int, num_frames: int, stride: int, begin: str, address: int
+    available: int, num_frames: int, stride: int, start: str, address: int
 ) -> None:
-    clips = ClipsSettings(interval=stride, begin=begin, short="repeat")  # type: ignore[arg-type]
+    clips = ClipsSettings(interval=stride, start=start, short="repeat")  # type: ignore[arg-type]
     numbers = drawn(available, num_frames, clips, address=address)
     assert len(numbers) == num_frames
     assert numbers.min() >= 0
@@ -40,16 +40,16 @@ def test_frames_lie_in_the_clip_and_in_one_window(
     assert numbers.tolist() == drawn(available, num_frames, clips, address=address).tolist()
 
 
-ANYWHERE, REFERENCE = ClipsSettings(begin="anywhere"), ClipsSettings(begin="open-sora-plan")
+ANYWHERE, NOT_LAST = ClipsSettings(start="random"), ClipsSettings(start="not-last")
 
 
-def test_every_place_is_drawn_and_the_reference_leaves_out_the_last() -> None:
+def test_every_place_is_drawn_and_not_last_leaves_out_the_last() -> None:
     begins = [
         {int(drawn(12, 5, clips, address=draws.key(0, "frames", n))[0]) for n in range(400)}
-        for clips in (ANYWHERE, REFERENCE)
+        for clips in (ANYWHERE, NOT_LAST)
     ]
     assert begins == [set(range(8)), set(range(7))]
-    assert num_starts(5, 5, ANYWHERE) == num_starts(5, 5, REFERENCE) == 1
+    assert num_starts(5, 5, ANYWHERE) == num_starts(5, 5, NOT_LAST) == 1
 
 
 def test_too_short_a_clip_is_refused_in_words() -> None:
@@ -59,7 +59,7 @@ def test_too_short_a_clip_is_refused_in_words() -> None:
     assert unusable(1, 17, ANYWHERE) == "too short: 1 frame, and 17 are needed"
     assert unusable(32, 17, every_second) == "too short: 32 frames, and 33 are needed (17 at a stride of 2)"
     assert unusable(33, 17, every_second) is None
-    assert unusable(33, 17, ClipsSettings(interval=2, begin="open-sora-plan")) is not None
+    assert unusable(33, 17, ClipsSettings(interval=2, start="not-last")) is not None
     assert unusable(16, 17, ClipsSettings(short="repeat")) is None
     assert unusable(40, 17, ANYWHERE, start=23) is None
     assert unusable(40, 17, ANYWHERE, start=24) == "too short: frames 24 to 40 are needed and it has 40"

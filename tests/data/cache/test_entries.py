@@ -5,25 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
-from everydream_folders import lay, settings_of
 from loaded import _caches, _embedding, data, steps
 from refusals import refused
 
 from mezzotint.data.buckets import buckets
 from mezzotint.data.cache.entries import LatentCache
-from mezzotint.data.catalogue.catalogue import Catalogue, build
+from mezzotint.data.catalogue.catalogue import Catalogue
 from mezzotint.data.schedule import placement
-from mezzotint.shapes import Size
-
-
-def test_pictures_with_own_flips_have_several_placements_in_a_cache(tmp_path: Path) -> None:
-    root = lay(tmp_path / "data", {"a.png": None, "flip_p.txt": "0.5", "sub/b.png": None})
-    settings = settings_of(root, resolution=64, cache={"latents": True, "crops": 20})
-    data_set = build(settings, tmp_path / "index", workers=1)
-    latents = LatentCache(tmp_path / "cache", settings, identity="vae", compute="fp32", seed=3)
-    assert latents.views == 20
-    flipped = [{latents.placement(data_set, row, n, Size(64, 64)).flipped for n in range(20)} for row in (0, 1)]
-    assert flipped == [{False, True}, {False}]
 
 
 def test_cached_batches_carry_the_rows_of_their_samples(catalogue: Catalogue, folder: Path, tmp_path: Path) -> None:

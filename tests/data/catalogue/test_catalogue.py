@@ -27,7 +27,7 @@ from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
 def test_columns_say_what_the_files_are(painted: Path, index: Path) -> None:
     Image.new("RGBA", (40, 90), (0, 0, 0, 0)).save(painted / "100.png")
     (painted / "100.txt").write_text("one\ntwo\n")
-    data_set = build(settings_of(painted, captions={"lines": "choose"}, repeats=2.5), index)
+    data_set = build(settings_of(painted, captions={"lines": "random"}, repeats=2.5), index)
     assert len(data_set) == 7
     assert data_set.key(6) == "100.png"
     assert data_set.path(6) == painted / "100.png"

@@ -1,58 +1,51 @@
-"""What samples have of their own, from a format to the catalogue."""
+"""What samples have of their own, as columns."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from everydream_folders import lay, manifest, settings_of
+import numpy as np
 
-from mezzotint.data.catalogue.catalogue import build
+from mezzotint.data.files.overrides import Marked, OverridesBuilder, SampleOverrides, used
 from mezzotint.data.files.tags import Tags
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.stages import Sample
 
 
-def test_several_sources_keep_their_own(tmp_path: Path) -> None:
-    one = lay(tmp_path / "one", {"a.png": None, "batch_id.txt": "x", "multiply.txt": "2"})
-    two = lay(tmp_path / "two", {"a.png": None, "a.yaml": "rating: 3\nflip_p: 0.5\nbatch_id: y"})
-    listed = manifest(two, {"image": "a.png", "rating": 3, "batch_id": "x"})
-    data_set = build(settings_of(one, listed), tmp_path / "index", workers=1)
-    assert [data_set.key(row) for row in range(2)] == ["0/a.png", "1/a.png"]
-    assert data_set.repeats.tolist() == [2, 1]
-    assert [data_set.overrides.group_name(n) for n in data_set.overrides.group.tolist()] == ["x", "x"]
-    assert data_set.overrides.rating.tolist() == [1, 3]
+def columns_of(*samples: Sample) -> dict[str, np.ndarray]:
+    builder = OverridesBuilder()
+    for sample in samples:
+        builder.add(sample)
+    return builder.columns(np.arange(len(samples), dtype=np.int64))
 
 
-def test_a_second_start_reads_what_samples_have_of_their_own(tmp_path: Path) -> None:
-    mapping = "flip_p: 0.1\ncond_dropout: 0\nbatch_id: b\ntags: [{tag: t, weight: 2}, u]\nshuffle_tags: true"
-    root = lay(tmp_path / "data", {"a.png": None, "a.yaml": mapping, "c.png": None})
-    first = build(settings_of(root), tmp_path / "index", workers=1)
-    again = build(settings_of(root), tmp_path / "index", workers=1)
-    for data_set in (first, again):
-        own = data_set.overrides
-        assert (own.flip_of(0), own.caption_dropout_of(0), own.flip_of(1)) == (0.1, 0.0, None)
-        assert data_set.overrides.group.tolist() == [1, 0]
-        assert data_set.overrides.shuffle_tags.tolist() == [1, 0]
-        assert Tags.decoded(data_set.overrides.tags_of(0)).weights == (2.0, 1.0)
-        assert data_set.overrides.tags_of(1) == ""
-    assert first.folder == again.folder
+def sample(name: str, *overrides: tuple[str, str], group: str = "") -> Sample:
+    return Sample(name, Path(name), ("a caption",), group=group, overrides=overrides)
 
 
-def test_the_data_set_is_another_one_when_a_folder_file_changes(tmp_path: Path) -> None:
-    root = lay(tmp_path / "data", {"a.png": None})
-    seen = {build(settings_of(root), tmp_path / "index", workers=1).fingerprint}
-    for name, text in (
-        ("flip_p.txt", "0.5"),
-        ("batch_id.txt", "x"),
-        ("shuffle_tags.txt", ""),
-        ("local.yaml", "rating: 2"),
-    ):
-        lay(root, {name: text})
-        seen.add(build(settings_of(root), tmp_path / "index", workers=1).fingerprint)
-    assert len(seen) == 5
+def test_columns_give_back_what_samples_have_of_their_own() -> None:
+    tags = Tags("", ("a", "b"), (2.0, 1.0)).encoded()
+    own = sample("a", ("flip", "0.1"), ("caption_dropout", "0"), ("shuffle_tags", "true"), ("rating", "3"),
+                 ("tags", tags), ("start", "7"), ("sizes", "1,2,3,4,5,6"), group="x")  # fmt: skip
+    table = columns_of(own, sample("b"), sample("c", group="x"))
+    columns = SampleOverrides.of(table)
+    assert (columns.flip_of(0), columns.caption_dropout_of(0), columns.flip_of(1)) == (0.1, 0.0, None)
+    assert columns.shuffle_tags.tolist() == [1, 0, 0]
+    assert columns.rating.tolist() == [3.0, 1.0, 1.0]
+    assert columns.start.tolist() == [7, -1, -1]
+    assert [columns.group_name(number) for number in columns.group.tolist()] == ["x", "", "x"]
+    assert (Tags.decoded(columns.tags_of(0)).weights, columns.tags_of(1)) == ((2.0, 1.0), "")
+    assert (columns.sizes_of(0), columns.sizes_of(1)) == ([1, 2, 3, 4, 5, 6], None)
+    assert {"flip", "rating", "group", "start", "tags", "sizes"} <= set(used(table))
 
 
-def test_pictures_with_nothing_of_their_own_are_the_data_set_they_are_elsewhere(tmp_path: Path) -> None:
-    root = lay(tmp_path / "data", {"a.png": None, "a.txt": "a cat"})
-    plain = DataSettings.model_validate({"path": root})
-    ours = build(settings_of(root), tmp_path / "index", workers=1)
-    assert ours.fingerprint == build(plain, tmp_path / "index", workers=1).fingerprint
+def test_samples_with_nothing_of_their_own_use_no_column() -> None:
+    assert used(columns_of(sample("a"), sample("b"))) == ()
+
+
+def test_a_marked_file_is_another_when_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "a file.npz"
+    path.write_bytes(b"one")
+    before = Marked.of(path)
+    assert Marked.decoded(before.encoded) == before
+    path.write_bytes(b"other")
+    assert Marked.of(path).mark != before.mark

@@ -58,7 +58,7 @@ def test_what_becomes_of_a_text_may_change(painted: Path, index: Path, opens: Op
     (painted / "000.txt").write_text("one\ntwo\n")
     build(settings_of(painted, captions={"prefix": "first, "}), index)
     opens()
-    changed = build(settings_of(painted, captions={"lines": "choose"}), index)
+    changed = build(settings_of(painted, captions={"lines": "random"}), index)
     assert changed.captions(0) == ("one", "two")
     assert opens() == []
 

@@ -80,7 +80,7 @@ def test_columns_and_captions_settings_are_part_of_the_address(tmp_path: Path) -
     table(tmp_path / "root", row("0.png", "one\ntwo") | {"prompt": "three"})
     assert catalogue(tmp_path / "root").captions(0) == ("one two",)
     assert catalogue(tmp_path / "root", columns={"caption": "prompt"}).captions(0) == ("three",)
-    assert catalogue(tmp_path / "root", captions={"lines": "choose"}).captions(0) == ("one", "two")
+    assert catalogue(tmp_path / "root", captions={"lines": "random"}).captions(0) == ("one", "two")
 
 
 def test_rows_that_cannot_be_used_are_in_the_report_and_stop_when_too_many(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_cached_text_beside_pixels_goes_through_workers(catalogue: Catalogue, fo
 
 def test_held_out_batches_are_always_the_same_and_drop_no_caption(catalogue: Catalogue, folder: Path) -> None:
     rows = np.array([5, 1, 8, 2, 0], dtype=np.int32)
-    settings = data(folder, batch_size=2, captions={"lines": "choose", "dropout": 1.0})
+    settings = data(folder, batch_size=2, captions={"lines": "random", "dropout": 1.0})
 
     def take() -> list[Batch]:
         return list(held_out(catalogue, rows, settings, seed=3))

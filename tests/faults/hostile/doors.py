@@ -15,8 +15,6 @@ from mezzotint.adapters import files as adapters
 from mezzotint.adapters.names import LayerNames
 from mezzotint.board.reading import values
 from mezzotint.cli import main
-from mezzotint.compat.mindone import encoded_files as mindone_arrays
-from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data import findings
 from mezzotint.data.cache import store
 from mezzotint.data.cache.entries import LatentCache
@@ -70,7 +68,7 @@ def looked_at(catalogue: Catalogue, settings: DataSettings, work: Path) -> Outco
     """All rows of a data set, and its report."""
     for row in range(len(catalogue)):
         path = catalogue.path(row)
-        if not clip_files.is_clip(path.name) and path.suffix != mindone_arrays.SUFFIX:
+        if not clip_files.is_clip(path.name) and path.suffix != ".npy":
             pixels = decoding.whole(path, background="#ffffff", max_pixels=settings.max_pixels)
             assert pixels.shape == (catalogue.height[row], catalogue.width[row], 3)
         assert all(isinstance(caption, str) for caption in catalogue.captions(row))
@@ -143,12 +141,6 @@ def pickle(folder: Path, work: Path) -> Outcome:
         tensor_files.read(path)
     else:
         tensor_files.read(pickled.as_safetensors(path, work / "store"))
-    return Outcome()
-
-
-def npz(folder: Path, _work: Path) -> Outcome:
-    """An embedding in another trainer's file."""
-    text_cache_npz.read(folder / "x.npz", length=None, width=None)
     return Outcome()
 
 
@@ -243,14 +235,9 @@ def run_folder(folder: Path, _work: Path) -> Outcome:
 
 DOORS: dict[str, Door] = {
     "picture": data(), "caption": data(), "name": data(), "clip": data(format="videofolder", clips={"frames": 5}),
-    "kohya": data(format="kohya"), "everydream": data(format="everydream"),
-    "manifest": data(format="everydream", path="list.json"), "tar": data(format="webdataset"),
-    "table": data(format="metadata"), "csv": data(format="mindone"),
-    "clip-list": data(format="clip-list", path="clips.txt", clips={"frames": 1}),
-    "clip-texts": data(format="clip-list", path="clips.txt", clips={"frames": 1, "texts": True}, cache={"text": True}),
-    "npy": data(format="mindone-cache"),
+    "kohya": data(format="kohya"), "tar": data(format="webdataset"), "table": data(format="metadata"),
     "recipe": recipe, "check": check, "prompts": prompts, "weights": weights, "index": weights, "mindspore": weights,
-    "pickle": pickle, "npz": npz, "clip-tokenizer": clip, "t5-tokenizer": t5_tokenizer, "config": model,
+    "pickle": pickle, "clip-tokenizer": clip, "t5-tokenizer": t5_tokenizer, "config": model,
     "model": converted, "adapter": adapter,
     "checkpoint": checkpoint, "cache": cache, "layout": layout, "run": run_folder,
 }  # fmt: skip

@@ -24,14 +24,14 @@ from mezzotint.weights.files import _mindspore_wire as wire
 from mezzotint.weights.files.protobuf import field, varint
 
 
-def _entry(reader: str, id_: str, fault: str, make: Make, code: str, **more: Any) -> Entry:
+def entry(reader: str, id_: str, fault: str, make: Make, code: str, **more: Any) -> Entry:
     more = {"row": "I1", "expected": "E2" if code else "ok"} | more
     return Entry(id=f"{reader}-{id_}", reader=reader, fault=fault, make=make, code=code, **more)
 
 
 def _weights(id_: str, fault: str, content: Content, code: str = "E1402", **more: Any) -> Entry:
     more = {"names": "x.safetensors" if code else ""} | more
-    return _entry("weights", id_, fault, file("x.safetensors", content), code, **more)
+    return entry("weights", id_, fault, file("x.safetensors", content), code, **more)
 
 
 def _header(**tensors: Any) -> bytes:
@@ -82,10 +82,10 @@ _WEIGHTS = [
     _weights("gguf", "a GGUF file", b"GGUF" + bytes(100), says="GGUF"),
     _weights("pickle", "a pickle under .safetensors", b"\x80\x02cos\nsystem\nU\x0ctouch canaryq\x85R.", says="pickle", is_quick=True),
     _weights("json", "a JSON", b'{"a": 1}' * 20, says="JSON"),
-    _entry("weights", "pipe", "a pipe that nobody writes to", pipe("x.safetensors"), "E1401", names="x.safetensors", is_quick=True),
-    _entry("weights", "endless", "a link to a device without end", link("x.safetensors", "/dev/zero"), "E1401", names="x.safetensors", is_quick=True),
-    _entry("weights", "folder", "a folder", lambda folder: (folder / "x.safetensors").mkdir(), "E1401", names="x.safetensors"),
-    _entry("weights", "absent", "a link to nothing", link("x.safetensors", "nothing"), "E1401", names="x.safetensors"),
+    entry("weights", "pipe", "a pipe that nobody writes to", pipe("x.safetensors"), "E1401", names="x.safetensors", is_quick=True),
+    entry("weights", "endless", "a link to a device without end", link("x.safetensors", "/dev/zero"), "E1401", names="x.safetensors", is_quick=True),
+    entry("weights", "folder", "a folder", lambda folder: (folder / "x.safetensors").mkdir(), "E1401", names="x.safetensors"),
+    entry("weights", "absent", "a link to nothing", link("x.safetensors", "nothing"), "E1401", names="x.safetensors"),
 ]  # fmt: skip
 
 # --- indexes of shards ------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ _INDEX = "x.safetensors.index.json"
 def _index(id_: str, fault: str, content: Any, code: str = "E1404", **more: Any) -> Entry:
     text = content if isinstance(content, (str, bytes)) else json.dumps(content)
     make = all_of(file("a.safetensors", seeds.weights()), file(_INDEX, text))
-    return _entry("index", id_, fault, make, code, names=more.pop("names", _INDEX), **more)
+    return entry("index", id_, fault, make, code, names=more.pop("names", _INDEX), **more)
 
 
 _INDEXES = [
@@ -115,10 +115,10 @@ _INDEXES = [
     _index("twice", "a key twice", '{"weight_map": {"a": "a.safetensors", "a": "b.safetensors"}}'),
     _index("utf-16", "UTF-16", json.dumps({"weight_map": {}}).encode("utf-16")),
     _index("two", "a tensor in two shards", {"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}, names="safetensors"),
-    _entry("index", "pipe", "a pipe", pipe(_INDEX), "E1401", names=_INDEX),
-    _entry("index", "shard-pipe", "a shard that is a pipe", all_of(file(_INDEX, '{"weight_map": {"a": "b.safetensors"}}'), pipe("b.safetensors")), "E1404", names=_INDEX),
+    entry("index", "pipe", "a pipe", pipe(_INDEX), "E1401", names=_INDEX),
+    entry("index", "shard-pipe", "a shard that is a pipe", all_of(file(_INDEX, '{"weight_map": {"a": "b.safetensors"}}'), pipe("b.safetensors")), "E1404", names=_INDEX),
 ]  # fmt: skip
-_INDEXES[-3] = _entry(
+_INDEXES[-3] = entry(
     "index", "two", "a tensor in two shards",
     all_of(file("a.safetensors", seeds.weights()), file("b.safetensors", seeds.weights()),
            file(_INDEX, '{"weight_map": {"a": "a.safetensors", "b": "b.safetensors"}}')),
@@ -129,7 +129,7 @@ _INDEXES[-3] = _entry(
 
 
 def _ms(id_: str, fault: str, content: bytes, code: str = "E1420", **more: Any) -> Entry:
-    return _entry(
+    return entry(
         "mindspore", id_, fault, file("x.safetensors", content), code, names="x.safetensors" if code else "", **more
     )
 
@@ -183,7 +183,7 @@ def _evil(folder: Path) -> dict[str, Any]:
 
 
 def _pickle(id_: str, fault: str, make: Make, **more: Any) -> Entry:
-    return _entry("pickle", id_, fault, make, "E1411", names="x.ckpt", **{"seconds": 10.0} | more)
+    return entry("pickle", id_, fault, make, "E1411", names="x.ckpt", **{"seconds": 10.0} | more)
 
 
 _DEEP = b"\x80\x02" + b"]" * 100_000 + b"a" * 99_999 + b"."
@@ -201,49 +201,8 @@ _PICKLES = [
     _pickle("zip-names", "a zip whose members lead out", file("x.ckpt", seeds.archive({"../../evil/data.pkl": b"\x80\x02}q\0.", "../../evil/version": b"3\n"}))),
     _pickle("script", "a TorchScript program", file("x.ckpt", seeds.archive({"archive/constants.pkl": b"\x80\x02).", "archive/data.pkl": b"\x80\x02}q\0.", "archive/version": b"3\n", "archive/code/a.py": b"x"}))),
     _pickle("no-tensors", "numbers alone", partial(_pickled, value=lambda folder: {"a": 1}, form="zip")),
-    _entry("pickle", "pipe", "a pipe", pipe("x.ckpt"), "E1401", names="x.ckpt", is_quick=True),
-    _entry("pickle", "endless", "a link to a device without end", link("x.ckpt", "/dev/zero"), "E1401", names="x.ckpt"),
-]  # fmt: skip
-
-# --- embeddings -------------------------------------------------------------------------------------------------------
-
-
-def _npz(id_: str, fault: str, content: Content, **more: Any) -> Entry:
-    code = more.pop("code", "E1310")
-    return _entry("npz", id_, fault, file("x.npz", content), code, **{"names": "x.npz"} | more)
-
-
-_MASK = seeds.array(np.ones((1, 5), np.uint8))
-_STATES = seeds.array(np.zeros((1, 5, 3), np.float32))
-_HEADER = "{{'descr': {}, 'fortran_order': False, 'shape': {}, }}\n"
-
-
-def _large(more: dict[str, bytes]) -> bytes:
-    """A member of 160 MB in a small archive, before others."""
-    states = seeds.npy(_HEADER.format("'<f4'", "(1, 40000, 1000)")) + bytes(160_000_000)
-    return seeds.archive({"text_emb.npy": states} | more, compression=8)
-
-
-def _with_states(states: bytes) -> bytes:
-    return seeds.archive({"text_emb.npy": states, "mask.npy": _MASK})
-
-
-_NPZ = [
-    _npz("empty", "no byte", b""),
-    _npz("noise", "noise", bytes(range(256))),
-    _npz("objects", "objects, whose numbers are a pickle", _with_states(seeds.array(np.array([{"a": 1}], dtype=object))), is_quick=True),
-    _npz("terabytes", "a header of 4 TB", _with_states(seeds.npy(_HEADER.format("'<f4'", "(1048576, 1048576)"))), is_quick=True),
-    _npz("deep", "a header of 4,000 brackets", _with_states(seeds.npy("(" * 4000 + "\n")), is_quick=True),
-    _npz("quote", "a header that does not end", _with_states(seeds.npy("{'descr': '<f4', 'shape': (3L,, \"\"\" \n")), is_quick=True),
-    _npz("bomb", "200 MB of zeros in 200 KB", lambda: _large({"mask.npy": _MASK}), says="more than the model's text"),
-    _npz("two", "a small member and a large one of the same name", lambda: _large({"text_emb": _STATES, "mask.npy": _MASK}), is_quick=True, code="", expected="ok", names=""),
-    _npz("nan", "NaN among the numbers", _with_states(seeds.array(np.full((1, 5, 3), np.nan, np.float32))), says="not finite"),
-    _npz("shape", "another shape", _with_states(seeds.array(np.zeros((7,), np.float32)))),
-    _npz("mask", "a mask of sevens", seeds.archive({"text_emb.npy": _STATES, "mask.npy": seeds.array(np.full((1, 5), 7, np.uint8))})),
-    _npz("method", "packed by a method of nobody's", seeds.npz().replace(b"\0\0\0\0\0\0!\0", b"\0\0\x63\0\0\0!\0")),
-    _npz("cut", "it ends in its middle", seeds.npz()[:200]),
-    _entry("npz", "pipe", "a pipe", pipe("x.npz"), "E1310", names="x.npz", is_quick=True),
-    _entry("npz", "endless", "a link to a device without end", link("x.npz", "/dev/zero"), "E1310", names="x.npz"),
+    entry("pickle", "pipe", "a pipe", pipe("x.ckpt"), "E1401", names="x.ckpt", is_quick=True),
+    entry("pickle", "endless", "a link to a device without end", link("x.ckpt", "/dev/zero"), "E1401", names="x.ckpt"),
 ]  # fmt: skip
 
 # --- tokenizers -------------------------------------------------------------------------------------------------------
@@ -252,7 +211,7 @@ _NPZ = [
 def _tokenizer(id_: str, fault: str, name: str, content: Any, code: str = "E1409", **more: Any) -> Entry:
     text = content if isinstance(content, (str, bytes)) else json.dumps(content)
     make = all_of(seeds.tokenizer, file(name, text))
-    return _entry("clip-tokenizer", id_, fault, make, code, **{"seconds": 4.0} | more)
+    return entry("clip-tokenizer", id_, fault, make, code, **{"seconds": 4.0} | more)
 
 
 _TOKENIZERS = [
@@ -270,13 +229,13 @@ _TOKENIZERS = [
     _tokenizer("config-length", "a length that is a list", "tokenizer_config.json", {"model_max_length": [], "unk_token": "<|endoftext|>"}, says="model_max_length", is_quick=True),
     _tokenizer("config-list", "settings that are a list", "tokenizer_config.json", [1]),
     _tokenizer("config-code", "settings that name a program", "tokenizer_config.json", {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}, "tokenizer_class": "Evil", "unk_token": "<|endoftext|>"}, "", row="I7", expected="ok", is_quick=True),
-    _entry("clip-tokenizer", "pipe", "a vocabulary that is a pipe", all_of(file("merges.txt", "#\n"), pipe("vocab.json")), "E1409", names="vocab.json"),
-    _entry("clip-tokenizer", "none", "no file at all", lambda folder: None, "E1409", says="merges.txt"),
+    entry("clip-tokenizer", "pipe", "a vocabulary that is a pipe", all_of(file("merges.txt", "#\n"), pipe("vocab.json")), "E1409", names="vocab.json"),
+    entry("clip-tokenizer", "none", "no file at all", lambda folder: None, "E1409", says="merges.txt"),
 ]  # fmt: skip
 
 
 def _t5(id_: str, fault: str, makes: Make, **more: Any) -> Entry:
-    return _entry("t5-tokenizer", id_, fault, makes, "E1463", **{"seconds": 4.0} | more)
+    return entry("t5-tokenizer", id_, fault, makes, "E1463", **{"seconds": 4.0} | more)
 
 
 _SPIECE = file("spiece.model", seeds.spiece())
@@ -291,7 +250,7 @@ _T5 = [
     _t5("json-deep", "a tokenizer.json nested 100,000 deep", file("tokenizer.json", "[" * 100_000), is_quick=True),
     _t5("json-types", "a tokenizer.json of nothing", file("tokenizer.json", '{"model": 3}')),
     _t5("none", "no file at all", lambda folder: None),
-    _entry("t5-tokenizer", "pipe", "a pipe", pipe("spiece.model"), "E1409", names="spiece.model"),
+    entry("t5-tokenizer", "pipe", "a pipe", pipe("spiece.model"), "E1409", names="spiece.model"),
 ]  # fmt: skip
 
 # --- configurations ---------------------------------------------------------------------------------------------------
@@ -306,7 +265,7 @@ def _config(id_: str, fault: str, name: str, change: Any, code: str = "E1409", *
         else:
             place.write_bytes(change if isinstance(change, bytes) else change.encode())
 
-    return _entry("config", id_, fault, make, code, **{"names": name.rpartition("/")[2]} | more)
+    return entry("config", id_, fault, make, code, **{"names": name.rpartition("/")[2]} | more)
 
 
 _UNET, _VAE, _TEXT = "unet/config.json", "vae/config.json", "text_encoder/config.json"
@@ -348,13 +307,13 @@ def _with_code(folder: Path) -> None:
 
 
 _FOLDERS = [
-    _entry("config", "programs", "a folder with programs", all_of(seeds.model, _with_code), "", row="I7", expected="ok", is_quick=True),
-    _entry("model", "programs", "a folder with programs and pickles, converted", all_of(seeds.model, _with_code, partial(_pickled, value=_evil, form="zip", name="unet/diffusion_pytorch_model.bin")), "E", row="I7", expected="E2", seconds=10.0),
-    _entry("model", "pickles", "weights that are pickles", all_of(seeds.model, partial(_pickled, value=_evil, form="zip", name="unet/diffusion_pytorch_model.bin")), "E", row="I7", expected="E2", seconds=10.0),
-    _entry("model", "shard-out", "an index of shards that leads out", all_of(seeds.model, file("unet/diffusion_pytorch_model.safetensors.index.json", '{"weight_map": {"a": "../../../x.safetensors"}}')), "E1404", row="I7", expected="E2", seconds=10.0),
-    _entry("model", "mindone", "a file whose texts name a program", file("x.safetensors", safetensors({"__metadata__": {"target": "os.system", "modelspec.architecture": "__import__('os')"}} | _F, bytes(24))), "E", row="I7", expected="E2", seconds=10.0),
+    entry("config", "programs", "a folder with programs", all_of(seeds.model, _with_code), "", row="I7", expected="ok", is_quick=True),
+    entry("model", "programs", "a folder with programs and pickles, converted", all_of(seeds.model, _with_code, partial(_pickled, value=_evil, form="zip", name="unet/diffusion_pytorch_model.bin")), "E", row="I7", expected="E2", seconds=10.0),
+    entry("model", "pickles", "weights that are pickles", all_of(seeds.model, partial(_pickled, value=_evil, form="zip", name="unet/diffusion_pytorch_model.bin")), "E", row="I7", expected="E2", seconds=10.0),
+    entry("model", "shard-out", "an index of shards that leads out", all_of(seeds.model, file("unet/diffusion_pytorch_model.safetensors.index.json", '{"weight_map": {"a": "../../../x.safetensors"}}')), "E1404", row="I7", expected="E2", seconds=10.0),
+    entry("model", "mindone", "a file whose texts name a program", file("x.safetensors", safetensors({"__metadata__": {"target": "os.system", "modelspec.architecture": "__import__('os')"}} | _F, bytes(24))), "E", row="I7", expected="E2", seconds=10.0),
 ]  # fmt: skip
 
 ENTRIES = (
-    _WEIGHTS + _INDEXES + _MINDSPORE + _PICKLES + _NPZ + _TOKENIZERS + _T5 + _CONFIGS + _FOLDERS
+    _WEIGHTS + _INDEXES + _MINDSPORE + _PICKLES + _TOKENIZERS + _T5 + _CONFIGS + _FOLDERS
 )  # fmt: skip

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hostile import judge
-from hostile.doors import DOORS, Ended, Outcome
+from hostile import doors, judge, trainers
+from hostile.doors import Ended, Outcome
 from hostile.entry import Entry
 from mezzotint.codes import CODES
 from mezzotint.errors import MezzotintError, visible
+
+DOORS = doors.DOORS | {name: door for trainer in trainers.modules() for name, door in trainer.DOORS.items()}
 
 
 @contextmanager

@@ -13,7 +13,7 @@ def test_a_format_without_a_file_here_has_the_usual_facts() -> None:
 
 def test_facts_are_of_formats_that_can_be_read() -> None:
     assert set(registry.names(base.FOLDER)) <= set(registry.names("data/formats"))
-    assert {name for name in registry.names(base.FOLDER) if base.format_spec(name).has_clips} >= {"clip-list"}
+    assert {name for name in registry.names(base.FOLDER) if base.format_spec(name).has_clips} >= {"videofolder"}
 
 
 def test_what_a_format_fixes_or_presets_are_settings_of_data() -> None:

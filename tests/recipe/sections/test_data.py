@@ -16,7 +16,6 @@ from contradictions import contradiction
         (["data.split=test"], "set data.format=metadata"),
         (["data.clips.frames=5"], "whose samples are pictures"),
         (["data.format=videofolder", "data.clips.text_embeddings=true"], "without data.format=clip-list"),
-        (["data.format=clip-list", "data.clips.text_embeddings=true"], "set data.cache.text=true"),
         (["data.antialias=false"], "is not for data.resize=lanczos"),
         (["data.cache.text=true", "data.captions.shuffle_tags=true"], "would draw once and never again"),
         (["data.resize=square-then-bilinear"], "makes squares of clips"),

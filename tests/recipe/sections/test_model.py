@@ -9,11 +9,8 @@ from contradictions import contradiction
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["model.max_tokens=77"], "its text encoder reads 77 tokens; leave it out, or set model.family=latte"),
-        (["model.family=latte", "model.clip_skip=1"], "gives its last layer alone"),
+        (["model.max_tokens=77"], "its text encoder reads 77 tokens; leave it out"),
         (["model.over=[a]", "model.weights=random"], "leave one of them out"),
-        (["model.latte.rope=true"], "it belongs to family latte"),
-        (["model.family=latte", "model.latte.rope=true", "model.latte.compress_kv=2"], "exclude each other"),
     ],
 )
 def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mezzotint.compat.everydream2.adacoor_settings import AdaCoor
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.optimizers.adamw import AdamW
+from mezzotint.recipe.optimizers.lion import Lion
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.recipe.sections.optim import ScheduleSettings
 
@@ -15,13 +15,13 @@ BOTH = "schema: 1\nmodel: {train: [denoiser, text_encoder]}\n"
 
 def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
     words = [
-        "optim.part_optimizer.text_encoder.kind=adacoor",
+        "optim.part_optimizer.text_encoder.kind=lion",
         "optim.part_optimizer.denoiser.eps=1e-7",
         "optim.part_schedule.text_encoder.kind=cosine",
         "optim.part_schedule.text_encoder.warmup_steps=5",
     ]
     optim = read_text(BOTH, overrides=words).recipe.optim
-    assert optim.part_optimizer == {"text_encoder": AdaCoor(), "denoiser": AdamW(eps=1e-7)}
+    assert optim.part_optimizer == {"text_encoder": Lion(), "denoiser": AdamW(eps=1e-7)}
     assert optim.part_schedule == {"text_encoder": ScheduleSettings(kind="cosine", warmup_steps=5)}
     changed = read_text(
         BOTH + "optim: {part_optimizer: {text_encoder: {kind: adamw, eps: 1e-6}}}",
@@ -33,7 +33,7 @@ def test_a_parts_optimizer_and_schedule_are_options_by_path() -> None:
 @pytest.mark.parametrize(
     ("optim", "where", "words"),
     [
-        ("part_optimizer: {text_encoder: {kind: sophia}}", "optim.part_optimizer.text_encoder.kind", "adacoor"),
+        ("part_optimizer: {text_encoder: {kind: sophia}}", "optim.part_optimizer.text_encoder.kind", "adafactor"),
         ("part_optimizer: {text_encoder: {esp: 1e-6}}", "optim.part_optimizer.text_encoder.esp", "unknown key"),
         ("part_schedule: {text_encoder: {kind: cosin}}", "optim.part_schedule.text_encoder.kind", "cosine"),
         ("part_optimizer: {vae: {}}", "optim.part_optimizer", "which model.train does not train"),

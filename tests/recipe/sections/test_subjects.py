@@ -17,8 +17,7 @@ DRAWN = ("data.prior.path=x", "data.prior.class_prompt=a dog", "data.prior.num_c
         (["data.prior.weight=0.5"], "data.prior has no effect without class pictures; write data.prior.path=FOLDER"),
         (["data.mask.background=0.1"], "data.mask has no effect without masks"),
         (["data.mask.source=alpha", "data.mask.path=masks"], "is a folder of mask files; write data.mask.source=files"),
-        (["data.format=everydream", "data.rating.fraction=0.5"], "belong together; give both or none"),
-        (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
+        (["data.format=image-folder", "data.rating.fraction=0.5"], "belong together; give both or none"),
         (
             ["data.format=kohya", *DRAWN],
             "needs data.format=image-folder, not kohya; use mezzotint sample",

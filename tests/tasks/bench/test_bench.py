@@ -15,7 +15,6 @@ from mezzotint.cli import main
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.reading.read import read_text
 from mezzotint.tasks.bench import bench
-from mezzotint.tasks.reading.command_line import parse as parse_words
 
 CHEAP = {"run__validation__timesteps": 1}
 """The loss at fixed timesteps is measured before and after; one timestep shows as much here."""
@@ -73,27 +72,6 @@ def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any
     assert fast["cache_seconds"] > 0 == written["cache_seconds"]
     # the same noise, timesteps and order; pictures differ by the placements that the cache keeps
     assert np.allclose(written["step_loss"], fast["step_loss"], rtol=0.1)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("quick")
-def test_a_foreign_line_has_two_rows_and_the_published_target(shared_world: Any, tmp_path: Path) -> None:
-    line = (
-        f"--pretrained_model_name_or_path={shared_world.model} --dataset_name=someone/withdrawn --use_ema "
-        "--resolution=64 --center_crop --random_flip --train_batch_size=2 --gradient_accumulation_steps=2 "
-        f"--max_train_steps=2 --learning_rate=1e-05 --dataloader_num_workers=0 --output_dir={tmp_path / 'theirs'}"
-    ).split()
-    ours = ["--stand-in=12", f"data.cache.path={tmp_path / 'cache'}", "run.device=cpu", "model.weights=random"]
-    ours.append("run.validation.timesteps=1")
-    ours.append(f"--out={tmp_path / 'out'}")
-    assert main(["bench", "--as", "diffusers-sd", *ours, "--", *line]) == 0
-    results = bench_results(tmp_path / "out")
-    assert [one["name"] for one in results["rows"]] == ["as written", "fast"]
-    assert all(one["target"]["below"] == 0.0456 and one["steps"] == 2 for one in results["rows"])
-    assert not (tmp_path / "theirs").exists()
-    assert not bench._options(parse_words(["--as=diffusers-sd", "--as-written", "--", "x"], "bench")).fast
-    plain = bench._options(parse_words(["x"], "bench"))
-    assert (plain.fast, plain.target) == (False, None)
 
 
 @pytest.mark.parametrize(

@@ -11,14 +11,6 @@ from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench._protocol import Protocol, bar_seconds, ips
 from mezzotint.tasks.bench._run import Step, counts
-from mezzotint.tasks.reading.arguments import parse_with
-
-BENCHMARK = [
-    *("--use_ema", "--resolution=512", "--center_crop", "--random_flip", "--train_batch_size=8"),
-    *("--gradient_accumulation_steps=4", "--max_train_steps=101", "--learning_rate=1e-05", "--max_grad_norm=1"),
-    *("--lr_scheduler=constant", "--lr_warmup_steps=0", "--output_dir=sd-pokemon-model"),
-    *("--pretrained_model_name_or_path=sd", "--train_data_dir=pictures"),
-]
 
 
 def test_the_published_protocol_is_dealt_out_as_its_log_says() -> None:
@@ -32,34 +24,6 @@ def test_the_published_protocol_is_dealt_out_as_its_log_says() -> None:
 def columns(pictures: int) -> PlanColumns:
     keys = np.arange(pictures, dtype=np.uint64)
     return PlanColumns(keys, np.zeros(pictures, np.int16), np.ones(pictures, np.float32))
-
-
-def test_the_benchmarks_own_line_becomes_a_recipe_whose_plan_is_the_protocol() -> None:
-    reading, _ = parse_with(["--as", "diffusers-sd", "--processes=8", "--", *BENCHMARK], "check")
-    recipe = reading.recipe
-    data = recipe.data
-    assert (data.batch_size, recipe.optim.accumulation, recipe.run.steps, data.remainder) == (64, 4, 101, "fill")
-    assert (data.buckets.shape, recipe.run.compile, recipe.run.gradient_checkpointing.enabled) == (
-        "square",
-        False,
-        False,
-    )
-    assert recipe.optim.ema.rule == "ramp"
-    accumulation = recipe.optim.accumulation
-    epoch = plan(columns(833), data, accumulation=accumulation, seed=0, epoch=0)
-    protocol = Protocol.of(833, data.batch_size, accumulation, 8, 101)
-    assert (epoch.num_batches, epoch.num_steps, epoch.filled) == (
-        protocol.micro_batches,
-        protocol.updates,
-        protocol.fill_ups,
-    )
-    timeline = Timeline(columns(833), data, accumulation, 0)
-    assert timeline.locate(100) == (25, 0)
-    each = [counts(timeline, buckets.table(data), step) for step in range(101)]
-    assert sum(sum(sizes.values()) for _, sizes in each) == protocol.images
-    assert sum(distinct for distinct, _ in each[:4]) == 833, "an epoch's repeats are not distinct"
-    assert [sum(sizes.values()) for _, sizes in each[96:]] == [256, 256, 256, 128, 256], "step 100 closes an epoch"
-    assert each[0][1] == {Size(512, 512): 256}
 
 
 @pytest.mark.parametrize("pictures", [1, 63, 64, 65, 833, 1024])

@@ -174,7 +174,7 @@ def addresses_of(cache: Filled, variants: int) -> list[bytes]:
 
 def test_every_caption_that_can_be_chosen_is_kept(root: Path) -> None:
     (root / "pictures" / "0.txt").write_text("one\ntwo\nthree")
-    cache = filled(root, data(root, captions={"lines": "choose"}), extra_captions=["a preview", "one"])
+    cache = filled(root, data(root, captions={"lines": "random"}), extra_captions=["a preview", "one"])
     assert cache.captions == sorted(["", "one", "two", "three", "a preview", *(f"picture {i}" for i in range(1, 6))])
 
 

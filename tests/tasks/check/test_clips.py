@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,13 +25,12 @@ def films(tmp_path_factory: pytest.TempPathFactory, write_clip: Callable[..., Pa
         write_clip(folder / f"media/{n}.mp4", 8)
     write_clip(folder / "media/short.mp4", 3)
     (folder / "media/list.mp4").write_text("#EXTM3U\n")
-    names = ["0", "1", "2", "short", "list"]
-    (folder / "clips.json").write_text(json.dumps([{"path": f"{name}.mp4", "cap": name} for name in names]))
-    (folder / "clips.txt").write_text("media,clips.json\n")
+    for name in ("0", "1", "2", "short", "list"):
+        (folder / f"media/{name}.txt").write_text(name)
+    (folder / "pictures").mkdir()
     for n in range(2):
-        Image.fromarray(np.full((40, 40, 3), 90, np.uint8)).save(folder / f"media/{n}.png")
-    (folder / "pictures.json").write_text(json.dumps([{"path": f"{n}.png", "cap": f"{n}"} for n in range(2)]))
-    (folder / "pictures.txt").write_text("media,pictures.json\n")
+        Image.fromarray(np.full((40, 40, 3), 90, np.uint8)).save(folder / f"pictures/{n}.png")
+        (folder / f"pictures/{n}.txt").write_text(f"{n}")
     return folder
 
 
@@ -41,7 +39,7 @@ def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
     """`checked(data__path=…)`: the check of a recipe of these clips, for a model of pictures: there is no smaller."""
 
     def run(**settings: Any) -> Checked:
-        plain = {"path": films / "clips.txt", "format": "clip-list", "batch_size": 2, "resolution": 32, "workers": 0}
+        plain = {"path": films / "media", "format": "videofolder", "batch_size": 2, "resolution": 32, "workers": 0}
         values = {f"data__{key}": value for key, value in plain.items()}
         values |= {"data__buckets__step": 8, "data__clips__frames": 5}
         return check(parse(shared_world.words("films", **values | settings), "check"))
@@ -51,7 +49,7 @@ def checked(shared_world: Any, films: Path) -> Callable[..., Checked]:
 
 def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callable[..., Checked], films: Path) -> None:
     outcome = checked(
-        data__clips__images=2, data__clips__images_from="images", data__clips__images_path=films / "pictures.txt"
+        data__clips__images=2, data__clips__images_from="images", data__clips__images_path=films / "pictures"
     )
     page = "\n".join(_check_page.page(outcome))
     page = " ".join(page.split())
@@ -65,37 +63,17 @@ def test_the_page_shows_sizes_with_frames_and_files_with_reasons(checked: Callab
     assert [row["bucket"] for row in document["buckets"]] == ["40×24×5"]
 
 
-@pytest.mark.parametrize(
-    ("listed", "annotation", "code", "sentence"),
-    [
-        ("\n", "[]", "E1231", "is empty; write a line for each data set"),
-        ("media\n", "[]", "E1231", "line 1: 1 path where 2 are needed: media folder,annotation.json"),
-        ("media,media,a.json\n", "[]", "E1231", "with a folder of embeddings set data.clips.text_embeddings=true"),
-        ("media,a.json\n", '[{"path": "0.mp4"}]', "E1232", "entry 1: no 'cap'; it has 'path'"),
-        ("media,a.json\n", "[]", "E1202", "take another data.path"),
-    ],
-)
-def test_what_is_wrong_with_a_list_is_a_sentence(
-    listed: str, annotation: str, code: str, sentence: str, checked: Callable[..., Checked], films: Path, tmp_path: Path
-) -> None:  # fmt: skip
-    (tmp_path / "media").symlink_to(films / "media")
-    (tmp_path / "a.json").write_text(annotation)
-    (tmp_path / "list.txt").write_text(listed)
-    messages = {problem.code: problem.message for problem in checked(data__path=tmp_path / "list.txt").problems}
-    assert sentence in messages[code]
-
-
 def test_frames_that_do_not_come_back_are_a_note() -> None:
-    recipe = read_text("schema: 1", overrides=["data.format=clip-list", "data.clips.frames=19"]).recipe
+    recipe = read_text("schema: 1", overrides=["data.format=videofolder", "data.clips.frames=19"]).recipe
     (note,) = of_clips(recipe, Grid(channels=4, pixels=8, frames=4))
     assert note == (
         "clips of 19 frames: the autoencoder gives 17 of them back; 4 k + 1 frames come back whole, such as 17 or 21"
     )
-    whole = read_text("schema: 1", overrides=["data.format=clip-list", "data.clips.frames=17"]).recipe
+    whole = read_text("schema: 1", overrides=["data.format=videofolder", "data.clips.frames=17"]).recipe
     assert of_clips(whole, Grid(channels=4, pixels=8, frames=4)) == []
 
 
 def test_clips_and_a_model_of_pictures_do_not_go_together(checked: Callable[..., Checked]) -> None:
     (problem,) = checked().problems
     assert problem.code == "E1292"
-    assert "trains pictures, and data.format=clip-list gives clips" in problem.message
+    assert "trains pictures, and data.format=videofolder gives clips" in problem.message

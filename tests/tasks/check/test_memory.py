@@ -89,7 +89,7 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
     trained_parameters(family.parts(), settings.model, Family.spec.trainable)
     attention.set_up(family.parts()["denoiser"], settings.model.attention)
     if settings.run.gradient_checkpointing.enabled:
-        recompute_blocks(family.blocks(), settings.run.recompute)
+        recompute_blocks(family.blocks(), settings.run.gradient_checkpointing)
     own = {t.untyped_storage().data_ptr() for m in family.parts().values() for t in (*m.parameters(), *m.buffers())}
     saved: dict[int, torch.UntypedStorage] = {}
 
@@ -201,18 +201,6 @@ def test_bytes_are_those_of_a_real_model_and_its_update(tiny: Path) -> None:
         passes, after = memory.activations[SQUARE].with_gradients, memory.gradients + memory.update
         assert memory.peak == max(memory.steady - memory.gradients + max(passes, after), memory.loading)
         assert {part.name for part in memory.parts if part.loaded} == set(real.family.parts())
-
-
-def test_the_update_is_counted_where_it_takes_more_than_the_passes(tiny: Path) -> None:
-    """Its copies and intermediate results, once the passes have let everything go."""
-    moves = {"run__precision": "bf16", "run__weight_dtype": "same", "optim__optimizer": {"kind": "adacoor"}}
-    settings = recipe(tiny, **moves)
-    outline = MetaModel(settings)
-    numbers = sum(p.numel() for p in outline.trained.values())
-    memory = memory_of(outline, {Size(16, 16): 1})
-    assert memory.update == 10 * numbers, "all in one chunk: float32 gradients, and squares in two types"
-    assert memory.update > memory.activations[Size(16, 16)].bytes
-    assert memory.peak == memory.steady + memory.update
 
 
 @pytest.mark.slow

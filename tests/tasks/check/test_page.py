@@ -56,7 +56,7 @@ def test_the_json_document_holds_the_whole_check(ready: Path, capsys: pytest.Cap
 
 @pytest.mark.parametrize(
     ("optimizer", "words"),
-    [("adamw", "two moments"), ("adafactor", "second moments by row and column"), ("adacoor", "sums of squares")],
+    [("adamw", "two moments"), ("adafactor", "second moments by row and column")],
 )
 def test_the_state_is_told_in_the_optimizers_own_words(optimizer: str, words: str, quick: Path) -> None:
     page = " ".join(" ".join(_check_page.page(checked(f"optim.optimizer.kind={optimizer}"))).split())

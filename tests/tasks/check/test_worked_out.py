@@ -11,25 +11,18 @@ def test_check_says_effective_rates_the_averages_decay_and_what_has_no_influence
         optim__lr=2e-6,
         optim__lr_batch_power=0.55,
         optim__part_lr={"text_encoder": 1e-6},
-        optim__part_optimizer={"text_encoder": {"kind": "adacoor"}},
         optim__ema__rule="constant",
         optim__ema__strength=0.1,
         run__steps=1000,
     ).notes
     assert any("(4 × 1)^0.55 = 2.144: denoiser 4.287e-06, text_encoder 2.144e-06" in note for note in notes)
     assert any("over 1,000 steps with an update every 1: decay 0.9977000638" in note for note in notes)
-    assert any("no influence on text_encoder" in note for note in notes)
     assert check_of().notes == []
-
-
-def test_a_rate_of_nought_is_no_problem_of_a_rule_without_a_rate(check_of: Any) -> None:
-    assert [error.code for error in check_of(optim__lr=0).problems] == ["E1602"]
-    assert check_of(optim__lr=0, optim__optimizer__kind="adacoor").problems == []
 
 
 def test_check_counts_each_parts_own_state(check_of: Any) -> None:
     both = {"model__train": ["denoiser", "text_encoder"]}
     adam = check_of(**both).memory
-    mixed = check_of(optim__part_optimizer={"text_encoder": {"kind": "adacoor"}}, **both).memory
+    mixed = check_of(optim__part_optimizer={"text_encoder": {"kind": "lion"}}, **both).memory
     [moved] = [part.trained for part in adam.parts if part.name == "text_encoder"]
-    assert adam.optimizer - mixed.optimizer == (8 - 2) * moved
+    assert adam.optimizer - mixed.optimizer == (8 - 4) * moved

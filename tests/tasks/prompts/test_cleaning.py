@@ -13,7 +13,7 @@ from mezzotint.tasks.prompts import cleaning
 from mezzotint.tasks.sample import sample as verb
 
 Captured = pytest.CaptureFixture[str]
-QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
+QUICK = ("model.family=wan", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_sample_tells_of_signs_and_of_what_the_model_knows(here: Path, capsys: C
 def test_prompts_are_cleaned_as_captions_are(tmp_path: Path) -> None:
     folder = tmp_path / "clean"
     words = ["--prompt=A <b>RED</b> Ball", "--negative=BAD", "data.captions.clean=true", "--frames=1"]
-    assert verb.run(["tiny-latte", f"--out={folder}", *QUICK, *words]) == 0
+    assert verb.run(["tiny-wan", f"--out={folder}", *QUICK, *words]) == 0
     with Image.open(next(folder.glob("*-seed*.png"))) as picture:
         facts = pictures.recorded_in(picture)
     assert (facts["prompt"], facts["negative_prompt"]) == ("a red ball", "bad")

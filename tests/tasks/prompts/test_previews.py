@@ -72,7 +72,7 @@ def test_previews_of_clips_are_files_that_play(
         write_clip(tmp_path / "films" / f"{number}.mp4", 6)
         (tmp_path / "films" / f"{number}.txt").write_text(f"clip {number}")
     settings = {
-        "model__family": "latte", "model__path": "tiny-latte", "data__path": tmp_path / "films",
+        "model__family": "wan", "model__path": "tiny-wan", "data__path": tmp_path / "films",
         "data__format": "videofolder", "data__resolution": 32, "data__buckets__step": 16, "data__clips__frames": 5,
         "data__crop": "center", "data__flip": 0.0, "data__batch_size": 2, "run__steps": 1, "run__preview__every": 1,
         "sample__steps": 1, "sample__guidance": 1, "sample__prompts": ["a ball"],

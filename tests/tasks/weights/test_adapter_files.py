@@ -14,15 +14,17 @@ from mezzotint.errors import WeightsError
 from mezzotint.tasks.weights import adapter_files
 from mezzotint.tasks.weights.adapter_files import BaseModel
 
+LTX = Path(__file__).parents[2] / "parity" / "data" / "flow" / "ltx" / "model"
 
-def test_a_base_is_a_folder_a_file_or_the_name_of_one_that_ships(released: Path, tmp_path: Path) -> None:
+
+def test_a_base_is_a_folder_a_file_or_the_name_of_one_that_ships(tmp_path: Path) -> None:
     ran("convert", SD, tmp_path / "one.safetensors")
     folder, file = BaseModel.at(SD), BaseModel.at(tmp_path / "one.safetensors", SD)
     assert folder.names.weights == file.names.weights
     assert not (tmp_path / "store").exists()
     full = BaseModel.at(Path("sd1")).names.weights
     assert full[LayerName("unet", "mid_block.attentions.0.transformer_blocks.0.attn2.to_k")] == (1280, 768)
-    clips = BaseModel.at(released / "5x64x64")
+    clips = BaseModel.at(LTX)
     assert {layer.component for layer in clips.names.weights} == {"transformer"}
     assert (adapter_files.usual_layout(folder), adapter_files.usual_layout(clips)) == ("kohya", "diffusers")
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from adapter_records import FILES, RECORDS, SD, ran, statistics, weights
-from diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl import StableDiffusionXLPipeline
-from model_export import counted_portions, files_of, is_sealed, load_model
+from merging import UNET, merged, require_a_denoiser_takes_its_place, same, scaled
+from model_export import counted_portions, is_sealed, load_model
 from rounding import within
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -23,10 +22,7 @@ from mezzotint.errors import MezzotintError
 from mezzotint.families.sdxl import Family
 from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.tasks.weights import convert
-from mezzotint.tasks.weights import merge as verb
-from mezzotint.weights.files import mindspore, tensor_files
-
-UNET = "unet/diffusion_pytorch_model.safetensors"
+from mezzotint.weights.files import tensor_files
 
 
 @pytest.fixture(scope="module")
@@ -36,62 +32,19 @@ def family(sdxl_folder: Path) -> Family:
 
 @pytest.fixture(scope="module")
 def forms(sdxl_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The base model in every form."""
-    root = tmp_path_factory.mktemp("forms")
-    paths = {"folder": sdxl_folder, "file": root / "base.safetensors", "mindspore": root / "base.ckpt"}
-    for name in ("file", "mindspore"):
-        assert convert.run([str(sdxl_folder), str(paths[name])]) == 0
-    return paths
-
-
-def scaled(family: Family, file: Path, factor: float, dtype: Any = "fp32") -> dict[str, Tensor]:
-    """Writes the denoiser with all its numbers multiplied, alone; returns its tensors as diffusers names them."""
-    state = {n: t.detach() * factor for n, t in family.parts()["denoiser"].state_dict().items()}
-    weights = {f"denoiser/{n}": t for n, t in state.items()}
-    family.export_parts(file, ["denoiser"], files_of(family), weights=weights, dtype=dtype)
-    return state
-
-
-def merged(*words: object) -> None:
-    assert verb.run([str(word) for word in words]) == 0
-
-
-OTHER_FORMS = ((".safetensors", "folder"), (".safetensors", "mindspore"), (".ckpt", "folder"), (".ckpt", "file"))
-
-
-def same(ours: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> bool:
-    return ours.keys() == expected.keys() and all(torch.equal(ours[name], expected[name]) for name in expected)
+    """The same model as a folder and as a file."""
+    file = tmp_path_factory.mktemp("forms") / "base.safetensors"
+    assert convert.run([str(sdxl_folder), str(file)]) == 0
+    return {"folder": sdxl_folder, "file": file}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("ending", "base"),
-    [
-        (".safetensors", "file"),
-        pytest.param(".ckpt", "mindspore", marks=pytest.mark.slow),
-        *(pytest.param(*forms, marks=pytest.mark.slow) for forms in OTHER_FORMS),
-    ],
-)
+@pytest.mark.parametrize("base", ["file", "folder"])
 def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
-    forms: dict[str, Path], family: Family, base: str, ending: str, tmp_path: Path, capsys: Any
+    forms: dict[str, Path], family: Family, base: str, tmp_path: Path, capsys: Any
 ) -> None:
-    state = scaled(family, tmp_path / f"unet_1000{ending}", 2.0)
-    sources = [forms[base], tmp_path / f"unet_1000{ending}"]
-    config = () if base == "folder" else (f"--config={forms['folder']}",)
-    merged(*sources, tmp_path / "model", *config)
-    said = capsys.readouterr().out
-    assert f"unet: {len(state)} tensors from {sources[1]}" in said
-    assert f"tensors from {sources[0]}" in said
-    assert same(load_file(tmp_path / "model" / UNET), state)
-    opened: Any = StableDiffusionXLPipeline.from_pretrained(str(tmp_path / "model"), local_files_only=True)
-    vae = family.parts()["vae"].state_dict()
-    assert all(torch.equal(tensor, vae[name]) for name, tensor in opened.vae.state_dict().items())
-
-    # the same as files, which are what converting that folder gives
-    for name in ("out.safetensors", "out.ckpt"):
-        merged(*sources, tmp_path / name, *config)
-        assert convert.run([str(tmp_path / "model"), str(tmp_path / f"other-{name}")]) == 0
-        assert same(tensor_files.read(tmp_path / name), tensor_files.read(tmp_path / f"other-{name}"))
+    written = ("out.safetensors",)
+    require_a_denoiser_takes_its_place(forms, family, base, ".safetensors", tmp_path, capsys, written=written)
     assert is_sealed(tmp_path / "out.safetensors")
 
 
@@ -119,27 +72,6 @@ def test_later_files_win_and_what_they_lack_stays(
     assert same(load_file(tmp_path / "turned" / UNET), doubled)
 
 
-def test_names_that_a_trainer_left_behind_are_freed(
-    forms: dict[str, Path], family: Family, tmp_path: Path, capsys: Any
-) -> None:
-    state = scaled(family, tmp_path / "unet.ckpt", 2.0)
-    held = dict(mindspore.read(tmp_path / "unet.ckpt"))
-    odd: dict[str, Tensor] = {}
-    for name, tensor in held.items():
-        inside = name.removeprefix("model.diffusion_model.")
-        stage = "stage1" if inside.startswith(("time_embed", "label_emb", "input", "middle")) else "stage2"
-        odd[f"{stage}.diffusion_model._backbone.{inside}"] = tensor
-        odd[f"ema.model.diffusion_model.{inside}"] = tensor * 3
-    mindspore.write(tmp_path / "odd.ckpt", odd | {"updates": torch.tensor(7.0)})
-    merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "plain")
-    said = capsys.readouterr().out
-    assert f"{len(held)} names were freed of `._backbone`" in said
-    assert f"left out: {len(held)} averaged tensors; --ema=use takes them" in said
-    assert same(load_file(tmp_path / "plain" / UNET), state)
-    merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "averaged", "--ema=use")
-    assert same(load_file(tmp_path / "averaged" / UNET), {n: t * 3 for n, t in state.items()})
-
-
 def test_a_components_folder_is_laid_over_too(forms: dict[str, Path], family: Family, tmp_path: Path) -> None:
     scaled(family, tmp_path / "a.safetensors", 2.0)
     merged(forms["folder"], tmp_path / "a.safetensors", tmp_path / "doubled")
@@ -152,10 +84,10 @@ def test_a_weighted_sum_is_one_of_every_tensor(
     forms: dict[str, Path], family: Family, tmp_path: Path, ending: str, capsys: Any
 ) -> None:
     scaled(family, tmp_path / "a.safetensors", 3.0)
-    merged(forms["file"], tmp_path / "a.safetensors", tmp_path / "other.ckpt", f"--config={forms['folder']}")
+    merged(forms["file"], tmp_path / "a.safetensors", tmp_path / "other.safetensors", f"--config={forms['folder']}")
     out = tmp_path / f"sum{ending}"
-    merged(forms["folder"], tmp_path / "other.ckpt", out, "--weights=0.25,0.5", "--dtype=fp16")
-    assert "0.25 · model + 0.5 · other.ckpt" in capsys.readouterr().out
+    merged(forms["folder"], tmp_path / "other.safetensors", out, "--weights=0.25,0.5", "--dtype=fp16")
+    assert "0.25 · model + 0.5 · other.safetensors" in capsys.readouterr().out
     if ending:
         assert convert.run([str(out), str(tmp_path / "sum"), f"--config={forms['folder']}"]) == 0
     base, vae = (load_file(forms["folder"] / name) for name in (UNET, "vae/diffusion_pytorch_model.safetensors"))
@@ -367,28 +299,6 @@ def test_several_adapters_become_one(tmp_path: Path, capsys: Any) -> None:
     weak, strength = load_file(tmp_path / "weak" / UNET), load_file(tmp_path / "strength" / UNET)
     for name, tensor in strength.items():
         within(weak[name], tensor, roundings=16, name=name)
-
-
-def test_into_a_model_of_clips_they_go_as_well(released: Path, tmp_path: Path, capsys: Any) -> None:
-    from mezzotint.compat.open_sora_plan.latte import Family as Clips
-
-    base, adapter = released / "5x64x64", tmp_path / "a.safetensors"
-    file = "diffusion_pytorch_model.safetensors"
-    name = next(name for name in load_file(base / file) if name.endswith("attn1.to_q.weight"))
-    width = load_file(base / file)[name].shape[0]
-    factors = {"A": torch.ones(1, width), "B": torch.full((width, 1), 0.5)}
-    layer = f"transformer.{name.removesuffix('.weight')}"
-    save_file({f"{layer}.lora_{which}.weight": tensor for which, tensor in factors.items()}, adapter)
-    merged(base, f"{adapter}:0.5", tmp_path / "out")
-    assert "denoiser: 1 layers changed" in capsys.readouterr().out
-    before, after = load_file(base / file), load_file(tmp_path / "out" / file)
-    assert same(after, before | {name: before[name] + 0.25})
-    settings = ModelSettings(family="latte", path=tmp_path / "out")
-    assert torch.equal(Clips.of(settings, ["denoiser"]).parts()["denoiser"].state_dict()[name], after[name])
-    part = tmp_path / "part.safetensors"
-    save_file({name: before[name]}, part)
-    with pytest.raises(MezzotintError, match="adapters alone are merged"):
-        merged(base, part, adapter, tmp_path / "more")
 
 
 def test_adapters_that_cannot_be_merged_are_a_sentence(whole_sdxl: Path, tmp_path: Path) -> None:

@@ -11,9 +11,8 @@ from mezzotint.weights.single_file import known_layouts
 
 
 @pytest.mark.parametrize("model", list(LAYOUTS))
-@pytest.mark.parametrize("which", [0, 1], ids=["stability", "mindone"])
-def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
-    layout = LAYOUTS[model][which]
+def test_a_full_size_file_is_told_by_its_names(model: str) -> None:
+    layout = LAYOUTS[model]
     header = header_of(model, layout)
     words = "a single-file checkpoint of " + ("SDXL" if model == "sdxl" else "the SDXL refiner")
     assert kinds.of_tensors(header) == words
@@ -27,9 +26,8 @@ def test_a_full_size_file_is_told_by_its_names(model: str, which: int) -> None:
 
 
 def test_layouts_are_chosen_by_the_components_to_be_written() -> None:
-    for model, (stability, mindone) in LAYOUTS.items():
-        assert known_layouts.for_components(stability.parts) is stability, model
-        assert known_layouts.for_components(stability.parts, ".ckpt") is mindone
+    for model, layout in LAYOUTS.items():
+        assert known_layouts.for_components(layout.parts) is layout, model
     assert known_layouts.for_components(["unet", "vae", "text_encoder"]) is sd.LAYOUT
     assert known_layouts.for_components(["unet", "vae", "text_encoder"], ".ckpt") is None
     assert known_layouts.for_components(["unet"]) is None

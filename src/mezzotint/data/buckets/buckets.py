@@ -40,7 +40,7 @@ def shapes(settings: DataSettings) -> tuple[Size, ...]:
     """
     base, step = settings.resolution, settings.buckets.step
     if settings.buckets.shape == "table":
-        return _everydream_sizes(base)
+        return _table_sizes(base)
     if settings.buckets.shape == "list":
         return _listed_sizes(settings.buckets)
     if settings.buckets.shape == "square":
@@ -163,7 +163,7 @@ _WIDE = {
 _NOT_MIRRORED = {(320, "576x128"): "576x640", (1280, "1408x1152"): "1408x1344"}
 
 
-def _everydream_sizes(resolution: int) -> tuple[Size, ...]:
+def _table_sizes(resolution: int) -> tuple[Size, ...]:
     """The sizes of a resolution, in the order that decides between equally near ones: the square, then each wide size
     and its mirror. resolution: one of `recipe.data.TABLES`."""
     sizes = [Size(resolution, resolution)]

@@ -117,10 +117,10 @@ def digest_of(recipe: Recipe) -> str:
 
 
 def shipped_recipes() -> dict[str, Path]:
-    """Recipes that travel with Mezzotint, by name, sorted: those of the package, and of the source tree it runs
-    from."""
+    """Recipes that travel with Mezzotint, by name, sorted: those of the package and of its folders of `compat`, and of
+    the source tree it runs from."""
     recipes: dict[str, Path] = {}
-    for folder in (_source_recipes(), ASSETS / "recipes"):
+    for folder in (_source_recipes(), ASSETS / "recipes", *sorted(ASSETS.parent.glob("compat/*/recipes"))):
         if folder is not None and folder.is_dir():
             recipes |= {path.stem: path for path in folder.glob("*.yaml")}
     return dict(sorted(recipes.items()))

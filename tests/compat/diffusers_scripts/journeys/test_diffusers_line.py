@@ -17,6 +17,7 @@ import torch
 import yaml
 from runs import logged, tensors_of
 from safetensors.torch import load_file
+from supported import require_a_line_trains_in_two_processes
 from tables import copy_with_table
 
 from mezzotint.cli import main
@@ -172,3 +173,14 @@ def test_the_benchmark_line_trains_behind_accelerate(here: Path, capsys: pytest.
 @pytest.mark.distributed
 def test_the_benchmark_line_trains_behind_accelerate_on_eight(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same_run(here, 8, capsys, gradient_accumulation_steps=4, max_train_steps=3)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_the_line_trains_in_two_processes_that_torchrun_started(tmp_path: Path, shallow_sd: Path) -> None:
+    line = (
+        "--pretrained_model_name_or_path=model", "--train_data_dir=data", "--resolution=64", "--train_batch_size=1",
+        "--max_train_steps=1", "--output_dir=out", "--seed=1",
+    )  # fmt: skip
+    require_a_line_trains_in_two_processes("diffusers-sd", line, (), shallow_sd)
+    assert (tmp_path / "out" / "model_index.json").is_file()

@@ -1,68 +1,20 @@
-"""Rows of settings that came with EveryDream2's line: a second name for the exports, a train.json read at each epoch,
-the line that stays above it, and what names may hold."""
+"""A train.json read at each epoch, and the line that stays above it."""
 
 from __future__ import annotations
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from mezzotint import outside
-from mezzotint.errors import RecipeError, Stopped
-from mezzotint.recipe.reading.read import read_text
 
 COMMON = {"data__cache__latents": True, "run__steps": 2, "optim__ema__rule": "none"}
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
     return [e["values"] for e in outside.read_lines(folder / "history.jsonl") if e["event"] == "live settings"]
-
-
-# breaks if no link were made, or if it led elsewhere
-@pytest.mark.effect("run.export.link")
-def test_the_exports_have_a_second_name(world: Any, capsys: Any) -> None:
-    assert (
-        world.train("linked", run__export__link="ckpts", run__export__name="'{last}{name}-{micro_step}'", **COMMON) == 0
-    )
-    run = world.root / "linked"
-    assert (run / "ckpts").readlink() == Path("exports")
-    [model] = (run / "ckpts").iterdir()
-    assert model.name == "last-run-2"
-    assert world.train("plain", **COMMON) == 0
-    assert not (world.root / "plain" / "ckpts").exists()
-    (world.root / "kept" / "ckpts").mkdir(parents=True)
-    assert world.train("kept", run__export__link="ckpts", **COMMON) == 0
-    assert (world.root / "kept" / "ckpts").is_dir()
-    assert not (world.root / "kept" / "ckpts").is_symlink(), "what lies there stays"
-
-
-# breaks if a signal always left a model, or never, or it were called like any other
-@pytest.mark.effect("run.export.when_stopped", "run.export.name")
-def test_when_stopped_leaves_a_model_of_a_run_that_a_signal_has_ended(prepare: Any, capsys: Any) -> None:
-    for asks in (False, True):
-        ready = prepare(
-            run__export__when_stopped=asks, run__export__name="'{last}{name}-{step}{ema}'", run__steps=9,
-            optim__ema__rule="constant",
-        )  # fmt: skip
-        ready.job.start.interrupts.stop_signal = signal.SIGINT
-        with pytest.raises(Stopped):
-            ready.job.train()
-        result = sorted(path.name for path in ready.folder.exports.iterdir())
-        assert result == (["interrupted-run-1", "interrupted-run-1_ema"] if asks else [])
-        assert ("the model as it stands: " in capsys.readouterr().out) is asks
-
-
-def test_a_file_system_without_links_is_told_of(world: Any, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path, target: Any, target_is_directory: bool = False) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "symlink_to", refuse)
-    assert world.train("run", run__export__link="ckpts", **COMMON) == 0
-    assert "could not be made a link to exports/" in capsys.readouterr().out
 
 
 # breaks if the file were not read or read as a recipe, or the line did not count before it
@@ -80,30 +32,3 @@ def test_a_train_json_is_read_below_the_line(world: Any, capsys: Any) -> None:
     assert [one["objective.min_snr_gamma"] for one in results] == [5.0, 5.0]
     assert [one["objective.noise_offset"] for one in results] == [0.3, 0.05]
     assert events(world.root / "none") == []
-
-
-# breaks if the file changed what it may not
-@pytest.mark.effect("run.live.fixed")
-def test_what_is_fixed_is_kept_from_the_file(world: Any, capsys: Any) -> None:
-    path = world.root / "live.yaml"
-    path.write_text("objective: {noise_offset: 0.3, min_snr_gamma: 5}\noptim: {lr: 0.5}\n")
-    words = {"run__live__path": str(path), "run__live__fixed": ["objective.noise_offset", "optim.lr"], **COMMON}
-    assert world.train("fixed", **words) == 0
-    assert events(world.root / "fixed") == [{"objective.min_snr_gamma": 5.0}]
-    assert "cannot change while a run goes" not in capsys.readouterr().out
-
-
-def test_a_name_of_unknown_fields_says_which_there_are() -> None:
-    with pytest.raises(
-        RecipeError, match=r"takes \{name\}, \{what\}, \{epoch\}, \{step\}, \{micro_step\}, \{last\} and \{ema\} alone"
-    ):
-        read_text("schema: 1", overrides=["run.export.name='{gs}'"])
-    assert read_text("schema: 1", overrides=["run.export.name='{last}{name}-{micro_step:05}'"]).recipe.run.export.name
-    with pytest.raises(RecipeError, match=r"run\.export\.link"):
-        read_text("schema: 1", overrides=["run.export.link='../x'"])
-
-
-def test_samples_take_the_seed_of_the_run(world: Any) -> None:
-    assert world.train("run", run__seed=-1, sample__seed=-1, **COMMON) == 0
-    recipe = yaml.safe_load((world.root / "run" / "recipe.yaml").read_text())
-    assert recipe["sample"]["seed"] == recipe["run"]["seed"] >= 0

@@ -70,28 +70,3 @@ def test_named_rules_spare_norms_and_biases_or_what_mindone_spares(prepare: Prep
     assert any(".norm1.bias" in name and "resnets" in name for name in norms - mindone)
     with pytest.raises(RecipeError, match=r"'@bias' is no rule; known: @norm-and-bias, @mindone"):
         prepare(optim__optimizer__no_decay="@bias")
-
-
-# breaks if the warm-up began at 0 all the same
-@pytest.mark.effect("optim.schedule.warmup_from")
-def test_warmup_from_is_where_the_rate_begins(prepare: Prepare) -> None:
-    results = [factor(step, warmup_steps=4, warmup_from=0.2) for step in (0, 1, 4, 9)]
-    assert results == pytest.approx([0.2, 0.4, 1.0, 1.0])
-    ready = prepare(optim__lr=1e-3, optim__schedule__warmup_steps=4, optim__schedule__warmup_from=0.5, **PLAIN)
-    assert ready.step().report.rates["denoiser"] == pytest.approx(5e-4)
-
-
-# breaks if a round were measured from the start of the run, had another's numbers, or fell along another curve
-@pytest.mark.effect("optim.schedule.rounds", "optim.schedule.kind")
-def test_rounds_follow_each_other(prepare: Prepare) -> None:
-    rounds = [{"steps": 4, "warmup_steps": 2, "start": 0.5}, {"steps": 4, "peak": 0.4, "end": 0.2, "curve": "linear"}]
-    expected = [0.5, 0.75, 1.0, 0.5, 0.0, 0.35, 0.3, 0.25, 0.2, 0.2]
-    results = [factor(step, kind="rounds", rounds=rounds) for step in range(10)]
-    assert results == pytest.approx(expected, abs=1e-12)
-    ready = prepare(optim__lr=1e-3, optim__schedule={"kind": "rounds", "rounds": rounds}, **PLAIN)
-    rates = [ready.trainer.train_step.rates(step)["denoiser"] for step in range(8)]
-    assert rates == pytest.approx([1e-3 * one for one in expected[:8]])
-    with pytest.raises(RecipeError, match="belong together"):
-        factor(0, kind="rounds")
-    with pytest.raises(RecipeError, match="the warm-up must be shorter"):
-        factor(0, kind="rounds", rounds=[{"steps": 4, "warmup_steps": 4}])

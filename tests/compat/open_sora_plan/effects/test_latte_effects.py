@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import av
 import pytest
 import torch
-from films import QUICK, probe
+from films import probe
+from latte_folder import QUICK
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
@@ -179,20 +179,6 @@ def test_variance_adds_a_term_that_teaches_the_second_half() -> None:
         moved[word] = float(output.grad[:, 4:].abs().max())
     assert moved["none"] == 0
     assert moved["learned-range"] == moved["null"] > 0
-
-
-# breaks if captions reach a batch as they were written, or if an index of uncleaned ones is taken for theirs
-@pytest.mark.effect("data.captions.clean")
-def test_captions_are_cleaned_before_they_are_seen(
-    feed: Callable[..., Any], noisy: Callable[..., Path], tmp_path: Path
-) -> None:
-    folder = noisy(tmp_path / "pictures", [(32, 32), (32, 32)])
-    (folder / "000.txt").write_text("A <b>RED</b> Cat https://example.com/cat.png (1024x768)")
-    plain = feed(folder, batch_size=2)
-    cleaned = feed(folder, batch_size=2, captions__clean=True)
-    assert set(plain.batches()[0].captions) == {"A <b>RED</b> Cat https://example.com/cat.png (1024x768)", "picture 1"}
-    assert set(cleaned.batches()[0].captions) == {"a red cat .", "picture 1"}
-    assert cleaned.catalogue.fingerprint != plain.catalogue.fingerprint
 
 
 def drawn(folder: Path, *words: str) -> list[Path]:

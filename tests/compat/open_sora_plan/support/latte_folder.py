@@ -16,6 +16,9 @@ from mezzotint.recipe.sections.model import ModelSettings
 from mezzotint.stages import Noised
 from mezzotint.weights.folder.model_folder import shipped
 
+QUICK = ("model.family=latte", "model.weights=random", "run.device=cpu", "--size=32x32", "--steps=2", "--guidance=2")
+"""Drawing of a small LatteT2V."""
+
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -25,7 +25,7 @@ def test_lines_of_a_caption_file(tmp_path: Path, data: bytes, joined: tuple[str,
     put(tmp_path, "a.png")
     put(tmp_path, "a.txt", text=data)
     assert captions_of(read(tmp_path, captions={"lines": "join"})) == {"a.png": joined}
-    assert captions_of(read(tmp_path, captions={"lines": "choose"})) == {"a.png": chosen}
+    assert captions_of(read(tmp_path, captions={"lines": "random"})) == {"a.png": chosen}
 
 
 @pytest.mark.parametrize(

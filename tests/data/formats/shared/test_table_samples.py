@@ -45,7 +45,7 @@ def test_captions_are_a_text_or_a_list_to_choose_from(
     put(tmp_path, "a.png")
     table(tmp_path, row("a.png", value))
     assert captions_of(read(tmp_path)) == {"a.png": joined}
-    assert captions_of(read(tmp_path, captions={"lines": "choose"})) == {"a.png": chosen}
+    assert captions_of(read(tmp_path, captions={"lines": "random"})) == {"a.png": chosen}
 
 
 HARD_LINES = [

@@ -19,7 +19,7 @@ from mezzotint.tasks.train.job import Job, RunStart
 from mezzotint.tasks.train.prepare import prepare as made_ready
 from mezzotint.training.interrupts import Interrupts
 
-MODELS = Path(__file__).parents[1] / "parity" / "data" / "flow"
+MODELS = Path(__file__).parents[3] / "parity" / "data" / "flow"
 OURS = (
     "data.cache.path=cache", "run.device=cpu", "run.threads=1", "run.tensorboard=false", "data.verify=on_first_use",
     "sample.steps=1",

@@ -1,0 +1,28 @@
+"""A line of diffusers' on a distilled model."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+from sd_folder import edit
+
+from mezzotint.cli import main
+from mezzotint.weights.folder.model_folder import shipped
+
+
+def test_a_line_of_diffusers_on_a_distilled_model_names_what_to_write_before_it(tmp_path: Path, capsys: Any) -> None:
+    folder = Path(shutil.copytree(shipped("tiny-flux"), tmp_path / "model"))
+    edit(folder / "transformer" / "config.json", guidance_embeds=False)
+    script = "diffusers-dreambooth-lora-flux"
+    theirs = [
+        "--", f"--pretrained_model_name_or_path={folder}", f"--instance_data_dir={tmp_path}", "--instance_prompt=a sks",
+        "--resolution=48", "--max_train_steps=1", f"--output_dir={tmp_path / 'run'}",
+    ]  # fmt: skip
+    Image.new("RGB", (48, 48)).save(tmp_path / "0.png")
+    assert main(["train", "--as", script, "model.weights=random", *theirs]) == 2
+    words = ["model.flux.distilled=true", "model.flux.guidance=null"]
+    assert capsys.readouterr().err.endswith(f"write {' '.join(words)} before the lone `--`\n")
+    assert main(["train", "--as", script, "model.weights=random", *words, *theirs]) == 0

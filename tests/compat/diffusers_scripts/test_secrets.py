@@ -1,0 +1,22 @@
+"""A foreign line with a token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import main
+
+# put together here, so that nobody takes it for a real one
+HUB = "hf_" + "Abcd1234" * 4 + "Ef"
+
+
+def test_a_foreign_line_with_a_token_is_answered_without_saying_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--pretrained_model_name_or_path=m", f"--train_data_dir={tmp_path}", f"--hub_token={HUB}"]
+    assert main(["translate", "--as", "diffusers-sd", "--", *line]) == 2
+    said = capfd.readouterr()
+    assert "hub_token" in said.err
+    assert HUB not in said.out + said.err

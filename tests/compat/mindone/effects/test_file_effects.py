@@ -1,0 +1,150 @@
+"""Rows of files that MindONE reads and writes: checkpoints of MindSpore's, and moments of its optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import read_text
+from mezzotint.tasks.train.exports import require_possible
+from mezzotint.weights.files import mindspore
+from mezzotint.weights.files.mindspore import is_mindspore
+from mezzotint.weights.files.tensor_files import read, read_header
+
+Prepare = Callable[..., Any]
+KIND = {"optim__optimizer__kind": "adam-weight-decay"}
+PREFIX = "ldm_with_loss_grad.optimizer."
+COMMON = {
+    "data__cache__latents": True,
+    "data__cache__text": True,
+    "data__holdout__fraction": 0.3,
+    "sample__prompts": ["a red circle"],
+    "sample__steps": 1,
+    "sample__guidance": 1,
+}
+RICH = COMMON | {
+    "run__steps": 6,
+    "run__save__every": "2 steps",
+    "run__save__keep": 2,
+    "run__export__every": 4,
+    "run__export__dtype": "fp16",
+    "run__log_every": 4,
+    "run__log_samples": False,
+    "run__tensorboard": True,
+    "run__validation__every": 3,
+    "run__validation__timesteps": 2,
+    "run__preview__every": 3,
+    "run__preview__weights": "ema",
+}
+POOR = COMMON | {
+    "run__steps": 3,
+    "run__save__every": "null",
+    "run__save__keep": 1,
+    "run__export__every": "null",
+    "run__export__dtype": "fp32",
+    "run__log_every": 1,
+    "run__log_samples": True,
+    "run__tensorboard": False,
+    "run__validation__every": "null",
+    "run__preview__every": "null",
+}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+# breaks if moments were not put where they belong, their count were left out, or what is missing were not named
+@pytest.mark.effect("run.start.optimizer", "run.export.optimizer_file")
+def test_moments_go_out_and_come_back_under_mindones_names(prepare: Prepare, tmp_path: Path) -> None:
+    settings = {"run__steps": 8, "optim__schedule__warmup_steps": 2} | KIND
+    whole = prepare(run__export__optimizer_file="mindone", **settings)
+    for _ in range(3):
+        whole.step()
+    whole.trainer.progress.step = 3
+    whole.trainer.host.save(whole.trainer)
+    file = whole.job.start.folder.path / "optimizer.ckpt"
+    there = dict(mindspore.read(file))
+    names = {name.removeprefix(PREFIX) for name in there}
+    assert all(name.startswith(PREFIX) for name in there)
+    assert there[PREFIX + "global_step"].tolist() == [3]
+    assert there[PREFIX + "global_step"].dtype == torch.int32
+    assert there[PREFIX + "learning_rate.learning_rate"].tolist() == pytest.approx([0.0, 5e-4, *[1e-3] * 6])
+    weight = "model.diffusion_model.out.0.gamma"
+    assert {weight, f"adam_m.{weight}", f"adam_v.{weight}"} <= names
+    masters = whole.trainer.model.update.masters
+    assert torch.equal(there[PREFIX + weight], masters["denoiser/conv_norm_out.weight"])
+    assert not prepare(**settings).job.start.folder.path.joinpath("optimizer.ckpt").exists()
+
+    later = prepare(run__start={"step": 3, "optimizer": str(file)}, **settings)
+    mine, theirs = later.trainer.model.update.tensors(), whole.trainer.model.update.tensors()
+    moments = [name for name in mine if name.startswith(("opt.mean/", "opt.square/"))]
+    assert len(moments) == 2 * len(masters)
+    assert all(torch.equal(mine[name], theirs[name]) for name in moments)
+    assert float(later.trainer.model.update.applied) == 3.0
+    assert "after 3 updates" in (later.job.start.folder.path / "run.log").read_text()
+
+    lacking = tmp_path / "lacking.ckpt"
+    kept = {name: t for name, t in there.items() if not name.endswith(("adam_m." + weight, "global_step"))}
+    mindspore.write(lacking, kept | {PREFIX + "adam_v.lora": torch.zeros(2)})
+    part = prepare(run__start={"step": 3, "optimizer": str(lacking)}, **settings)
+    log = (part.job.start.folder.path / "run.log").read_text()
+    assert "1 begin at zero, for the file has none of them: denoiser/conv_norm_out.weight" in log
+    assert "1 of the file are of nothing that is trained here: adam_v.lora" in log
+    assert not part.trainer.model.update.tensors()["opt.mean/denoiser/conv_norm_out.weight"].any()
+
+
+def test_what_cannot_hold_moments_is_refused(prepare: Prepare, tmp_path: Path) -> None:
+    empty = tmp_path / "other.ckpt"
+    mindspore.write(empty, {"model.diffusion_model.out.2.bias": torch.zeros(4)})
+    with pytest.raises(RecipeError, match=r"holds no moments of what is trained here"):
+        prepare(run__start={"step": 3, "optimizer": str(empty)}, **KIND)
+    with pytest.raises(RecipeError, match=r"the two moments of Adam.*write optim.optimizer.kind"):
+        prepare(run__export__optimizer_file="mindone", optim__optimizer__kind="adacoor")
+    with pytest.raises(RecipeError, match=r"how many steps in run.start.step"):
+        read_text("schema: 1", overrides=["run.start.optimizer=optimizer.ckpt"])
+
+
+# breaks if files were safetensors all the same, had other names than MindONE's, or were promised of other families
+@pytest.mark.effect("run.export.mindspore")
+def test_export_mindspore_writes_checkpoints_that_mindone_reads(prepare: Any, sdxl_folder: Path) -> None:
+    settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "optim__ema__rule": "none"}
+    settings |= {"run__export__mindspore": True, "run__export__name": "SDXL-base-1.0_{micro_step}"}
+    whole = prepare(**settings, run__export__single_file=True)
+    whole.trainer.host.export(whole.trainer)
+    assert names(whole.job.start.folder.exports) == ["SDXL-base-1.0_0", "SDXL-base-1.0_0.ckpt"]
+    unet = whole.family.parts()["denoiser"].state_dict()
+    for parts, starts in (("all", 4), ("trained", 1)):
+        if parts == "trained":
+            part = prepare(**settings, run__export__parts="trained")
+            part.trainer.host.export(part.trainer)
+            [file] = part.job.start.folder.exports.iterdir()
+        else:
+            file = whole.job.start.folder.exports / "SDXL-base-1.0_0.ckpt"
+        assert is_mindspore(file)
+        held = read_header(file)
+        assert len({".".join(name.split(".")[:3]) for name in held if "embedders" in name}) == (2 if starts == 4 else 0)
+        assert "model.diffusion_model.out.0.gamma" in held
+        assert ("first_stage_model.encoder.norm_out.gamma" in held) == (parts == "all")
+        result = read(file, ["model.diffusion_model.out.0.gamma"])["model.diffusion_model.out.0.gamma"]
+        assert torch.equal(result, unet["conv_norm_out.weight"])
+    with pytest.raises(RecipeError, match="family sd are not written as checkpoints of MindSpore's") as caught:
+        require_possible(read_text("schema: 1", "x", ["run.export.mindspore=true", "run.export.parts=trained"]).recipe)
+    assert caught.value.code == "E1092"
+    with pytest.raises(RecipeError, match="and none are written"):
+        read_text("schema: 1", "x", ["run.export.mindspore=true"])
+
+
+# breaks if nothing were written beside the model, or under the model's name
+@pytest.mark.effect("run.export.trained_file")
+def test_export_trained_file_may_be_a_checkpoint_of_mindspore(prepare: Any, sdxl_folder: Path) -> None:
+    settings = COMMON | {"model__family": "sdxl", "model__path": sdxl_folder, "run__name": "mine"}
+    ready = prepare(**settings, run__export__trained_file="mindspore", run__export__name="{what}_{micro_step}{ema}")
+    ready.trainer.host.export(ready.trainer)
+    assert names(ready.folder.exports) == ["mine_0", "mine_0_ema", "unet_0.ckpt", "unet_0_ema.ckpt"]
+    assert "model.diffusion_model.out.0.gamma" in read_header(ready.folder.exports / "unet_0.ckpt")

@@ -1,0 +1,26 @@
+"""Settings that do not go together with what this trainer adds."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+from mezzotint.errors import RecipeError
+from mezzotint.recipe.reading.read import read_text
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["data.format=mindone-cache", "data.mask.source=alpha"], "and data.format=mindone-cache gives none"),
+        (["run.runtime=fsdp", "run.export.optimizer_file=mindone"], "hold whole tensors"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)
+
+
+@pytest.mark.parametrize("setting", ["tag_dropout: 0.1", "wildcards: true"])
+def test_captions_of_a_cache_are_chosen_already(setting: str) -> None:
+    with pytest.raises(RecipeError, match="holds pictures that are cut and captions that are chosen"):
+        read_text(f"data: {{path: x, format: mindone-cache, captions: {{{setting}}}, cache: {{shuffles: 3}}}}")

@@ -1,0 +1,46 @@
+"""A line of MindONE's in the place of a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mezzotint.cli import main
+from mezzotint.recipe.reading.translation import Launched
+from mezzotint.tasks.reading import foreign
+
+
+def test_a_tools_line_is_answered_with_its_own_flags_for_files_and_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the name stands behind our verb without a switch, as the model does that is drawn from."""
+    monkeypatch.chdir(tmp_path)
+    drawing = ["python", "demo/sampling_without_streamlit.py", "--weight", "nope.ckpt", "--prompt", "fox"]
+    assert main(["sample", "--as", "mindone-sdxl", "model.config=tiny-sdxl", "--", *drawing]) == 2
+    said = capsys.readouterr().err
+    assert "error[E1074]: nope.ckpt is neither a model" in said
+    assert "of this line: nope.ckpt is --weight" in said
+
+
+def test_a_merge_that_is_given_twice_names_the_flag_of_its_file_and_where_replace_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("base.ckpt", "unet_1.ckpt", "merged_weight.ckpt"):
+        (tmp_path / name).touch()
+    merging = ["python", "tools/weight_merge/merge_weight.py", "--base_weight", "base.ckpt",
+               "--additional_weights", "unet_1.ckpt"]  # fmt: skip
+    for more in ((), ("--save_path", "./merged_weight.ckpt")):
+        assert main(["merge", "--as", "mindone-sdxl", "--", *merging, *more]) == 2
+        said = capsys.readouterr().err
+        assert "error[E1410]: merged_weight.ckpt: is already there" in said
+        assert "merged_weight.ckpt is --save_path; write --replace before the lone `--`" in said
+
+
+@pytest.mark.parametrize("more", [(), ("--save_path", "mine")])
+def test_the_folder_of_a_run_is_the_flag_that_names_it(more: tuple[str, ...]) -> None:
+    """Not the one that leaves the time of the start out of it."""
+    line = ("--config=sd_xl_base_finetune_910b.yaml", "--weight=x.ckpt", "--data_path=p", *more)
+    stamped = foreign.translation("mindone-sdxl", [*line, "--save_path_with_time", "False"], Launched())
+    assert stamped.origin["run.folder"].removeprefix("default of ") == "--save_path"

@@ -1,0 +1,65 @@
+"""Merging checkpoints of MindSpore's with other forms of SDXL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from merging import UNET, merged, require_a_denoiser_takes_its_place, same, scaled
+from model_export import load_model
+from safetensors.torch import load_file
+from torch import Tensor
+
+from mezzotint.families.sdxl import Family
+from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.tasks.weights import convert
+from mezzotint.weights.files import mindspore
+
+
+@pytest.fixture(scope="module")
+def forms(sdxl_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The base model in every form."""
+    root = tmp_path_factory.mktemp("forms")
+    paths = {"folder": sdxl_folder, "file": root / "base.safetensors", "mindspore": root / "base.ckpt"}
+    for name in ("file", "mindspore"):
+        assert convert.run([str(sdxl_folder), str(paths[name])]) == 0
+    return paths
+
+
+@pytest.fixture(scope="module")
+def family(sdxl_folder: Path) -> Family:
+    return load_model(Family, ModelSettings(family="sdxl", path=sdxl_folder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("ending", "base"), [(".ckpt", "mindspore"), (".safetensors", "mindspore"), (".ckpt", "folder"), (".ckpt", "file")]
+)
+def test_a_trained_denoiser_takes_its_place_whatever_the_forms(
+    forms: dict[str, Path], family: Family, base: str, ending: str, tmp_path: Path, capsys: Any
+) -> None:
+    written = ("out.safetensors", "out.ckpt")
+    require_a_denoiser_takes_its_place(forms, family, base, ending, tmp_path, capsys, written=written)
+
+
+def test_names_that_a_trainer_left_behind_are_freed(
+    forms: dict[str, Path], family: Family, tmp_path: Path, capsys: Any
+) -> None:
+    state = scaled(family, tmp_path / "unet.ckpt", 2.0)
+    held = dict(mindspore.read(tmp_path / "unet.ckpt"))
+    odd: dict[str, Tensor] = {}
+    for name, tensor in held.items():
+        inside = name.removeprefix("model.diffusion_model.")
+        stage = "stage1" if inside.startswith(("time_embed", "label_emb", "input", "middle")) else "stage2"
+        odd[f"{stage}.diffusion_model._backbone.{inside}"] = tensor
+        odd[f"ema.model.diffusion_model.{inside}"] = tensor * 3
+    mindspore.write(tmp_path / "odd.ckpt", odd | {"updates": torch.tensor(7.0)})
+    merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "plain")
+    said = capsys.readouterr().out
+    assert f"{len(held)} names were freed of `._backbone`" in said
+    assert f"left out: {len(held)} averaged tensors; --ema=use takes them" in said
+    assert same(load_file(tmp_path / "plain" / UNET), state)
+    merged(forms["folder"], tmp_path / "odd.ckpt", tmp_path / "averaged", "--ema=use")
+    assert same(load_file(tmp_path / "averaged" / UNET), {n: t * 3 for n, t in state.items()})

@@ -1,0 +1,69 @@
+"""SDXL in MindSpore's checkpoints and MindONE's tables, each through the verbs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from runs import logged
+
+from mezzotint.cli import main
+from mezzotint.tasks.check.memory import Activations, MetaModel
+
+
+@pytest.fixture(autouse=True)
+def _no_activations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Activations are not measured by `check` here: tests/tasks/check/test_memory.py does."""
+    monkeypatch.setattr(
+        MetaModel, "activations", lambda self, size, samples: Activations(samples, 1000 * samples, 0, 0)
+    )
+
+
+PLAIN: dict[str, Any] = {"data__crop": "center", "data__flip": 0, "data__captions__dropout": 0, "run__steps": 1}
+
+
+def table_of_mindone(world: Any, folder: Path) -> dict[str, Any]:
+    for path in world.pictures.glob("*.png"):
+        shutil.copy(path, folder)
+    rows = [
+        f"{path.name},{path.with_suffix('.txt').read_text().strip()}" for path in sorted(world.pictures.glob("*.png"))
+    ]
+    (folder / "img_txt.csv").write_text("\n".join(["dir,text", *rows]))
+    return {"data__format": "mindone"}
+
+
+@pytest.mark.slow
+def test_its_tables_are_checked_cached_and_trained(world: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = world.root / "data"
+    folder.mkdir()
+    settings = PLAIN | table_of_mindone(world, folder) | {"data__path": folder}
+    settings |= {"data__cache__latents": True, "data__cache__text": True}
+    for verb, said in (("check", "10 pictures"), ("cache", "made 21"), ("train", "21 were there, nothing to make")):
+        assert world.train("run", verb=verb, **settings) == 0
+        assert said in capsys.readouterr().out
+    assert logged(world.root / "run")[0] > 0
+
+
+@pytest.mark.slow
+def test_sdxl_of_mindspore_is_checked_trained_and_drawn_from(world: Any, sdxl_folder: Path) -> None:
+    losses = []
+    for name, path in {"folder": sdxl_folder, "mindspore": world.root / "mindspore.ckpt"}.items():
+        words = [] if path == sdxl_folder else [f"model.config={sdxl_folder}"]
+        if path != sdxl_folder:
+            assert main(["convert", str(sdxl_folder), str(path)]) == 0
+        settings = PLAIN | {"model__family": "sdxl", "model__path": path, "model__weights": "files"}
+        for verb in ("check", "train"):
+            assert main([verb, *world.words(name, **settings), *words]) == 0
+        losses += logged(world.root / name)
+        drawing = [
+            "--prompt=a field",
+            "--size=32x32",
+            "--steps=1",
+            "run.device=cpu",
+            f"--out={world.root / name}-drawn",
+        ]
+        assert main(["sample", str(path), *drawing, *words]) == 0
+        assert (world.root / f"{name}-drawn" / "contact.png").is_file()
+    assert len(set(losses)) == 1, losses

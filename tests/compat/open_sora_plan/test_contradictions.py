@@ -1,0 +1,19 @@
+"""Settings that do not go together with what this trainer adds."""
+
+from __future__ import annotations
+
+import pytest
+from contradictions import contradiction
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["data.format=clip-list", "data.clips.text_embeddings=true"], "set data.cache.text=true"),
+        (["model.family=latte", "model.clip_skip=1"], "gives its last layer alone"),
+        (["model.latte.rope=true"], "it belongs to family latte"),
+        (["model.family=latte", "model.latte.rope=true", "model.latte.compress_kv=2"], "exclude each other"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_told_with_the_remedy(settings: list[str], sentence: str) -> None:
+    assert sentence in contradiction(*settings)
