@@ -218,7 +218,12 @@ def test_a_caption_has_so_many_tokens(family: str) -> None:
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_a_share_of_clips_begins_with_its_first_frame(name: str, tmp_path: Path) -> None:
     path = Path(shutil.copytree(shipped(f"tiny-{name}"), tmp_path / "model"))
-    words = (f"model.family={name}", f"model.path={path}", "model.weights=random", f"model.{name}.first_frame=0.25")
+    words = (
+        f"model.family={name}",
+        f"model.path={path}",
+        "model.weights=random",
+        f"model.{name}.first_frame_prob=0.25",
+    )
     if name == "wan":
         with pytest.raises(WeightsError, match=r"leave out model\.wan\.first_frame") as caught:
             files(*words).require_trainable()

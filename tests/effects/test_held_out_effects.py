@@ -124,7 +124,7 @@ def test_a_set_that_cannot_be_is_named(prepare: Make, tmp_path: Path) -> None:
 
 def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "faces").mkdir()
-    (tmp_path / "r.yaml").write_text("schema: 1\nsample: {file: p.txt}\ndata: {holdout: {path: faces}}\n")
+    (tmp_path / "r.yaml").write_text("schema: 1\nsample: {prompt_file: p.txt}\ndata: {holdout: {path: faces}}\n")
     (tmp_path / "p.txt").write_text("a fox")
     recipe = located(parse([str(tmp_path / "r.yaml")], "train"))
     assert recipe.data.holdout.path == {"val": tmp_path / "faces"}

@@ -72,8 +72,8 @@ def test_measured_kernels_and_tf32_follow_the_precision(monkeypatch: pytest.Monk
 
     assert opened(precision="bf16") == opened(precision="fp16") == (True, "tf32")
     assert opened() == (False, "ieee")
-    assert opened(precision="bf16", kernels__measured=False, tf32=False) == (False, "ieee")
-    assert opened(kernels__measured=True, tf32=True) == (True, "tf32")
+    assert opened(precision="bf16", kernels__cudnn_benchmark=False, tf32=False) == (False, "ieee")
+    assert opened(kernels__cudnn_benchmark=True, tf32=True) == (True, "tf32")
     assert opened(precision="bf16", deterministic=True) == (False, "tf32")
 
 

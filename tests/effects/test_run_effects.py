@@ -574,7 +574,7 @@ def test_parts_are_written_by_all_who_see_the_folder(tmp_path: Path) -> None:
 
     for parts, blind, is_of_all in ((True, 0, True), (True, 1, False), (False, 0, False)):
         said: list[str] = []
-        run = settings_of(save={"parts": parts})
+        run = settings_of(save={"sharded": parts})
         runtime = Two(torch.device("cpu"), Launch(), run)
         assert Saves(tmp_path / "checkpoints", runtime, run, said.append).is_of_all == is_of_all
         assert bool(said) == bool(blind)

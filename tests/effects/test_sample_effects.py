@@ -161,7 +161,7 @@ def test_guidance_rescale_brings_the_contrast_back(draw: Callable[..., Drawn]) -
 @pytest.mark.effect("sample.timestep_spacing")
 def test_spacing_is_which_timesteps_are_visited(draw: Callable[..., Drawn]) -> None:
     visited = {
-        spacing: [round(t) for _, t in draw(spacing=spacing, steps=4).seen]
+        spacing: [round(t) for _, t in draw(timestep_spacing=spacing, steps=4).seen]
         for spacing in ("auto", "leading", "trailing", "linspace")
     }
     assert visited["auto"] == visited["leading"] == [751, 501, 251, 1]

@@ -126,7 +126,7 @@ def test_levels_are_drawn_on_the_trained_ones_side(a14b: Path, train: tuple[str,
     family = Family.load(files_of(a14b, *train), ["vae"])
     objective = objective_of(ObjectiveSettings(), family.schedule, "flow")
     assert isinstance(objective, FlowObjective)
-    sigma = objective.noise_levels(StepDraws.at(0, 1, np.arange(2000), "cpu"), torch.Size((16, 2, 4, 4)))
+    sigma = objective.levels(StepDraws.at(0, 1, np.arange(2000), "cpu"), torch.Size((16, 2, 4, 4)))
     assert low - 1e-6 <= float(sigma.min()) < low + 0.1
     assert high - 0.1 < float(sigma.max()) <= high + 1e-6
     times = spread(4, 1000, (low, high))

@@ -36,9 +36,9 @@ def set_schema(folder: Path, schema: int) -> bytes:
 @pytest.mark.parametrize(
     ("place", "schema", "what"),
     [
-        ("checkpoints/step-00000002", 1, "checkpoint (format 1, this version reads 4)"),
-        ("checkpoints/step-00000002", 2, "checkpoint (format 2, this version reads 4)"),
-        ("", 1, "run folder (format 1, this version reads 2)"),
+        ("checkpoints/step-00000002", 1, "checkpoint (format 1, this version reads 7)"),
+        ("checkpoints/step-00000002", 2, "checkpoint (format 2, this version reads 7)"),
+        ("", 1, "run folder (format 1, this version reads 4)"),
     ],
 )
 def test_an_older_run_is_refused_with_the_commit_that_reads_it(
@@ -93,7 +93,7 @@ def test_a_checkpoint_of_a_newer_form_is_refused_by_name(written: Any, capsys: p
     try:
         assert main(["train", *written.words("run", **SHORT | {"run__steps": 3})]) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "step-00000002: another version wrote it (format 5, this version reads 4)" in said
+        assert "step-00000002: another version wrote it (format 5, this version reads 7)" in said
     finally:
         for path, content in zip(checkpoints, before, strict=True):
             (path / "manifest.json").write_bytes(content)

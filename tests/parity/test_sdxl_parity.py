@@ -85,7 +85,7 @@ def family(settings: ModelSettings) -> Family:
 def text(family: Family, monkeypatch: pytest.MonkeyPatch) -> TextEmbedding:
     """What the encoders say of the recorded tokens."""
     ids = {"text_encoder": RECORD["input_ids_clip"], "text_encoder_2": RECORD["input_ids_openclip"]}
-    monkeypatch.setattr(Family, "_tokens", lambda self, part, captions: ids[part])
+    monkeypatch.setattr(Family, "_tokens", lambda self, part, captions: (ids[part], None, None))
     with torch.no_grad():
         return family.encode_text(["", ""])
 

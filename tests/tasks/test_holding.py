@@ -189,7 +189,7 @@ def test_each_part_is_read_into_the_type_in_which_it_stays_and_to_its_device() -
     full = forms("}\nrun: {precision: bf16, frozen_dtype: same}\n")
     vae = WeightForm(torch.bfloat16, None, meta, has_islands=True)
     assert full == {"denoiser": WeightForm(torch.float32, None, meta), "vae": vae}
-    alone = forms("}\nrun: {precision: bf16, weight_dtype: alone}\n")
+    alone = forms("}\nrun: {precision: bf16, weight_dtype: pure}\n")
     assert alone["denoiser"] == WeightForm(torch.bfloat16, None, meta)
     adapter = ", adapter: {kind: lora}}\nrun: {precision: bf16, frozen_dtype: int8}\n"
     assert forms(adapter)["denoiser"] == WeightForm(torch.bfloat16, "int8", meta, has_islands=True)

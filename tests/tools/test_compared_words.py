@@ -23,7 +23,7 @@ cp = "copy recipe"
 "objective.pyramid_discount" = "objective.noise.pyramid"
 "run.gone" = ""
 [renamed.values]
-"run.weight_dtype=pure" = "pure"
+"run.weight_dtype=alone" = "pure"
 "model.train=text_encoder" = "text"
 "run.save=none" = ""
 [renamed.recipes]

@@ -47,5 +47,5 @@ def test_the_last_sample_is_repeated_with_weight_nought() -> None:
 def test_a_micro_batch_is_as_large_as_its_process_ever_has(
     compiled: bool, choice: bool, processes: int, micro_batch: int | None, size: int | None
 ) -> None:
-    run = RunSettings(compile=compiled, kernels=KernelSettings(whole_batches=choice), micro_batch=micro_batch)
+    run = RunSettings(compile=compiled, kernels=KernelSettings(pad_batches=choice), micro_batch=micro_batch)
     assert whole_size(run, 8, processes) == size

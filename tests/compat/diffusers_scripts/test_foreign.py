@@ -20,7 +20,7 @@ def test_other_verbs_take_a_foreign_line_with_their_own_switches_and_settings(tm
     assert switches.get("--processes") == "2"
     assert (reading.recipe.optim.lr, reading.recipe.data.batch_size, reading.recipe.run.folder) == (1e-6, 32, tmp_path)
     assert any(note.startswith("--seed: not given") for note in reading.notes)
-    with pytest.raises(RecipeError, match="no switch --jsno"):
+    with pytest.raises(RecipeError, match="no option --jsno"):
         arguments.parse_with(["--as", "diffusers-sd", "--jsno", "--", *LINE], "check")
 
 

@@ -240,9 +240,9 @@ CASES = {case["name"]: case for case in record("batches")["cases"]}
 
 def planned(case: dict[str, Any], epoch: int) -> tuple[Any, PlanColumns, tuple[Size, ...], list[str]]:
     """The epoch of a case as ours, its columns, the sizes, and the names of groups by number."""
-    rated = {"rating": {"share": 0.5, "epochs": 4}} if case["name"].startswith("rated") else {}
+    rated = {"rating": {"fraction": 0.5, "epochs": 4}} if case["name"].startswith("rated") else {}
     settings = table_of(
-        512, batch_size=case["batch_size"], remainder="repeat", discount=FACTOR, epoch_seed="add", **rated
+        512, batch_size=case["batch_size"], remainder="repeat", remainder_power=FACTOR, epoch_seed="add", **rated
     )
     sizes = buckets.table(settings)
     names = ["default_batch", *sorted({item[2] for item in case["items"]} - {"default_batch"})]

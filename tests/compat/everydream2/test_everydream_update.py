@@ -53,7 +53,7 @@ def schedule(case: dict[str, Any], kind: str, peak: float) -> ScheduleSettings:
     """As EveryDream2's settings mean it: `constant` has no warm-up, `polynomial` ends at 1e-7."""
     values: dict[str, Any] = {"kind": kind, "floor": 1e-7 / peak if kind == "polynomial" else 0.0}
     if kind == "cosine":
-        values["beyond"] = "wave"
+        values["after_decay"] = "cosine"
     if "lr_decay_steps" in case["args"]:
         values |= {"decay_steps": case["decay"], "warmup_steps": case["warmup"]}
     elif kind != "constant":

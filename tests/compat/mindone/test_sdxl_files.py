@@ -11,7 +11,7 @@ import pytest
 import sdxl_files
 import torch
 from layout_names import LAYOUTS, RECORDS, header_of
-from model_export import load_model
+from model_export import in_one_file, load_model
 from safetensors.torch import load_file
 from sdxl_files import COUNTS, convert, equal, folder_tensors, names_of
 
@@ -25,8 +25,7 @@ from mezzotint.weights.folder import components
 from mezzotint.weights.folder.model_folder import open_folder
 from mezzotint.weights.keymap import Shape
 from mezzotint.weights.layouts import sdxl
-from mezzotint.weights.single_file import known_layouts, writing
-from mezzotint.weights.single_file.extras import Extras
+from mezzotint.weights.single_file import known_layouts
 
 THEIRS = {"sdxl": mindone_sdxl.LAYOUT, "sdxl-refiner": mindone_sdxl.LAYOUT.variants[0]}
 configs, folders, singles = sdxl_files.configs, sdxl_files.folders, sdxl_files.singles
@@ -127,7 +126,7 @@ def test_a_mindspore_checkpoint_is_the_same_model(sdxl_folder: Path, tmp_path: P
     places = {name: folder.weights(name) for name in mindone_sdxl.LAYOUT.networks}
     tensors = {name: load_file(place.path) for name, place in places.items() if place is not None}
     file = tmp_path / "model.ckpt"
-    mindspore.write(file, writing.assemble(mindone_sdxl.LAYOUT, folder, tensors, Extras()))
+    mindspore.write(file, in_one_file(mindone_sdxl.LAYOUT, folder, tensors))
     loaded = load_model(Family, ModelSettings(family="sdxl", path=file, config=sdxl_folder))
     for part, module in family.parts().items():
         for name, tensor in module.state_dict().items():

@@ -64,7 +64,7 @@ def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) 
     texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
     assert own["start"] == "0"
     assert Marked.decoded(own["embedding"]) == Marked.of(texts)
-    assert set(named_files(path, ClipsSettings(texts=True))) == {
+    assert set(named_files(path, ClipsSettings(text_embeddings=True))) == {
         tmp_path / "clips.json", tmp_path / "media/Fish/b.mp4", texts,
     }  # fmt: skip
 

@@ -108,7 +108,7 @@ def test_recompute_keeps_less_and_exempt_pairs_keep_theirs() -> None:
     kept, gradients = {}, {}
     for name, settings in {
         "none": None,
-        "one exempt": RecomputeSettings(enabled=True, exempt=1),
+        "one exempt": RecomputeSettings(enabled=True, skip_first=1),
         "all": RecomputeSettings(enabled=True),
     }.items():
         family = Family.tiny(seed=1)

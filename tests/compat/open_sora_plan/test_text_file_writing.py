@@ -174,7 +174,7 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
         assert sum(one.new for one in world.filled(same)[3]) == 0
     assert len(world.encoder.calls) == calls
     for other, stills in (
-        ({"clips": {"interval": 1, "begin": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
+        ({"clips": {"interval": 1, "start": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
         ({"resize": "bicubic"}, 4), ({"resize": "open-sora-plan"}, 4), ({"crop": "random"}, 4),
     ):  # fmt: skip
         _, _, _, (clips, pictures) = world.filled(world.settings(**cast("dict[str, Any]", other)))

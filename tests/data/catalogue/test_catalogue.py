@@ -188,26 +188,26 @@ def test_holdout_takes_the_share_exactly_with_the_smallest_draws(painted: Path, 
     few = spread(painted, index, 40)
 
     def held(share: float, seed: int = 3) -> list[int]:
-        train, held_rows = few.split(HoldoutSettings(share=share), seed)
+        train, held_rows = few.split(HoldoutSettings(fraction=share), seed)
         assert sorted([*train.tolist(), *held_rows.tolist()]) == list(range(40))
         return held_rows.tolist()
 
     for share, count in ((0.001, 1), (0.05, 2), (0.1, 4), (0.15, 6), (0.151, 7), (0.3, 12), (0.7, 28), (0.999, 39)):
         assert len(held(share)) == count, share
     # as it is written: 0.07 · 100 is 7, and 7.000000000000001 in floating point
-    assert len(spread(painted, index, 100).split(HoldoutSettings(share=0.07), 3)[1]) == 7
+    assert len(spread(painted, index, 100).split(HoldoutSettings(fraction=0.07), 3)[1]) == 7
     assert set(held(0.1)) < set(held(0.3)) != set(held(0.3, seed=4))
 
 
 def test_holdout_is_bounded(painted: Path, index: Path) -> None:
     many = spread(painted, index, 2000)
-    most = many.split(HoldoutSettings(share=0.5, max_samples=10), 3)[1]
+    most = many.split(HoldoutSettings(fraction=0.5, max_samples=10), 3)[1]
     assert len(most) == 10
-    assert set(most.tolist()) <= set(many.split(HoldoutSettings(share=0.5, max_samples=2000), 3)[1].tolist())
+    assert set(most.tolist()) <= set(many.split(HoldoutSettings(fraction=0.5, max_samples=2000), 3)[1].tolist())
     assert [len(part) for part in many.split(HoldoutSettings(), 3)] == [2000, 0]
     two = spread(painted, index, 2)
     for share in (0.0001, 0.99):
-        assert [len(part) for part in two.split(HoldoutSettings(share=share), 0)] == [1, 1]
+        assert [len(part) for part in two.split(HoldoutSettings(fraction=share), 0)] == [1, 1]
 
 
 def test_buckets_of_many_are_looked_up_in_pieces_and_are_the_same(

@@ -39,7 +39,7 @@ def test_what_the_recipe_leaves_out_is_no_fault(painted: Path, index: Path) -> N
     for i in range(30):
         Image.new("RGB", (80, 80)).save(painted / f"mute{i:02}.png")
     paint(painted, 1, start=90, size=(20, 20))
-    data_set = build(settings_of(painted, small="skip", captions={"missing": "skip"}), index)
+    data_set = build(settings_of(painted, small_images="skip", captions={"missing": "skip"}), index)
     assert len(data_set) == 6
     assert data_set.report.skipped == ()
     assert len(data_set.report.left_out) == 31

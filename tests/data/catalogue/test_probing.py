@@ -73,7 +73,7 @@ def test_a_killed_start_loses_nothing_that_was_decoded(
 def test_opening_pictures_gives_the_same_index_and_does_not_count_as_decoding(
     painted: Path, index: Path, looks: Looks
 ) -> None:
-    glanced = build(settings_of(painted, verify="use"), index)
+    glanced = build(settings_of(painted, verify="on_first_use"), index)
     assert looks.taken() == [], "plain pictures are not decoded"
     decoded = build(settings_of(painted), index)
     assert len(looks.taken()) == 6, "what was only opened is decoded"
@@ -81,10 +81,10 @@ def test_opening_pictures_gives_the_same_index_and_does_not_count_as_decoding(
     for name in ("width", "height", "digest", "conversions"):
         assert (getattr(glanced, name) == getattr(decoded, name)).all()
     Image.new("RGB", (99, 70)).save(painted / "002.png")
-    changed = build(settings_of(painted, verify="use"), index)
+    changed = build(settings_of(painted, verify="on_first_use"), index)
     assert changed.report.decoded == 1, "what a decode said is taken over"
     broken_inside(painted / "003.png")
-    assert len(build(settings_of(painted, verify="use"), index)) == 6
+    assert len(build(settings_of(painted, verify="on_first_use"), index)) == 6
     assert len(build(settings_of(painted), index)) == 5
 
 
@@ -93,7 +93,7 @@ def test_a_killed_start_proves_no_more_than_it_saw(painted: Path, index: Path, l
     try:
         fault_injection.arm("data.decode@6:raise")
         with pytest.raises(RuntimeError, match="a fault was injected"):
-            build(settings_of(painted, verify="use"), index, workers=1)
+            build(settings_of(painted, verify="on_first_use"), index, workers=1)
     finally:
         fault_injection.arm("")
     assert len(build(settings_of(painted), index, workers=1)) == 5

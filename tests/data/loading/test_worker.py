@@ -107,7 +107,7 @@ def test_a_picture_that_vanishes_is_named(tmp_path: Path, workers: int) -> None:
 def test_a_picture_that_changes_after_it_was_listed_is_no_damaged_one(tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("x")
-    settings = data(tmp_path, workers=0, verify="use")
+    settings = data(tmp_path, workers=0, verify="on_first_use")
     catalogue = catalogues.build(settings, tmp_path / ".index", workers=1)
     (tmp_path / "a.png").write_bytes(b"no picture")
     with refused("E1250", "not a picture of a known format"):

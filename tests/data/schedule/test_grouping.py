@@ -111,7 +111,7 @@ def test_windows_are_in_another_order_in_another_epoch() -> None:
 
 def test_repeat_fills_a_batch_with_its_own_pictures_and_lets_it_count_less() -> None:
     columns = columns_of(43, groups=0, num_buckets=4)
-    settings = settings_of(batch_size=8, remainder="repeat", discount=2.0)
+    settings = settings_of(batch_size=8, remainder="repeat", remainder_power=2.0)
     epoch = plan(columns, settings, accumulation=1, seed=0, epoch=0)
     assert (np.diff(epoch.starts) == 8).all()
     own = np.bincount(columns.bucket)
@@ -137,10 +137,10 @@ def test_what_is_repeated_differs_by_epoch() -> None:
 
 
 def test_the_share_falls_by_the_formula_and_then_stays() -> None:
-    rating = RatingSettings(share=0.5, epochs=4)
+    rating = RatingSettings(fraction=0.5, epochs=4)
     assert [share_of(rating, e) for e in range(7)] == [1, 1, 0.875, 0.75, 0.75, 0.75, 0.75]
     assert [share_of(RatingSettings(), e) for e in range(3)] == [1, 1, 1]
-    assert share_of(RatingSettings(share=0.0, epochs=10), 9) == pytest.approx(0.2)
+    assert share_of(RatingSettings(fraction=0.0, epochs=10), 9) == pytest.approx(0.2)
 
 
 def test_better_rated_pictures_are_taken_more_often() -> None:
@@ -149,7 +149,7 @@ def test_better_rated_pictures_are_taken_more_often() -> None:
     columns = PlanColumns(
         draws.keys(0, "s", np.arange(n)), np.zeros(n, np.int16), np.full(n, 2.0, np.float32), rating=rating
     )
-    settings = settings_of(batch_size=4, rating={"share": 0.25, "epochs": 2001})
+    settings = settings_of(batch_size=4, rating={"fraction": 0.25, "epochs": 2001})
     whole = plan(columns, settings, accumulation=1, seed=0, epoch=0)
     assert len(whole.order) == 2 * n  # all of them, as often as they are to be seen
     taken = np.zeros(n)
@@ -162,7 +162,7 @@ def test_better_rated_pictures_are_taken_more_often() -> None:
 
 def test_an_epoch_that_ratings_leave_without_a_batch_is_an_error() -> None:
     columns = columns_of(9, groups=0, num_buckets=1)
-    settings = settings_of(batch_size=8, remainder="drop", rating={"share": 0.1, "epochs": 3})
+    settings = settings_of(batch_size=8, remainder="drop", rating={"fraction": 0.1, "epochs": 3})
     timeline = Timeline(columns, settings, 1, 0)
     with refused("E1207", "make no batch"):
         timeline.locate(10)

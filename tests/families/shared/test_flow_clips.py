@@ -192,7 +192,7 @@ def noised_of(family: ClipFamily, shape: tuple[int, ...], seed: int = 3) -> tupl
 
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 def test_the_first_frame_is_shown_clean_told_so_and_left_out_of_the_loss(name: str, folders: dict[str, Path]) -> None:
-    family = family_of(name, folders[name], first_frame=0.5)
+    family = family_of(name, folders[name], first_frame_prob=0.5)
     plain, drawn = noised_of(family, (8, family.grid.channels, 3, 2, 2))
     noised = family.begun(plain, drawn)
     begun = noised.begun
@@ -220,7 +220,7 @@ def test_the_first_frame_is_shown_clean_told_so_and_left_out_of_the_loss(name: s
 
 def test_which_clips_are_begun_is_addressed(folders: dict[str, Path]) -> None:
     """The same in any size of micro-batch; never a picture, nor a clip of one latent frame."""
-    family = family_of("ltx", folders["ltx"], first_frame=0.4)
+    family = family_of("ltx", folders["ltx"], first_frame_prob=0.4)
     plain, drawn = noised_of(family, (40, family.grid.channels, 2, 2, 2))
     whole = family.begun(plain, drawn).begun
     assert whole is not None
@@ -240,7 +240,7 @@ def test_which_clips_are_begun_is_addressed(folders: dict[str, Path]) -> None:
 @pytest.mark.parametrize("name", ["wan", "ltx"])
 @torch.no_grad()
 def test_what_is_told_of_the_first_frame_reaches_the_denoiser(name: str, folders: dict[str, Path]) -> None:
-    family = family_of(name, folders[name], first_frame=1.0)
+    family = family_of(name, folders[name], first_frame_prob=1.0)
     plain, drawn = noised_of(family, (2, family.grid.channels, 2, 2, 2))
     condition, times = family.condition(family.encode_text(PROMPTS), None), []
     keep = lambda module, inputs, named: times.append(named["timestep"])  # noqa: E731

@@ -24,7 +24,7 @@ BF16, FP32 = torch.bfloat16, torch.float32
 )
 def test_results_have_the_type_of_the_level(level: str, types: list[torch.dtype]) -> None:
     """Of a product, two norms and an activation."""
-    settings = RunSettings(precision="bf16", half=level)
+    settings = RunSettings(precision="bf16", half_precision=level)
     parts = [nn.Linear(4, 4), nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.SiLU()]
     arrange([nn.Sequential(*parts)], settings, Precision.of(settings))
     with torch.autocast("cpu", dtype=BF16):
@@ -32,7 +32,7 @@ def test_results_have_the_type_of_the_level(level: str, types: list[torch.dtype]
 
 
 def test_a_norm_computes_in_float32_within_and_its_weights_learn() -> None:
-    settings = RunSettings(precision="bf16", half="most")
+    settings = RunSettings(precision="bf16", half_precision="most")
     norm, plain = nn.LayerNorm(64), nn.LayerNorm(64)
     arrange([norm], settings, Precision.of(settings))
     x = 100 + torch.randn(2, 64)

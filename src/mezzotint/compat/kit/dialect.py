@@ -325,10 +325,6 @@ class Dialect:
         settings = {"schema": 1, **draft.settings}
         return Translation(draft.verb or self.verb, settings, draft.origin, tuple(draft.notes), lines)
 
-    def paths_of_flags(self) -> dict[str, tuple[str, ...]]:
-        """By flag, the recipe paths that it sets."""
-        return {row.flag: row.to for row in self.rows}
-
     def words(self, verb: str, arguments: Sequence[str]) -> tuple[list[str], tuple[Note, ...], dict[str, str]]:
         """A foreign line of one of `tools` as the words behind our verb; notes; and the line's flags by our switches
         and settings, and by the names of files that stand without one. Raises RecipeError E1018 for a verb that no tool

@@ -104,5 +104,5 @@ def of_split_names(catalogue: Catalogue, rows: Rows, held: Rows) -> Iterator[Fin
         yield Finding(
             "split-names", "look", len(split),
             f"data.holdout.fraction splits images that are batched together by name: it takes {name_first(split)}",
-            "to keep them whole, hold out a folder with data.holdout.path (EveryDream2's val_split_mode manual)",
+            "to keep them whole, hold out a folder with data.holdout.path",
         )  # fmt: skip

@@ -64,9 +64,6 @@ class Translator(Protocol):
         """The line of another program of the trainer's project, as the words behind our command; notes; and by our
         switch, setting or file name the flag it comes from."""
 
-    def paths_of_flags(self) -> Mapping[str, tuple[str, ...]]:
-        """By flag, without dashes: the recipe paths that it sets. Used to guess whose command line someone typed."""
-
 
 def flag_name(flag: str, file: str) -> str:
     """How a message names a flag: `--flag`, or `key in train.json`."""

@@ -59,7 +59,7 @@ def test_levels_are_drawn_and_losses_weighed_as_the_script_does(dialect: str, sa
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     theirs = scheduler.timesteps[(u * 1000).long()] / 1000
-    ours = objective.noise_levels(StepDraws.at(0, 1, np.arange(many), "cpu"), torch.Size((4, 8, 8)))
+    ours = objective.levels(StepDraws.at(0, 1, np.arange(many), "cpu"), torch.Size((4, 8, 8)))
     assert torch.cdist(ours[:500, None], scheduler.sigmas[:, None]).min(1).values.max() < 1e-5, "on their table"
     shares = torch.linspace(0.05, 0.95, 19)
     torch.testing.assert_close(ours.quantile(shares), theirs.quantile(shares), atol=0.02, rtol=0)

@@ -166,7 +166,7 @@ def test_recompute_with_exempt_pairs_keeps_what_it_should_and_gives_the_same_gra
         network = tiny(num_layers=4)
         if exempt is not None:
             pairs = list(network.pairs())
-            assert recompute_blocks(reversed(pairs), RecomputeSettings(exempt=exempt)) == 4 - exempt
+            assert recompute_blocks(reversed(pairs), RecomputeSettings(skip_first=exempt)) == 4 - exempt
             wrapped = ["forward" in vars(spatial) for spatial, _ in pairs]
             assert wrapped == [True] * (4 - exempt) + [False] * exempt
         sizes: dict[int, int] = {}
