@@ -82,7 +82,7 @@ def looking(browser: Any, board: Board) -> Iterator[Callable[..., Looking]]:
         contexts.append(browser.new_context(viewport={"width": width, "height": 900}, **options))
         contexts[-1].set_default_timeout(8000)
         page = contexts[-1].new_page()
-        page.goto(f"{shown.address}/?token={shown.door.token}")
+        page.goto(f"{shown.address}/?token={shown.policy.token}")
         pages.append(Looking(page, shown))
         return pages[-1]
 

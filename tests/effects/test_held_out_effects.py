@@ -128,7 +128,7 @@ def test_folders_are_looked_for_beside_the_recipe(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("a fox")
     recipe = located(parse([str(tmp_path / "r.yaml")], "train"))
     assert recipe.data.holdout.path == {"val": tmp_path / "faces"}
-    assert recipe.sample.file == tmp_path / "p.txt"
+    assert recipe.sample.prompt_file == tmp_path / "p.txt"
     one = parse([str(tmp_path / "r.yaml"), "data.holdout.path={a: x, b: y}", "data.holdout.path.b=z"], "train")
     assert one.recipe.data.holdout.path == {"a": Path("x"), "b": Path("z")}
 

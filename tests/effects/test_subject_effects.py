@@ -26,7 +26,7 @@ def of_class(batch: Any) -> list[bool]:
 @pytest.mark.effect("data.prior.path")
 def test_prior_path_is_trained_beside_the_others_and_never_held_out(feed: Make, noisy: Make, tmp_path: Path) -> None:
     own, other = noisy(tmp_path / "own", [(32, 32)] * 4), noisy(tmp_path / "class", [(32, 32)] * 4)
-    fed = feed(own, prior__path=str(other), prior__balance="none", holdout__share=0.5, max_samples=4,
+    fed = feed(own, prior__path=str(other), prior__balance="none", holdout__fraction=0.5, max_samples=4,
                captions__prefix="sks")  # fmt: skip
     batches = fed.batches()
     keys = {key: one for b in batches for key, one in zip(b.keys, of_class(b), strict=True)}

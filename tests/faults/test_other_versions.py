@@ -93,7 +93,7 @@ def test_a_checkpoint_of_a_newer_form_is_refused_by_name(written: Any, capsys: p
     try:
         assert main(["train", *written.words("run", **SHORT | {"run__steps": 3})]) == 2
         said = " ".join(capsys.readouterr().err.split())
-        assert "step-00000002: another version wrote it (format 5, this version reads 7)" in said
+        assert "step-00000002: another version wrote it (format 8, this version reads 7)" in said
     finally:
         for path, content in zip(checkpoints, before, strict=True):
             (path / "manifest.json").write_bytes(content)

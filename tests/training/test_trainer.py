@@ -146,7 +146,7 @@ SMALL = {"precision": "bf16", "weight_dtype": "same"}
         pytest.param({"clip": {"norm": 0.1, "scope": "tensor"}}, {}, marks=pytest.mark.slow),
         ({"optimizer": {"kind": "adafactor"}}, {}),
         pytest.param({}, SMALL, marks=pytest.mark.slow),
-        ({"optimizer": {"kind": "lion"}}, SMALL | {"gradient_sums": "fp32"}),
+        ({"optimizer": {"kind": "lion"}}, SMALL | {"gradient_dtype": "fp32"}),
     ],
 )
 def test_a_step_within_the_backward_pass_is_the_step_after_it(optim: dict[str, Any], run: dict[str, Any]) -> None:

@@ -147,7 +147,7 @@ def first_listing(folder: Path, rounds: int, num: int = 500) -> tuple[float, flo
     seconds = []
     for number in range(rounds):
         one = []
-        for verify in ("use", "start"):
+        for verify in ("on_first_use", "on_start"):
             settings = DataSettings(path=(pictures,), verify=verify)
             index = folder / f"index-{verify}-{number}"
             one.append(cpu_seconds(partial(catalogues.build, settings, index, workers=1)))

@@ -22,7 +22,7 @@ def test_what_the_script_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -
     recipe = foreign.reading("diffusers-sd", BAREST, (), ALONE).recipe
     assert recipe.data.captions.dropout == 0.0
     assert recipe.data.captions.missing == "error"
-    assert recipe.data.holdout.share == 0.0
+    assert recipe.data.holdout.fraction == 0.0
     assert recipe.data.repeats == (1.0,)
     assert (recipe.data.cache.latents, recipe.data.cache.text) == (False, False)
     assert (recipe.objective.loss, recipe.objective.timesteps) == ("mse", (0, 1000))

@@ -17,11 +17,11 @@ translate, changed, notes, refusal = LINES.translate, LINES.changed, LINES.notes
 def test_what_the_trainer_leaves_out_is_left_out_by_the_recipe_s_own_defaults() -> None:
     recipe = foreign.reading("everydream2", BAREST, (), ALONE).recipe
     assert (recipe.data.cache.latents, recipe.data.cache.text) == (False, False)
-    assert (recipe.data.repeats, recipe.data.rating.share, recipe.data.small) == ((1.0,), None, "upscale")
-    assert (recipe.data.holdout.share, recipe.data.holdout.path) == (0.0, {})
+    assert (recipe.data.repeats, recipe.data.rating.fraction, recipe.data.small_images) == ((1.0,), None, "upscale")
+    assert (recipe.data.holdout.fraction, recipe.data.holdout.path) == (0.0, {})
     assert (recipe.model.last_layers, recipe.model.freeze, recipe.model.prediction) == (None, (), None)
     assert (recipe.objective.input_perturbation, recipe.run.steps, recipe.run.live.path) == (0.0, None, None)
-    assert (recipe.sample.file, recipe.sample.prompts, recipe.sample.size) == (None, (), None)
+    assert (recipe.sample.prompt_file, recipe.sample.prompts, recipe.sample.size) == (None, (), None)
 
 
 @pytest.mark.parametrize(("skip", "ours"), [(0, 0), (1, 0), (2, 1), (3, 2), (4, 3)])

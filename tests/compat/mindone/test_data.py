@@ -59,8 +59,8 @@ def test_data_sets_in_tar_files_are_a_format() -> None:
 
 def test_small_pictures_may_be_left_out() -> None:
     written = "target_size: 1024\n      image_filter_size: 1024\n      filter_small_size: True"
-    assert recipe(replaced("target_size: 1024", written)).data.small == "skip"
-    assert recipe(PLAIN).data.small == "upscale"
+    assert recipe(replaced("target_size: 1024", written)).data.small_images == "skip"
+    assert recipe(PLAIN).data.small_images == "upscale"
 
 
 def test_lengths_in_epochs_and_workers() -> None:

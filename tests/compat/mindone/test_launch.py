@@ -81,7 +81,7 @@ def test_mpirun_becomes_one_torchrun_line_whose_flags_mean_the_same() -> None:
     assert typed.settings == translation.settings
     assert translation.settings["data"]["batch_size"] == 8
     run = translation.settings["run"]
-    assert (run["device_memory"], run["weight_dtype"]) == ("59GB", "same")
+    assert (run["memory_limit"], run["weight_dtype"]) == ("59GB", "same")
     with pytest.raises(RecipeError, match="type: torchrun --nproc-per-node 8 -m mezzotint train --as mindone-sdxl"):
         DIALECT.translate(words(MPI), ALONE)
 
@@ -191,7 +191,7 @@ def test_variants_of_the_script_carry_their_settings() -> None:
     assert ["device_prefetch" in one["run"] for one in (plain, cached, six, both)] == [False, True, False, True]
     assert [one["model"]["attention"] for one in (plain, cached, six, both)] == ["auto"] * 4
     assert [one["run"]["weight_dtype"] for one in (plain, cached, six, both)] == ["fp32", "fp32", "same", "same"]
-    assert all(one["run"]["device_memory"] == "59GB" for one in by_script.values())
+    assert all(one["run"]["memory_limit"] == "59GB" for one in by_script.values())
     assert "vaefix" in six["model"]["path"]
 
 

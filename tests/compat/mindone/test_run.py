@@ -19,8 +19,8 @@ def test_levels_of_precision_are_those_of_the_framework() -> None:
     assert {level: run["precision"] for level, run in runs.items()} == {
         "O0": "fp32", "O1": "fp16", "O2": "fp16", "O3": "fp16"
     }  # fmt: skip
-    assert {level: run["half"] for level, run in runs.items() if level != "O0"} == {
-        "O1": "products", "O2": "most", "O3": "all"
+    assert {level: run["half_precision"] for level, run in runs.items() if level != "O0"} == {
+        "O1": "matmuls", "O2": "most", "O3": "all"
     }  # fmt: skip
     assert refusal("--ms_amp_level=O4") == [("--ms_amp_level", "E1017")]
 

@@ -58,7 +58,7 @@ def test_three_paths_name_an_embedding_by_the_keys_of_the_entry(tmp_path: Path) 
     entry = {"path": "Fish/b.mp4", "frame_idx": "0:65", "cap": "a fish", "fps": 24}
     path = a_list(tmp_path, entry, texts=True)
     put(tmp_path, "media/Fish/b.mp4", "texts/Fish/b-frame_idx-0:65-fps-24.npz")
-    used, skipped = listed(path, texts=True)
+    used, skipped = listed(path, text_embeddings=True)
     assert not skipped
     own = dict(used[0].overrides)
     texts = tmp_path / "texts/Fish/b-frame_idx-0:65-fps-24.npz"
@@ -85,14 +85,14 @@ def test_what_is_not_there_is_left_out_as_wished_or_counted(tmp_path: Path) -> N
     entries = [CLIP, {"path": "b.mp4", "cap": "b"}, {"path": "c.mp4", "cap": "c"}]
     path = a_list(tmp_path, *entries, texts=True)
     put(tmp_path, "media/a.mp4", "media/b.mp4", "texts/a.npz", "texts/c.npz")
-    used, skipped = listed(path, texts=True)
+    used, skipped = listed(path, text_embeddings=True)
     assert [s.key for s in used] == ["a.mp4"]
     assert [(s.path, s.reason, s.is_wanted) for s in skipped] == [
         ("b.mp4", f"{tmp_path / 'texts/b.npz'} is not there", True),
         ("c.mp4", f"{tmp_path / 'media/c.mp4'} is not there", True),
     ]
     # kept: the look at the file says why it cannot be used; an embedding is looked at by nobody else
-    used, skipped = listed(path, texts=True, missing="count")
+    used, skipped = listed(path, text_embeddings=True, missing="count")
     assert [s.key for s in used] == ["a.mp4", "c.mp4"]
     assert [(s.path, s.is_wanted) for s in skipped] == [("b.mp4", False)]
 
@@ -131,7 +131,7 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
         "data.clips.text_embeddings=true; line 5: no such file or folder: 'nowhere'; "
         "line 6: 1 path where 2 are needed: media folder,annotation.json"
     )
-    assert complaint("E1231", a_list(tmp_path, CLIP), texts=True) == (
+    assert complaint("E1231", a_list(tmp_path, CLIP), text_embeddings=True) == (
         "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder into "
         "which mezzotint cache shall write embeddings, or set data.clips.text_embeddings=false"
     )

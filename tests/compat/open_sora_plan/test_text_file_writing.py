@@ -175,7 +175,7 @@ def test_a_second_filling_makes_nothing_and_frames_decide_the_address(world: Wor
     assert len(world.encoder.calls) == calls
     for other, stills in (
         ({"clips": {"interval": 1, "start": "first"}}, 0), ({"clips": {"fps": 9.0}}, 0), ({"clips": {"frames": 5}}, 0),
-        ({"resize": "bicubic"}, 4), ({"resize": "open-sora-plan"}, 4), ({"crop": "random"}, 4),
+        ({"resize": "bicubic"}, 4), ({"resize": "square-then-bilinear"}, 4), ({"crop": "random"}, 4),
     ):  # fmt: skip
         _, _, _, (clips, pictures) = world.filled(world.settings(**cast("dict[str, Any]", other)))
         assert clips.new >= 1, other  # a window that happens to be the same is shared

@@ -125,7 +125,7 @@ def really_kept(settings: Recipe, size: Size, samples: int) -> int:
         {"model__attention": "slice"},
         pytest.param({"model__freeze": ["denoiser/down_blocks.*"]}, marks=pytest.mark.slow),
         {"run__gradient_checkpointing": {"enabled": True}},
-        pytest.param({"run__gradient_checkpointing": {"enabled": True, "exempt": 3}}, marks=pytest.mark.slow),
+        pytest.param({"run__gradient_checkpointing": {"enabled": True, "skip_first": 3}}, marks=pytest.mark.slow),
     ],
     ids=[
         "plain",

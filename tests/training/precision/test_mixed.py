@@ -17,7 +17,7 @@ BF16, FP32 = torch.bfloat16, torch.float32
     ("level", "types"),
     [
         ("autocast", [BF16, FP32, FP32, FP32]),
-        ("products", [FP32, FP32, FP32, FP32]),
+        ("matmuls", [FP32, FP32, FP32, FP32]),
         ("most", [BF16, BF16, BF16, BF16]),
         ("all", [BF16, BF16, BF16, FP32]),
     ],
