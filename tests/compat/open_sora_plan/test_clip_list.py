@@ -132,8 +132,8 @@ def test_every_malformed_line_is_named(tmp_path: Path) -> None:
         "line 6: 1 path where 2 are needed: media folder,annotation.json"
     )
     assert complaint("E1231", a_list(tmp_path, CLIP), text_embeddings=True) == (
-        "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder into "
-        "which mezzotint cache shall write embeddings, or set data.clips.text_embeddings=false"
+        "line 1: 2 paths where 3 are needed: media folder,folder of embeddings,annotation.json; name the folder where "
+        "mezzotint cache writes embeddings, or set data.clips.text_embeddings=false"
     )
 
 
