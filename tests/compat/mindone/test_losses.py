@@ -80,7 +80,7 @@ def losses(recipe: Recipe, said: Tensor, x_0: Tensor) -> tuple[Tensor, Tensor, T
     objective = Objective(recipe.objective, Schedule.scaled_linear(), recipe.model.prediction)
     count = len(x_0)
     draws = StepDraws.at(3, 0, np.arange(count), "cpu")
-    if recipe.objective.levels == "log-normal":
+    if recipe.objective.noise_levels == "log-normal":
         noised = objective.noise(x_0, draws)
         sigma = noised.level.double()
     else:
@@ -101,7 +101,7 @@ def test_a_line_trains_the_loss_of_its_classes(
     for is_free, gamma in product((False, True) if scaling in TELLS_SIGMA else (False,), (None, 0.5, 5.0, 20.0)):
         words = () if gamma is None else (f"--snr_gamma={gamma}",)
         recipe = recipe_of(scaling, weighting, kind, *words, is_free=is_free)
-        assert recipe.objective.levels == ("log-normal" if is_free else "timesteps")
+        assert recipe.objective.noise_levels == ("log-normal" if is_free else "timesteps")
         losses_, sigma, eps = losses(recipe, said, x_0)
         c_skip, c_out = (of(sigma).view(-1, 1, 1, 1) for of in SCALINGS[scaling])
         w = WEIGHTINGS[weighting](sigma)
