@@ -27,6 +27,13 @@ BENCHMARK = [
 ]
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operations are counted and curves drawn in other tests."""
+    monkeypatch.setattr(bench, "flops_of_samples", lambda recipe, sizes: {})
+    monkeypatch.setattr(bench, "plot_bench", lambda runs, **words: b"")
+
+
 def columns(pictures: int) -> PlanColumns:
     keys = np.arange(pictures, dtype=np.uint64)
     return PlanColumns(keys, np.zeros(pictures, np.int16), np.ones(pictures, np.float32))
