@@ -37,8 +37,9 @@ def test_nonsense_is_not_given_a_meaning(word: str) -> None:
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.slow)])
 def test_every_setting_is_found_under_its_own_name_with_a_letter_missing(every: int) -> None:
     named = [s for s in settings() if len(s.name) > 4]
-    missed = [s.path for s in named[::every] if nearest(s.path[:-1]) != s.path]
-    assert missed == []
+    missed = {s.path for s in named[::every] if nearest(s.path[:-1]) != s.path}
+    # `image` is another setting's name, and `images_pat` is as near to `images_format`
+    assert missed <= {"data.clips.images", "data.clips.images_path"}
 
 
 @pytest.mark.parametrize(
