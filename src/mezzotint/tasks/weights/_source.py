@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -54,7 +55,7 @@ class SourceComponent:
 
 
 @dataclass(frozen=True)
-class ConvertSource:
+class ConvertSource(ABC):
     """An open model. folder: of its configurations. scheduler: its configuration; None where the folder's file is
     copied. extras: what its single file holds besides, and carries along. notes: for the reader."""
 
@@ -70,13 +71,13 @@ class ConvertSource:
         stored = self.components[name].open()
         return stored if dtype is None else Cast(stored, dtype)
 
+    @abstractmethod
     def require_writable(self, args: ConvertArgs) -> None:
         """Raises WeightsError E1406, E1479 for a model that is not written as such a file."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plan(self, args: ConvertArgs) -> list[PlannedTensor]:
         """The tensors of a single file. Raises WeightsError E1405, E1479."""
-        raise NotImplementedError
 
     def description(self, title: str) -> Description | None:
         """What the single file's header says of the model; None where it says nothing."""
