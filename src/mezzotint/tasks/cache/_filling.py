@@ -109,45 +109,27 @@ def fill(
     verify_bytes: entries are read and checked when all of them are no more bytes than this; None checks any number.
     Raises DatasetError for a picture that cannot be read any more, CacheError, StorageError; what was finished stays.
     """
-    latents, text = caches.latents, caches.text
-    open_caches = [cache for cache in (latents, text) if cache is not None]
-    folders = tuple(str(cache.folder.absolute()) for cache in open_caches)
     if worker.rank:
         worker = replace(worker, say=lambda line: None)
+    folders = tuple(str(cache.folder.absolute()) for cache in caches.in_use)
     record = Record(worker.catalogue, rows, worker.settings, caches, extra_captions)
     known = _known(worker, record, verify_bytes)
     if known is not None:
         return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders, known.repeats)
     damaged = record.damaged()
-    pictures = _look_for_latents(worker, rows, latents, verify_bytes) if latents else ()
-    captions = _look_for_text(worker, rows, text, extra_captions, verify_bytes) if text else None
-    ledger = Ledger(open_caches[0].root, worker.settings)
-    is_absent = [one.absent for one in pictures] + ([captions.absent] if captions is not None else [])
+    lookups = _look_for_entries(worker, rows, caches, extra_captions, verify_bytes)
+    ledger = Ledger(caches.in_use[0].root, worker.settings)
+    needed, present, why = _together(worker, lookups, _why(worker, ledger, caches, lookups))
     # from here on things change
-    needed, present, why = _together(worker, is_absent, _why(worker, ledger, caches, pictures, captions))
-    encodings = {cache: Encoding(worker.device) for cache in open_caches}
-    try:
-        count = _fill_latents(worker, latents, pictures, encodings[latents]) if latents else 0
-        if latents:
-            _fill_masks(worker, latents, rows)
-        count += _fill_text(worker, text, captions, encodings[text]) if text and captions else 0
-    finally:
-        for store in (store for cache in open_caches for store in cache.stores):
-            store.close_writer()
-    worker.barrier()
-    for cache in open_caches:
-        cache.refresh()
-    repeats = all(one.repeats for one in encodings.values())
-    repeats = all(json.loads(text) for text in worker.gather(json.dumps(repeats)))
-    size = sum(store.bytes_on_disk for cache in open_caches for store in cache.stores)
+    encoded, repeats = _fill_absent(worker, rows, caches, lookups)
+    size = sum(store.bytes_on_disk for store in caches.stores)
     if worker.rank == 0:
-        for store in (store for cache in open_caches for store in cache.stores):
+        for store in caches.stores:
             store.put_in_order()
-        ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=latents, text=text))
+        ledger.write(ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text))
         if record.damaged() == damaged:  # else another look is due
-            is_checked = all(one.is_checked for one in pictures) and (captions is None or captions.is_checked)
-            record.write(Complete(needed, size, is_checked, repeats))
-    return CacheSummary(needed, present, needed - present, why, count, size, folders, repeats)
+            record.write(Complete(needed, size, lookups.is_checked, repeats))
+    return CacheSummary(needed, present, needed - present, why, encoded, size, folders, repeats)
 
 
 def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete | None:
@@ -179,6 +161,35 @@ class _Lookup(Generic[Entries]):
         return cls(needed, absent, damaged, checks)
 
 
+@dataclass(frozen=True, slots=True)
+class _Lookups:
+    """What this process's part of the pictures, by bucket, and of the captions needs, and which of it is absent.
+    captions: None without a cache of text."""
+
+    pictures: tuple[_Lookup[LatentEntries], ...]
+    captions: _Lookup[TextEntries] | None
+
+    @property
+    def absent(self) -> list[NDArray[np.bool_]]:
+        """Of every store, entry by entry."""
+        return [one.absent for one in self.pictures] + ([self.captions.absent] if self.captions is not None else [])
+
+    @property
+    def is_checked(self) -> bool:
+        """Whether all entries were read, and not only looked for."""
+        return all(one.is_checked for one in self.pictures) and (self.captions is None or self.captions.is_checked)
+
+
+def _look_for_entries(
+    worker: Worker, rows: NDArray[np.int32], caches: Caches, extra: Sequence[str], verify_bytes: int | None
+) -> _Lookups:
+    latents, text = caches.latents, caches.text
+    return _Lookups(
+        _look_for_latents(worker, rows, latents, verify_bytes) if latents is not None else (),
+        _look_for_text(worker, rows, text, extra, verify_bytes) if text is not None else None,
+    )
+
+
 def _look_for_latents(
     worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
 ) -> tuple[_Lookup[LatentEntries], ...]:
@@ -201,11 +212,11 @@ def _look_for_text(
 
 
 def _together(
-    worker: Worker, is_absent: Sequence[NDArray[np.bool_]], why: tuple[Counter[str], Counter[str]]
+    worker: Worker, lookups: _Lookups, why: tuple[Counter[str], Counter[str]]
 ) -> tuple[int, int, tuple[str, ...]]:
     """Entries that are needed and that are there, and why others are not (`_why`), over all processes, which wait for
-    each other. is_absent: of every store, entry by entry."""
-    count, absent = sum(map(len, is_absent)), sum(int(one.sum()) for one in is_absent)
+    each other."""
+    count, absent = sum(map(len, lookups.absent)), sum(int(one.sum()) for one in lookups.absent)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
     words: list[str] = []
     for place, one in ((2, "picture"), (3, "caption")):
@@ -216,25 +227,20 @@ def _together(
     return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
 
 
-def _why(
-    worker: Worker,
-    ledger: Ledger,
-    caches: Caches,
-    pictures: Sequence[_Lookup[LatentEntries]],
-    captions: _Lookup[TextEntries] | None,
-) -> tuple[Counter[str], Counter[str]]:
+def _why(worker: Worker, ledger: Ledger, caches: Caches, lookups: _Lookups) -> tuple[Counter[str], Counter[str]]:
     """How many pictures and how many captions are absent for each reason."""
 
     def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
         return ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text)
 
     of_pictures: dict[int, str] = {}
-    for looked in pictures:
+    for looked in lookups.pictures:
         absent = np.flatnonzero(looked.absent)
         reasons = ledger.pictures(lines(looked.needed.rows[absent]))
         for i, reason in zip(absent.tolist(), reasons, strict=True):
             of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
     of_captions: Counter[str] = Counter()
+    captions = lookups.captions
     if captions is not None and caches.text is not None:
         absent = np.flatnonzero(captions.absent)
         of_rows = captions.needed.rows[absent]
@@ -243,6 +249,32 @@ def _why(
             of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
             of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
     return Counter(of_pictures.values()), of_captions
+
+
+def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookups: _Lookups) -> tuple[int, bool]:
+    """Makes what is absent of this process's part, durably; returns when all processes have. How many entries this
+    process made, and whether the encoders of all repeat their numbers."""
+    latents, text = caches.latents, caches.text
+    encodings = [Encoding(worker.device) for _ in caches.in_use]
+    try:
+        count = 0
+        if latents is not None:
+            count += _fill_latents(worker, latents, lookups.pictures, encodings[0])
+            _fill_masks(worker, latents, rows)
+        if text is not None and lookups.captions is not None:
+            count += _fill_text(worker, text, lookups.captions, encodings[-1])
+    finally:
+        for store in caches.stores:
+            store.close_writer()
+    worker.barrier()
+    for cache in caches.in_use:
+        cache.refresh()
+    repeats = json.dumps(all(encoding.repeats for encoding in encodings))
+    return count, all(json.loads(text) for text in worker.gather(repeats))
+
+
+_Absent = Sequence[tuple[LatentEntries, NDArray[np.int64]]]
+"""Entries of each bucket, and which of them are to be made, (n,)."""
 
 
 def _fill_latents(
@@ -258,6 +290,11 @@ def _fill_latents(
         for needed, entries in mine:
             import_cache.latents(worker.catalogue, latents, needed, entries, spec)
         return count
+    return _encode_latents(worker, latents, mine, encoding)
+
+
+def _encode_latents(worker: Worker, latents: LatentCache, mine: _Absent, encoding: Encoding) -> int:
+    count = sum(len(entries) for _, entries in mine)
     progress, encoded = _Progress(worker, "pictures", count), 0
     family = encoding.laid_out(worker.load("media"))
     with ThreadPoolExecutor(max_workers=max(worker.settings.workers, 1)) as pool:
@@ -395,11 +432,17 @@ def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], 
         worker.say(f"cache: {counted(int(of_others.sum()), 'embedding')} to take over from files, {import_cache.AGE}")
         spec = import_cache.require_encoded(worker.encoded)
         import_cache.texts(worker.catalogue, text, needed, mine[of_others], spec)
-    encoded = int((of_files | of_others).sum())
-    mine = mine[~(of_files | of_others)]
+    taken_over = of_files | of_others
+    return int(taken_over.sum()) + _encode_text(worker, text, needed, mine[~taken_over], encoding)
+
+
+def _encode_text(
+    worker: Worker, text: TextCache, needed: TextEntries, mine: NDArray[np.int64], encoding: Encoding
+) -> int:
+    """mine: the entries to encode, (n,)."""
     if not len(mine):
-        return encoded
-    progress = _Progress(worker, "captions", len(mine))
+        return 0
+    progress, encoded = _Progress(worker, "captions", len(mine)), 0
     family = worker.load("text")
     if family.in_turn is not None:
         worker.say("cache: the text encoder is read layer by layer, a group of them at a time")

@@ -129,27 +129,47 @@ def text_entries(
     """Every caption that these rows can choose, the empty one, and `extra`. Where rows have files of embeddings, the
     empty caption only if captions are dropped; of embeddings that are taken over, which never are, without it. part:
     a process and how many there are, each of which has its own of the captions."""
+    always = _always_needed(catalogue, rows, text, extra)
+    as_written = None if catalogue.overrides.embeddings else text.captions_as_written(catalogue, rows)
+    if as_written is None:
+        return _by_row(catalogue, rows, text, always, part)
+    return _as_written(*as_written, text, always, part)
+
+
+def _always_needed(
+    catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str]
+) -> Sequence[str]:
+    """`extra`, and the empty caption where it may be asked for."""
     own = catalogue.overrides
     of_files = own.embeddings and any(own.embedding_of(row) for row in rows.tolist())
-    always = extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
-    if own.embeddings or (as_written := text.captions_as_written(catalogue, rows)) is None:
-        rows_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
-        for row in rows.tolist():
-            mark = own.embedding_of(row)
-            for caption in text.captions_of(catalogue, row):
-                rows_of.setdefault((caption, mark if caption or not text.drops else ""), row)
-        mine = [key for key in rows_of if _falls_to(part, "".join(key).encode("utf-8", "surrogatepass"))]
-        addresses = _as_array(text.address(caption, mark) for caption, mark in mine)
-        captions, marks = (tuple(key[place] for key in mine) for place in (0, 1))
-        return TextEntries(captions, addresses, np.array([rows_of[key] for key in mine], dtype=np.int32), marks)
-    texts, of_rows = as_written
-    every = [*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts]
-    places = _firsts(every)
+    return extra if text.is_imported or (of_files and not text.drops) else ("", *extra)
+
+
+def _by_row(
+    catalogue: Catalogue, rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
+) -> TextEntries:
+    """Every caption that a visit of a row can have, and its file of an embedding."""
+    row_of: dict[tuple[str, str], int] = dict.fromkeys(((caption, "") for caption in always), -1)
+    for row in rows.tolist():
+        mark = catalogue.overrides.embedding_of(row)
+        for caption in text.captions_of(catalogue, row):
+            row_of.setdefault((caption, mark if caption or not text.drops else ""), row)
+    mine = [key for key in row_of if _falls_to(part, "".join(key).encode("utf-8", "surrogatepass"))]
+    addresses = _as_array(text.address(caption, mark) for caption, mark in mine)
+    captions, marks = tuple(caption for caption, _ in mine), tuple(mark for _, mark in mine)
+    return TextEntries(captions, addresses, np.array([row_of[key] for key in mine], dtype=np.int32), marks)
+
+
+def _as_written(
+    texts: Sequence[bytes], of_rows: NDArray[np.int32], text: TextCache, always: Sequence[str], part: tuple[int, int]
+) -> TextEntries:
+    """The same where captions are chosen whole, as their files have them: `texts`, in UTF-8, of the rows `of_rows`."""
+    first = _firsts([*(caption.encode("utf-8", "surrogatepass") for caption in always), *texts])
     owners = np.concatenate((np.full(len(always), -1, np.int32), of_rows))
-    chosen = {one: place for one, place in places.items() if _falls_to(part, one)} if part[1] > 1 else places
-    numbers = np.fromiter(chosen.values(), np.int64, len(chosen))
-    captions = tuple(one.decode("utf-8", "surrogatepass") for one in chosen)
-    return TextEntries(captions, _as_array(map(text.address_of, chosen)), owners[numbers], ("",) * len(chosen))
+    mine = {caption: place for caption, place in first.items() if _falls_to(part, caption)} if part[1] > 1 else first
+    places = np.fromiter(mine.values(), np.int64, len(mine))
+    captions = tuple(caption.decode("utf-8", "surrogatepass") for caption in mine)
+    return TextEntries(captions, _as_array(map(text.address_of, mine)), owners[places], ("",) * len(mine))
 
 
 def _falls_to(part: tuple[int, int], caption: bytes) -> bool:
