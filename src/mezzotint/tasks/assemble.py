@@ -242,12 +242,32 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
         family = family_class(recipe).load(files, parts, forms)
         family.in_turn = in_turn
         refuse_unfit(recipe, family.grid)
-        for part, module in family.parts().items():
-            cast(module.requires_grad_(False).eval(), precision.of_frozen(part))
-            module.to(device)
+        freeze(family, recipe, precision, device)
         return family
 
     return load
+
+
+def freeze(
+    family: ModelFamily, recipe: Recipe, precision: Precision, device: torch.device, *, as_trained: Collection[str] = ()
+) -> None:
+    """Makes a model ready to encode or to generate, not to train: parts frozen, on the device, in the types of frozen
+    parts. as_trained: parts that are held in the type of trained weights."""
+    for part, module in family.parts().items():
+        module.requires_grad_(False).eval()
+        if part in as_trained:
+            cast(module, precision.weights)
+        else:
+            cast(module, precision.of_frozen(part), but=precision.islands(module))
+        module.to(device)
+    arrange_denoisers(family, recipe, precision)
+
+
+def arrange_denoisers(family: ModelFamily, recipe: Recipe, precision: Precision) -> None:
+    """The denoisers' attention, and the modules of them that compute in float32."""
+    for denoiser in family.denoisers:
+        attention.set_up(denoiser, recipe.model.attention)
+        precision.shelter(denoiser)
 
 
 def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
@@ -391,9 +411,7 @@ def _arrange(
     recipe: Recipe, family: ModelFamily, precision: Precision, runtime: Runtime
 ) -> tuple[list[tuple[nn.Module, ...]], int, int]:
     """Attention, layout and precision of the networks; their blocks, and how many are recomputed and compiled."""
-    for denoiser in family.denoisers:
-        attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
+    arrange_denoisers(family, recipe, precision)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     lay_out(family.parts().values(), recipe.run, runtime.device)
