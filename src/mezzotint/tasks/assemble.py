@@ -50,7 +50,7 @@ from mezzotint.training.callbacks.base import Callback
 from mezzotint.training.loop import RunHost, Trainer
 from mezzotint.training.model import TrainableModel
 from mezzotint.training.optimizers import weight_decay
-from mezzotint.training.precision import attention, mixed
+from mezzotint.training.precision import mixed
 from mezzotint.training.precision.policy import DTYPES, LossScale, Precision, cast, cast_parameters, sum_in
 from mezzotint.training.progress import Progress
 from mezzotint.training.trainable import UpdateCheck, trained_parameters
@@ -242,32 +242,10 @@ def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callabl
         family = family_class(recipe).load(files, parts, forms)
         family.in_turn = in_turn
         refuse_unfit(recipe, family.grid)
-        freeze(family, recipe, precision, device)
+        holding.freeze(family, recipe, precision, device)
         return family
 
     return load
-
-
-def freeze(
-    family: ModelFamily, recipe: Recipe, precision: Precision, device: torch.device, *, as_trained: Collection[str] = ()
-) -> None:
-    """Makes a model ready to encode or to generate, not to train: parts frozen, on the device, in the types of frozen
-    parts. as_trained: parts that are held in the type of trained weights."""
-    for part, module in family.parts().items():
-        module.requires_grad_(False).eval()
-        if part in as_trained:
-            cast(module, precision.weights)
-        else:
-            cast(module, precision.of_frozen(part), but=precision.islands(module))
-        module.to(device)
-    arrange_denoisers(family, recipe, precision)
-
-
-def arrange_denoisers(family: ModelFamily, recipe: Recipe, precision: Precision) -> None:
-    """The denoisers' attention, and the modules of them that compute in float32."""
-    for denoiser in family.denoisers:
-        attention.set_up(denoiser, recipe.model.attention)
-        precision.shelter(denoiser)
 
 
 def encoded_spec(recipe: Recipe, files: ModelFiles) -> EncodedSpec | None:
@@ -411,7 +389,7 @@ def _arrange(
     recipe: Recipe, family: ModelFamily, precision: Precision, runtime: Runtime
 ) -> tuple[list[tuple[nn.Module, ...]], int, int]:
     """Attention, layout and precision of the networks; their blocks, and how many are recomputed and compiled."""
-    arrange_denoisers(family, recipe, precision)
+    holding.arrange_denoisers(family, recipe, precision)
     blocks = list(family.blocks())
     mixed.arrange([family.parts()[name] for name in recipe.model.train], recipe.run, precision)
     lay_out(family.parts().values(), recipe.run, runtime.device)

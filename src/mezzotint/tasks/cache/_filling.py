@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -37,10 +36,8 @@ from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record
 from mezzotint.tasks.cache._encoding import CAPTIONS, NO_REPEAT, Encoding
-from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, TextEntries
+from mezzotint.tasks.cache.inventory import LatentEntries, Ledger, Lookup, Lookups, TextEntries
 from mezzotint.weights.model_files import EncodedSpec
-
-Entries = TypeVar("Entries", LatentEntries, TextEntries)
 
 VERIFIED_BYTES = 8 << 30
 """Entries of no more bytes than this are read and checked at each start."""
@@ -117,9 +114,12 @@ def fill(
     if known is not None:
         return CacheSummary(known.needed, known.needed, 0, (), 0, known.bytes, folders, known.repeats)
     damaged = record.damaged()
-    lookups = _look_for_entries(worker, rows, caches, extra_captions, verify_bytes)
+    part = worker.rank, worker.world_size
+    lookups = inventory.look_up(
+        worker.catalogue, rows, worker.settings, caches, extra_captions, part=part, verify_bytes=verify_bytes
+    )
     ledger = Ledger(caches.in_use[0].root, worker.settings)
-    needed, present, why = _together(worker, lookups, _why(worker, ledger, caches, lookups))
+    needed, present, why = _together(worker, lookups, ledger, caches)
     # from here on things change
     encoded, repeats = _fill_absent(worker, rows, caches, lookups)
     size = sum(store.bytes_on_disk for store in caches.stores)
@@ -141,81 +141,10 @@ def _known(worker: Worker, record: Record, verify_bytes: int | None) -> Complete
     return Complete(**json.loads(text)) if text else None
 
 
-@dataclass(frozen=True, slots=True)
-class _Lookup(Generic[Entries]):
-    """What is needed in one bucket, or of all captions, and which of it is absent or damaged, each (n,). is_checked:
-    whether entries were read, and not only looked for."""
-
-    needed: Entries
-    absent: NDArray[np.bool_]
-    damaged: NDArray[np.bool_]
-    is_checked: bool
-
-    @classmethod
-    def at(cls, needed: Entries, rows: Store | TextRows | None, *, checks: bool) -> _Lookup[Entries]:
-        damaged = np.zeros(len(needed.addresses), dtype=np.bool_)
-        if rows is None:
-            return cls(needed, ~damaged, damaged, True)
-        absent = ~rows.has(needed.addresses, checks=checks)
-        damaged[absent] = rows.damaged(needed.addresses[absent])
-        return cls(needed, absent, damaged, checks)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lookups:
-    """What this process's part of the pictures, by bucket, and of the captions needs, and which of it is absent.
-    captions: None without a cache of text."""
-
-    pictures: tuple[_Lookup[LatentEntries], ...]
-    captions: _Lookup[TextEntries] | None
-
-    @property
-    def absent(self) -> list[NDArray[np.bool_]]:
-        """Of every store, entry by entry."""
-        return [one.absent for one in self.pictures] + ([self.captions.absent] if self.captions is not None else [])
-
-    @property
-    def is_checked(self) -> bool:
-        """Whether all entries were read, and not only looked for."""
-        return all(one.is_checked for one in self.pictures) and (self.captions is None or self.captions.is_checked)
-
-
-def _look_for_entries(
-    worker: Worker, rows: NDArray[np.int32], caches: Caches, extra: Sequence[str], verify_bytes: int | None
-) -> _Lookups:
-    latents, text = caches.latents, caches.text
-    return _Lookups(
-        _look_for_latents(worker, rows, latents, verify_bytes) if latents is not None else (),
-        _look_for_text(worker, rows, text, extra, verify_bytes) if text is not None else None,
-    )
-
-
-def _look_for_latents(
-    worker: Worker, rows: NDArray[np.int32], latents: LatentCache, verify_bytes: int | None
-) -> tuple[_Lookup[LatentEntries], ...]:
-    mine = rows[inventory.share(worker.catalogue.digest[rows], worker.rank, worker.world_size)]
-    needed = inventory.latent_entries(worker.catalogue, mine, worker.settings, latents)
-    pairs = [(one, latents.store(one.bucket, is_still=one.is_still)) for one in needed]
-    total = sum(len(one.rows) * store.row_bytes for one, store in pairs if store) * worker.world_size
-    checks = verify_bytes is None or total <= verify_bytes
-    return tuple(_Lookup.at(one, store, checks=checks) for one, store in pairs)
-
-
-def _look_for_text(
-    worker: Worker, rows: NDArray[np.int32], text: TextCache, extra: Sequence[str], verify_bytes: int | None
-) -> _Lookup[TextEntries]:
-    part = worker.rank, worker.world_size
-    needed = inventory.text_entries(worker.catalogue, rows, text, extra, part)
-    stored = text.rows()
-    total = len(needed.rows) * stored.row_bytes * worker.world_size if stored is not None else 0
-    return _Lookup.at(needed, stored, checks=verify_bytes is None or total <= verify_bytes)
-
-
-def _together(
-    worker: Worker, lookups: _Lookups, why: tuple[Counter[str], Counter[str]]
-) -> tuple[int, int, tuple[str, ...]]:
-    """Entries that are needed and that are there, and why others are not (`_why`), over all processes, which wait for
+def _together(worker: Worker, lookups: Lookups, ledger: Ledger, caches: Caches) -> tuple[int, int, tuple[str, ...]]:
+    """Entries that are needed and that are there, and in words why others are not, over all processes, which wait for
     each other."""
+    why = inventory.reasons(worker.catalogue, worker.settings, ledger, caches, lookups)
     count, absent = sum(map(len, lookups.absent)), sum(int(one.sum()) for one in lookups.absent)
     of_all = [json.loads(text) for text in worker.gather(json.dumps([count, count - absent, *why]))]
     words: list[str] = []
@@ -227,31 +156,7 @@ def _together(
     return sum(one[0] for one in of_all), sum(one[1] for one in of_all), tuple(words)
 
 
-def _why(worker: Worker, ledger: Ledger, caches: Caches, lookups: _Lookups) -> tuple[Counter[str], Counter[str]]:
-    """How many pictures and how many captions are absent for each reason."""
-
-    def lines(rows: NDArray[np.int32]) -> NDArray[Any]:
-        return ledger.lines(worker.catalogue, rows, worker.settings, latents=caches.latents, text=caches.text)
-
-    of_pictures: dict[int, str] = {}
-    for looked in lookups.pictures:
-        absent = np.flatnonzero(looked.absent)
-        reasons = ledger.pictures(lines(looked.needed.rows[absent]))
-        for i, reason in zip(absent.tolist(), reasons, strict=True):
-            of_pictures.setdefault(int(looked.needed.rows[i]), "entry damaged" if looked.damaged[i] else reason)
-    of_captions: Counter[str] = Counter()
-    captions = lookups.captions
-    if captions is not None and caches.text is not None:
-        absent = np.flatnonzero(captions.absent)
-        of_rows = captions.needed.rows[absent]
-        reasons = ledger.captions(lines(of_rows))  # a line of row −1 is not looked at
-        for i, row, reason in zip(absent.tolist(), of_rows.tolist(), reasons, strict=True):
-            of_none = ledger.caption_of_none(caches.text, captions.needed.captions[i]) if row < 0 else reason
-            of_captions["entry damaged" if captions.damaged[i] else of_none] += 1
-    return Counter(of_pictures.values()), of_captions
-
-
-def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookups: _Lookups) -> tuple[int, bool]:
+def _fill_absent(worker: Worker, rows: NDArray[np.int32], caches: Caches, lookups: Lookups) -> tuple[int, bool]:
     """Makes what is absent of this process's part, durably; returns when all processes have. How many entries this
     process made, and whether the encoders of all repeat their numbers."""
     latents, text = caches.latents, caches.text
@@ -278,7 +183,7 @@ _Absent = Sequence[tuple[LatentEntries, NDArray[np.int64]]]
 
 
 def _fill_latents(
-    worker: Worker, latents: LatentCache, pictures: Sequence[_Lookup[LatentEntries]], encoding: Encoding
+    worker: Worker, latents: LatentCache, pictures: Sequence[Lookup[LatentEntries]], encoding: Encoding
 ) -> int:
     mine = [(one.needed, np.flatnonzero(one.absent)) for one in pictures]
     count = sum(len(entries) for _, entries in mine)
@@ -419,7 +324,7 @@ def _keep_rows(
     store.append(needed.addresses[entries], rows, names=names, at_once=False)
 
 
-def _fill_text(worker: Worker, text: TextCache, captions: _Lookup[TextEntries], encoding: Encoding) -> int:
+def _fill_text(worker: Worker, text: TextCache, captions: Lookup[TextEntries], encoding: Encoding) -> int:
     needed = captions.needed
     mine = np.flatnonzero(captions.absent)
     of_files = np.array([bool(mark) for mark in needed.marks], dtype=np.bool_)[mine]

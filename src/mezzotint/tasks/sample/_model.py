@@ -29,7 +29,8 @@ from mezzotint.recipe.sections.tokens import PART
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Launch, open_runtime
 from mezzotint.sampling.solvers import OnStep
-from mezzotint.tasks.assemble import family_class, freeze, open_files
+from mezzotint.tasks import holding
+from mezzotint.tasks.assemble import family_class, open_files
 from mezzotint.tasks.check import notes
 from mezzotint.tasks.reading.continuing import folder_of
 from mezzotint.tasks.sample._args import Weights
@@ -159,7 +160,7 @@ def open_model(
             identity[f"adapter {fingerprint.of_file(file)}"] = repr(scale)
     precision = Precision.of(recipe.run)
     as_trained = () if recipe.model.has_adapter else recipe.model.train
-    freeze(family, recipe, precision, device, as_trained=as_trained)
+    holding.freeze(family, recipe, precision, device, as_trained=as_trained)
     objective = objective_of(recipe.objective, family.schedule, recipe.model.prediction or family.prediction)
     facts |= {"model": of_values(identity), "model_name": source.name, "family": recipe.model.family}
     of_files = tuple(
