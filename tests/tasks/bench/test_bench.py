@@ -51,7 +51,7 @@ def test_a_recipe_is_measured_and_nothing_is_left_but_the_numbers(
 def test_a_stand_in_takes_the_place_of_data_that_are_not_there(shared_world: Any, tmp_path: Path) -> None:
     settings = {"data__path": "nosuch", "data__buckets__shape": "square", "data__remainder": "fill", "run__steps": 400}
     words = shared_world.words("stand-in", **settings, optim__accumulation=2)
-    line = [*words, "--stand-in", "21", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
+    line = [*words, "--stand-in", "21", "--target=1", "--steps", "4", "--fast", "--out", str(tmp_path / "out")]
     assert main(["bench", *line]) == 0
     written, fast = bench_results(tmp_path / "out")["rows"]
     assert written["changes"] == []

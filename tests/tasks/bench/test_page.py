@@ -75,6 +75,7 @@ def test_the_table_has_the_readings_and_their_remarks() -> None:
     page = "\n".join(_page.table(unknown))
     assert "no peak on record" in page
     assert "last micro-batch" not in page
+    assert "IPS" not in page
 
 
 def test_rows_are_compared_block_by_block() -> None:
@@ -87,7 +88,8 @@ def test_rows_are_compared_block_by_block() -> None:
     assert (ratio["row"], ratio["by"]) == ("stock", "seconds")
     assert ratio["seconds"] == ratio["cpu_seconds"] == {"median": 3.0, "lowest": 2.0, "highest": 4.0, "rounds": 3}
     page = "\n".join(_page.table({"recipe": "x", "processes": 1, "device": "NVIDIA X", "rows": rows}))
-    assert "3 (2 to 4) of stock, by seconds" in page
+    assert "3 (2 to 4) of stock" in page
+    assert "times as fast: by seconds an image" in page
     [alone] = _page.compare([mine], 1, by_cpu=False)
     assert alone["against"] is None
     long = row([step(1.0)] * 45)

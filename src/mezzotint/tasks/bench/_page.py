@@ -53,7 +53,8 @@ _LINES = {
 @dataclass(frozen=True, slots=True)
 class Context:
     """What all rows share. flops: of one sample by image size; empty where they were not counted. peak: FLOP/s of one
-    device; None where none is on record. target: a loss to be below; None without one."""
+    device; None where none is on record. target: a loss to
+    be below, as a published protocol has one; None without."""
 
     processes: int
     device: str
@@ -77,7 +78,7 @@ def row(measured: Measured, context: Context, changes: Sequence[str]) -> Row:
         "setup_seconds": measured.setup_seconds,
         "cache_seconds": measured.cache_seconds,
         **_arithmetic(timed, context),
-        "protocol": _protocol(measured, context),
+        "protocol": None if context.target is None else _protocol(measured, context),
         "loss": {
             "first": steps[0].loss,
             "last": steps[-1].loss,
@@ -152,9 +153,7 @@ def _in_words(r: Row) -> Row:
         "utilization": utilization,
         "setup": duration(r["setup_seconds"]),
         "filling": duration(r["cache_seconds"]) if r["cache_seconds"] else "",
-        "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}, by {by}".format_map(against | ratio)
-        if ratio
-        else "",
+        "faster": "{median:.3g} ({lowest:.3g} to {highest:.3g}) of {row}".format_map(against | ratio) if ratio else "",
         "reached": r["target"] and ("below" if r["target"]["reached"] else "not below"),
     }
 
@@ -227,23 +226,23 @@ def _target(loss: float, context: Context) -> Row | None:
 
 
 def _columns(title: str, cells: Sequence[str]) -> str:
-    return f"{title:<27}{''.join(f'{cell:<44}' for cell in cells)}".rstrip()
+    return f"{title:<27}{''.join(f'{cell:<34}' for cell in cells)}".rstrip()
 
 
 def _remarks(rows: Sequence[Row]) -> list[str]:
-    remarks = [
-        f"IPS by the formula: gbsz / seconds / devices, with the seconds that a smoothed bar shows at step "
-        f"{rows[0]['protocol']['read_at_step']}; it takes every update for a full one"
-    ]
+    remarks = []
     if any(r["target"] for r in rows):
-        remarks.append(
+        remarks = [
+            "IPS by the formula: gbsz / seconds / devices, with the seconds that a smoothed bar shows at step "
+            f"{rows[0]['protocol']['read_at_step']}; it takes every update for a full one",
             "loss, last micro-batch: of process 0, as the protocol reads its target; one micro-batch at random "
-            "timesteps, which says nothing about learning; the line below is the mean of the whole update"
-        )
+            "timesteps, which says nothing about learning; the line below is the mean of the whole update",
+        ]
     if any(r["mfu"] is not None for r in rows):
         remarks.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
-    if any(r.get("against") for r in rows):
+    if against := [r["against"] for r in rows if r.get("against")]:
         remarks.append(
-            "times as fast: the median of blocks of steps, with the extremes; if 1 lies between them it means nothing"
+            f"times as fast: by {against[0]['by']} an image; the median of blocks of steps, with the extremes; if 1 lies "
+            "between them it means nothing"
         )
     return remarks
