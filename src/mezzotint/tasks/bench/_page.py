@@ -242,7 +242,7 @@ def _remarks(rows: Sequence[Row]) -> list[str]:
         remarks.append(f"MFU: arithmetic of the trained networks over the {SOURCE}")
     if against := [r["against"] for r in rows if r.get("against")]:
         remarks.append(
-            f"times as fast: by {against[0]['by']} an image; the median of blocks of steps, with the extremes; if 1 lies "
-            "between them it means nothing"
+            f"times as fast: by {against[0]['by']} an image; the median of blocks of steps, with the extremes; if 1 "
+            "lies between them it means nothing"
         )
     return remarks
