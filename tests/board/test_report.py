@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from board_runs import SCRIPT, write_pictures, write_run
 from PIL import Image
 
+from mezzotint import outside
 from mezzotint.board import report
 from mezzotint.cli import main
 
@@ -72,10 +74,22 @@ def test_a_report_of_many_large_pictures_stays_below_its_bound(tmp_path: Path, m
     assert any("images" in one for one in left_out)
 
 
-def test_clips_are_shown_as_a_strip_of_frames(tmp_path: Path) -> None:
+def test_a_playlist_in_place_of_a_clip_opens_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clips are shown as the strip of frames that lies beside each; the clip itself is not read."""
     folder = write_run(tmp_path / "run")
-    (folder / "samples" / "step-00000060" / "00-raw.mp4").write_bytes(b"a clip")
+    shots = folder / "samples" / "step-00000060"
+    (shots / "00-raw.mp4").write_text("ffconcat version 1.0\nfile 'secret.mp4'\n")
+    read: list[str] = []
+    real = outside.open_plain
+
+    def watched(path: Path, *words: Any, **named: Any) -> Any:
+        read.append(Path(path).name)
+        return real(path, *words, **named)
+
+    monkeypatch.setattr(outside, "open_plain", watched)
     text, left_out = report.of_run(folder)
+    assert "00-raw.png" in read
+    assert not [name for name in read if name.endswith(".mp4")]
     assert "data:video" not in text
     assert "1 clip: shown as a strip of frames" in left_out
 
