@@ -13,12 +13,13 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+import mezzotint
 from mezzotint.errors import MezzotintError, OutOfMemory, StorageError
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.resolved import Resolved, sums_are_open
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
-from mezzotint.tasks import assemble
+from mezzotint.tasks import assemble, describe
 from mezzotint.tasks.cache import cache, carrying, class_pictures
 from mezzotint.tasks.check import fitting, room
 from mezzotint.tasks.check.estimates import bucket_rows, largest_batches
@@ -299,11 +300,19 @@ def _record_start(start: RunStart, host: TrainHost, restored: state.Restored | N
     if recipe.run.export.link is not None:
         run_files.link(folder, recipe.run.export.link, host.say)
     behind, steps, again = recipe.run.start.step, host.resolved.steps, folder.attempts() > 0
+    subject = describe.Subject(
+        recipe=recipe, device=runtime.device, launch=launch, model=model, dataset=dataset, steps=steps,
+        checkpoint_bytes=model.update.checkpoint_bytes(lambda name, m: sharding.whole_shape(name, m, runtime.shares)),
+        lost=lost,
+    )  # fmt: skip
+    description, notes = describe.describe(subject), describe.notes(subject)
     folder.record(
         "started", step=restored.step if restored else behind, steps=steps, recipe=host.digest,
-        processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes, **host.recorded,
+        processes=runtime.world_size, batch=recipe.data.batch_size, changes=changes,
+        description=description, notes=notes, **host.recorded,
     )  # fmt: skip
-    before = announce.before_step_one(recipe, launch, runtime, dataset, model, steps, folder, lost=lost)
     longer = announce.further(reading, recipe, start.words, launch)
     line = announce.start_line(restored, steps, changes, start.command, behind=behind, longer=longer, again=again)
-    return [*before, line]
+    titled = [*description, *(("note", note) for note in notes)]
+    head = f"mezzotint {mezzotint.__version__}   run {recipe.run.name} in {folder.path}"
+    return [head, *(f"  {title:<10} {text}" for title, text in titled), line]
