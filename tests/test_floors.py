@@ -144,6 +144,9 @@ def test_floors_without_torch_load_none() -> None:
         "import sys\nimport mezzotint.recipe.reading.read, mezzotint.recipe.reference, mezzotint.recipe.resume_rules\n"
         "import mezzotint.cli, mezzotint.stages, mezzotint.registry, mezzotint.run_folder, mezzotint.draws\n"
         "import mezzotint.fault_injection, mezzotint.shapes\n"
+        "for kind in ('families', 'formats', 'optimizers', 'weights_formats'):\n"
+        "    for name in mezzotint.registry.names(f'recipe/{kind}'):\n"
+        "        mezzotint.registry.find(f'recipe/{kind}', name)\n"
         "assert not {'torch', 'diffusers', 'transformers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

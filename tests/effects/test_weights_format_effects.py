@@ -58,8 +58,8 @@ def test_export_trained_file_may_have_another_format_than_other_files(prepare: A
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run.export.file_format=number"], "no registered format; did you mean numbers?"),
-        (["run.export.trained_file=safetensor"], "no registered format; did you mean safetensors?"),
+        (["run.export.file_format=number"], "there is no weights format 'number'; did you mean numbers?"),
+        (["run.export.trained_file=safetensor"], "there is no weights format 'safetensor'; did you mean safetensors?"),
         (["run.export.file_format=numbers"], "is about files, and none are written"),
         (
             ["model.family=sdxl", "run.export.file_format=numbers", "run.export.single_file=true"],

@@ -44,7 +44,7 @@ def _is_weights_format(value: str) -> str:
     known = weights_formats.names()
     if value not in known:
         listed = f"known: {', '.join(known)}"
-        raise ValueError(f"is {value!r}, which is no registered format; {did_you_mean(value, known, listed)}")
+        raise ValueError(f"there is no weights format {value!r}; {did_you_mean(value, known, listed)}")
     return value
 
 
