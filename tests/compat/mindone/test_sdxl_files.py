@@ -15,6 +15,7 @@ from model_export import in_one_file, load_model
 from safetensors.torch import load_file
 from sdxl_files import COUNTS, convert, equal, folder_tensors, names_of
 
+from mezzotint.cli import main
 from mezzotint.compat.mindone import mindspore_format
 from mezzotint.compat.mindone import sdxl_layout as mindone_sdxl
 from mezzotint.compat.mindone.sdxl_layout import mindspore_name, stability_name
@@ -111,9 +112,11 @@ def test_a_denoiser_alone_in_mindspores_format_is_converted_under_its_names(
 def test_other_models_are_not_written_as_mindspores_checkpoints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert convert(RECORDS.parent / "diffusers" / "tiny_sd", tmp_path / "x.ckpt") == 2
-    said = capsys.readouterr().err
-    assert "only models of family sdxl are written as .ckpt files, write a name that ends in .safetensors" in said
+    model = str(RECORDS.parent / "diffusers" / "tiny_sd")
+    for words in (["convert", model], ["merge", model, model]):
+        assert main([*words, str(tmp_path / "x.ckpt")]) == 2
+        said = capsys.readouterr().err
+        assert "only models of family sdxl are written as .ckpt files, write a name that ends in .safetensors" in said
     assert list(tmp_path.iterdir()) == []
 
 
