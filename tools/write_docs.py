@@ -17,6 +17,7 @@ from mezzotint import errors, registry
 from mezzotint.errors import CODES, MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
+from mezzotint.tasks.reading import foreign
 from mezzotint.training.callbacks._scalars import TAGS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -132,7 +133,7 @@ def flag_table(dialect: Any) -> list[str]:
 
 def option_pages() -> dict[Path, str]:
     """Files of docs/reference/options: every option of the dialects, of EveryDream2 the keys of its files as well."""
-    dialects = {name: registry.find("dialects", name).DIALECT for name in registry.names("dialects")}
+    dialects = {name: foreign.dialect(name) for name in registry.names("dialects")}
     texts = {}
     for name, dialect in dialects.items():
         page = OPTIONS / f"{name}.md"
