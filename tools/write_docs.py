@@ -129,7 +129,8 @@ def flag_table(dialect: Any) -> list[str]:
     for row in dialect.rows:
         came = f" ({row.since})" if row.since else ""
         default = "-" if row.default in (None, False) else f"`{row.default}`"
-        here = ", ".join(f"`{path}`" for path in row.to) or row.outcome
+        paths = dict.fromkeys((*row.to, *row.fixed)) if row.to else ()
+        here = ", ".join(f"`{path}`" for path in paths) or row.outcome
         rows.append((f"`--{row.flag}`{came}", default, here, _line(row.about)))
     return table(("flag", "default", "here", ""), rows)
 

@@ -6,7 +6,9 @@ A `mapped` row is all there is to a flag; what others (`row`) decide is worked o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from mezzotint.compat.diffusers_scripts._scripts import Script
 from mezzotint.compat.diffusers_scripts._sentences import SENTENCES
@@ -19,6 +21,7 @@ BNB = "bnb:"
 
 _SOLVERS = {"DPMSolverMultistepScheduler": "dpm++", "DDPMScheduler": "ddpm"}
 _V = {"v_prediction": "v"}
+_LORA = {"model.adapter.kind": "lora", "model.adapter.init": "gaussian"}
 _LLAMA = "meta-llama/Meta-Llama-3.1-8B-Instruct"
 _OF_ANOTHER = "it is left over from another model's script, which reads Llama; Qwen-Image has none"
 _IF = "it is for the upscaler of DeepFloyd IF, which is not supported; leave it out"
@@ -236,10 +239,11 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("flux2 z-image", idle("guidance_scale", 3.5, "this model is given no scale of guidance, there as here")),
 
     # what is trained
-    ("unet+adapter", row("rank", 4, "model.adapter.rank model.adapter.kind model.adapter.targets model.adapter.init",
-        "LoRA of the attention's projections; alpha is the rank, so that the change is not scaled", above=0)),
-    ("flow+adapter", row("rank", 4, "model.adapter.rank model.adapter.kind model.adapter.init",
-        "LoRA of the layers of lora_layers", above=0)),
+    ("unet+adapter", mapped("rank", 4, "model.adapter.rank",
+        "LoRA of the attention's projections; alpha is the rank, so that the change is not scaled", above=0,
+        fixed={**_LORA, "model.adapter.targets": ["attention"]})),
+    ("flow+adapter", mapped("rank", 4, "model.adapter.rank", "LoRA of the layers of lora_layers", above=0,
+        fixed=_LORA)),
     ("flux+adapter flux2 qwen-image z-image", row("lora_alpha", 4, "model.adapter.alpha",
         "the change is multiplied by alpha / rank", above=0)),
     ("subject+adapter", mapped("lora_dropout", 0.0, "model.adapter.dropout",
@@ -311,8 +315,8 @@ FLAGS: tuple[tuple[str, Row], ...] = (
     ("token dreambooth", row("validation_steps", 100, "run.preview.every", "steps between previews", above=0)),
     ("dreambooth", mapped("validation_scheduler", "DPMSolverMultistepScheduler", "sample.solver",
         "the solver of previews", choices=tuple(_SOLVERS), values=_SOLVERS)),
-    ("captions subject+adapter flow", row("validation_epochs", 1, "run.preview.every", "epochs between previews",
-        above=0)),
+    ("captions", row("validation_epochs", 1, "run.preview.every", "epochs between previews", above=0)),
+    ("subject+adapter flow", row("validation_epochs", 50, "run.preview.every", "epochs between previews", above=0)),
     (_NEW, row("final_validation_prompt", str, "sample.prompts run.preview.every",
         "drawn before the first step and at the end, where there is no validation_prompt")),
     (_NEW, row("skip_final_inference", False, "sample.prompts run.preview.every",
@@ -334,6 +338,30 @@ FLAGS: tuple[tuple[str, Row], ...] = (
         "files are safetensors, which every reader of .bin files takes")),
 )  # fmt: skip
 """Which scripts have a flag, and its row."""
+
+SETTINGS: tuple[tuple[str, str, Mapping[str, Any]], ...] = (
+    ("all", "resolution", {"data.buckets.shape": "square"}),
+    ("token", "resolution", {"data.flip": 0.5, "data.resize": "bicubic"}),
+    ("dreambooth dreambooth-lora", "center_crop", {"data.flip": 0.0}),
+    ("dreambooth dreambooth-sd3 flow+adapter", "resolution", {"data.resize": "bilinear"}),
+    ("sdxl", "", {"data.cache.latents": True, "data.cache.text": True}),
+    ("sdxl", "center_crop random_flip", {"data.cache.crops": 1}),
+    (_NEW, "train_batch_size", {"data.remainder": "drop"}),
+    ("token", "placeholder_token", {"model.train": ["tokens"]}),
+    ("adapter", "output_dir", {"run.export.adapter": "diffusers"}),
+    ("captions", "lr_scheduler", {"optim.schedule.cycles": 1, "optim.schedule.power": 1.0}),
+    ("token", "lr_scheduler", {"optim.schedule.power": 1.0}),
+    ("textual-inversion", "adam_beta1", {"optim.optimizer.kind": "adamw"}),
+    ("token", "output_dir", {"optim.clip.norm": None}),
+    ("captions subject", "max_grad_norm", {"optim.clip.scope": "all"}),
+    ("captions+adapter subject token", "output_dir", {"optim.ema.rule": "none"}),
+    ("flow", "weighting_scheme", {"objective.flow.grid": "table", "objective.flow.shift": "table"}),
+    ("flux2 z-image", "pretrained_model_name_or_path", {"objective.posterior": "mean"}),
+    ("all", "mixed_precision", {"run.weight_dtype": "fp32"}),
+    ("sdxl sd3 textual-inversion-sdxl", "mixed_precision", {"run.vae_dtype": "fp32"}),
+    ("lora-sdxl dreambooth-lora-sdxl", "pretrained_vae_model_name_or_path", {"run.vae_dtype": "fp32"}),
+)
+"""What scripts do without a flag for it: which scripts, the flags that it is attributed to, and the settings."""
 
 BNB_FILE = FileTable(
     flag="bnb_quantization_config_path",

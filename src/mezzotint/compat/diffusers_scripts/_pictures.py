@@ -27,7 +27,7 @@ def compute_data(draft: Draft, script: Script) -> None:
         _encode_first(draft)
     if script.is_flow:
         _encode_on_request(draft, script)
-    _batches(draft, script)
+    _batches(draft)
     _class_pictures(draft)
 
 
@@ -92,14 +92,8 @@ def _place(draft: Draft, script: Script) -> None:
         draft.refuse("resolution", f"must be a multiple of {cell}, at least 16, got {side}", f"write {near}", "E1017")
     else:
         draft.put({"data.resolution": side, "data.buckets.step": bucket_step(side)}, "resolution")
-    draft.set("data.buckets.shape", "square", "resolution")
     if "use_aspect_ratio_buckets" in draft.rows:
         _buckets(draft)
-    is_token = script.data == "token"
-    if "random_flip" not in draft.rows:
-        draft.set("data.flip", 0.5 if is_token else 0.0, "resolution" if is_token else "center_crop")
-    if "image_interpolation_mode" not in draft.rows:
-        draft.set("data.resize", "bicubic" if is_token else "bilinear", "resolution")
 
 
 def _buckets(draft: Draft) -> None:
@@ -144,9 +138,7 @@ def _ladder(side: int) -> list[list[int]]:
 
 
 def _encode_first(draft: Draft) -> None:
-    """Latents and text embeddings are made ahead of the training, as there."""
-    draft.put({"data.cache.latents": True, "data.cache.text": True})
-    draft.set("data.cache.crops", 1, "center_crop", "random_flip")
+    """Pictures and captions are encoded ahead of the training, as there."""
     crop, mirror = not draft.values["center_crop"], bool(draft.values["random_flip"])
     words = " and ".join(["crop"] * crop + ["mirror"] * mirror)
     if words:
@@ -171,17 +163,15 @@ def _encode_on_request(draft: Draft, script: Script) -> None:
     if is_drawn and not is_cached:
         what = "places and mirrors are drawn at each visit; there, once for the whole run"
         draft.note("random_flip" if mirror else "center_crop", what)
-    if script.posterior == "mean":
-        draft.set("objective.posterior", "mean", "pretrained_model_name_or_path")
-    elif script.posterior:
+    if script.mean_when_cached:
         draft.set("objective.posterior", "mean" if draft.values["cache_latents"] else "sample", "cache_latents")
 
 
-def _batches(draft: Draft, script: Script) -> None:
+def _batches(draft: Draft) -> None:
     """Which pictures fill the last batch, and the length of the run."""
-    # there, several processes fill the last batches by starting over; one process trains a smaller one
-    usual = "fill" if draft.launched.processes > 1 else "short"
-    draft.set("data.remainder", script.remainder or usual, "train_batch_size")
+    if "data.remainder" not in draft.origin:
+        # there, several processes fill the last batches by starting over; one process trains a smaller one
+        draft.set("data.remainder", "fill" if draft.launched.processes > 1 else "short", "train_batch_size")
     has_steps = draft.values["max_train_steps"] is not None
     draft.lay("max_train_steps" if has_steps else "num_train_epochs")
     if has_steps and draft.says("num_train_epochs"):

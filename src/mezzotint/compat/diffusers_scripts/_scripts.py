@@ -19,9 +19,8 @@ class Script:
     trains all weights, a LoRA, or embeddings of tokens. project: its own name at its trackers. preview: steps and
     guidance scale of its validation, () for the pipeline's. defaults: by flag.
 
-    fp32_vae: the flag to which an autoencoder in float32 is attributed, "" when it has the type of the run.
-    encodes_first: whether it encodes pictures and captions before the training. remainder: what becomes of pictures
-    that fill no batch, "" for the usual. posterior: what is taken of the autoencoder's answer, "" for a sample.
+    encodes_first: whether it encodes pictures and captions before the training. mean_when_cached: whether it takes the
+    mean of the autoencoder's answer for pictures that are encoded ahead, and a sample of it for others.
 
     layers: ends of the names of the denoiser's layers that get a LoRA, "" for all attention. outer: modules of the
     denoiser's outermost level; a layer that begins with one is named in whole. in_both: layers of the outermost level
@@ -37,10 +36,8 @@ class Script:
     project: str
     preview: tuple[int, float] | tuple[()] = ()
     defaults: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    fp32_vae: str = ""
     encodes_first: bool = False
-    remainder: str = ""
-    posterior: Literal["", "mean", "mean when cached"] = ""
+    mean_when_cached: bool = False
     layers: str = ""
     outer: str = ""
     in_both: str = ""
@@ -57,7 +54,7 @@ class Script:
         return any(words.issuperset(word.split("+")) for word in selector.split())
 
 
-_SUBJECT = {"resolution": 512, "train_batch_size": 4, "num_train_epochs": 1, "validation_epochs": 50}
+_SUBJECT = {"resolution": 512, "train_batch_size": 4, "num_train_epochs": 1}
 _FLOW = {**_SUBJECT, "adam_weight_decay": 1e-4}
 _TOKEN = {"output_dir": "text-inversion-model", "max_train_steps": 5000, "mixed_precision": "no"}
 _ATTENTION = "to_k to_q to_v to_out.0"
@@ -72,7 +69,7 @@ SCRIPTS = (
         name="sdxl", file="train_text_to_image_sdxl.py", about="SDXL",
         family="sdxl", data="captions", mode="weights", project="text2image-fine-tune-sdxl", preview=(25, 5.0),
         defaults={"output_dir": "sdxl-model-finetuned", "resolution": 1024},
-        fp32_vae="mixed_precision", encodes_first=True,
+        encodes_first=True,
     ),
     Script(
         name="lora", file="train_text_to_image_lora.py", about="LoRA of Stable Diffusion 1.x and 2.x",
@@ -83,7 +80,6 @@ SCRIPTS = (
         name="lora-sdxl", file="train_text_to_image_lora_sdxl.py", about="LoRA of SDXL",
         family="sdxl", data="captions", mode="adapter", project="text2image-fine-tune", preview=(25, 5.0),
         defaults={"output_dir": "sd-model-finetuned-lora", "resolution": 1024},
-        fp32_vae="pretrained_vae_model_name_or_path",
     ),
     Script(
         name="dreambooth", file="train_dreambooth.py", about="a subject by all weights of Stable Diffusion 1.x and 2.x",
@@ -100,21 +96,18 @@ SCRIPTS = (
         name="dreambooth-lora-sdxl", file="train_dreambooth_lora_sdxl.py", about="a subject as a LoRA of SDXL",
         family="sdxl", data="subject", mode="adapter", project="dreambooth-lora-sd-xl", preview=(25, 5.0),
         defaults={**_SUBJECT, "output_dir": "lora-dreambooth-model", "resolution": 1024, "adam_weight_decay": 1e-4},
-        fp32_vae="pretrained_vae_model_name_or_path",
     ),
     Script(
         name="dreambooth-sd3", file="train_dreambooth_sd3.py",
         about="a subject by all weights of Stable Diffusion 3 and 3.5",
         family="sd3", data="subject", mode="weights", project="dreambooth-sd3",
         defaults={**_FLOW, "output_dir": "sd3-dreambooth", "max_sequence_length": 77},
-        fp32_vae="mixed_precision",
     ),
     Script(
         name="dreambooth-lora-sd3", file="train_dreambooth_lora_sd3.py",
         about="a subject as a LoRA of Stable Diffusion 3 and 3.5",
         family="sd3", data="subject", mode="adapter", project="dreambooth-sd3-lora",
         defaults={**_FLOW, "output_dir": "sd3-dreambooth", "max_sequence_length": 77},
-        fp32_vae="mixed_precision",
         layers="attn.add_k_proj attn.add_q_proj attn.add_v_proj attn.to_add_out attn.to_k attn.to_out.0 "
         "attn.to_q attn.to_v",
         outer="pos_embed time_text_embed context_embedder transformer_blocks norm_out proj_out",
@@ -143,7 +136,6 @@ SCRIPTS = (
         outer="pos_embed time_guidance_embed double_stream_modulation_img double_stream_modulation_txt "
         "single_stream_modulation x_embedder context_embedder transformer_blocks "
         "single_transformer_blocks norm_out proj_out",
-        remainder="drop", posterior="mean",
     ),
     Script(
         name="dreambooth-lora-qwen-image", file="train_dreambooth_lora_qwen_image.py",
@@ -152,7 +144,7 @@ SCRIPTS = (
         defaults={**_FLOW, "output_dir": "hidream-dreambooth-lora"},
         layers=_ATTENTION,
         outer="pos_embed time_text_embed txt_norm img_in txt_in transformer_blocks norm_out proj_out",
-        remainder="drop", posterior="mean when cached",
+        mean_when_cached=True,
     ),
     Script(
         name="dreambooth-lora-z-image", file="train_dreambooth_lora_z_image.py", about="a subject as a LoRA of Z-Image",
@@ -160,7 +152,6 @@ SCRIPTS = (
         defaults={**_FLOW, "output_dir": "z-image-dreambooth-lora"},
         layers=_ATTENTION,
         outer="all_x_embedder all_final_layer noise_refiner context_refiner t_embedder cap_embedder layers",
-        remainder="drop", posterior="mean",
     ),
     Script(
         name="textual-inversion", file="textual_inversion.py", about="a new word for Stable Diffusion 1.x and 2.x",
@@ -169,7 +160,6 @@ SCRIPTS = (
     Script(
         name="textual-inversion-sdxl", file="textual_inversion_sdxl.py", about="a new word for SDXL",
         family="sdxl", data="token", mode="embeddings", project="textual_inversion", preview=(25, 5.0), defaults=_TOKEN,
-        fp32_vae="mixed_precision",
     ),
 )  # fmt: skip
 

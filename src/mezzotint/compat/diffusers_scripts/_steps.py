@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mezzotint.compat.diffusers_scripts._flags import BNB, PRECISIONS
+from mezzotint.compat.diffusers_scripts._flags import BNB, PRECISIONS, SETTINGS
 from mezzotint.compat.diffusers_scripts._notes import note_differences
 from mezzotint.compat.diffusers_scripts._pictures import compute_data
 from mezzotint.compat.diffusers_scripts._scripts import Script
@@ -27,10 +27,15 @@ _MODE_SCALES = (-1.0, 1.75)
 
 def compute(draft: Draft, script: Script) -> None:
     """Decides what needs more than one flag, and adds the notes that belong to it."""
+    for selector, flags, values in SETTINGS:
+        if script.is_one_of(selector):
+            draft.put(values, *flags.split())
     _model(draft, script)
     compute_data(draft, script)
-    _trained_parts(draft, script)
-    _adapter(draft, script)
+    if script.mode != "embeddings":
+        _trained_parts(draft, script)
+    if script.mode == "adapter":
+        _adapter(draft, script)
     _rate(draft)
     _optimizer(draft, script)
     _objective(draft)
@@ -51,8 +56,6 @@ def _model(draft: Draft, script: Script) -> None:
     elif revision:
         draft.note("revision", "a folder has no revisions; it is read as it is")
     draft.put({"model.path": path, "model.family": script.family}, "pretrained_model_name_or_path")
-    if script.fp32_vae:
-        draft.set("run.vae_dtype", "fp32", script.fp32_vae)
     if "pretrained_vae_model_name_or_path" in draft.rows:
         draft.lay("pretrained_vae_model_name_or_path")
     if "text_encoder_out_layers" in draft.rows:
@@ -84,9 +87,6 @@ def _trained_texts(draft: Draft, script: Script) -> tuple[str, ...]:
 
 
 def _trained_parts(draft: Draft, script: Script) -> None:
-    if script.mode == "embeddings":
-        draft.set("model.train", ["tokens"], "placeholder_token")
-        return
     flags = ["train_text_encoder"] if "train_text_encoder" in draft.rows else []
     if script.is_one_of("flow+adapter"):
         flags = flags or ["rank"]
@@ -98,18 +98,11 @@ def _trained_parts(draft: Draft, script: Script) -> None:
 
 
 def _adapter(draft: Draft, script: Script) -> None:
-    if script.mode != "adapter":
-        return
-    if draft.fits("rank"):
-        values = {"kind": "lora", "rank": draft.whole("rank"), "init": "gaussian"}
-        draft.put({f"model.adapter.{key}": value for key, value in values.items()}, "rank")
-    draft.set("run.export.adapter", "diffusers", "output_dir")
     draft.lay(*(flag for flag in ("use_dora", "output_kohya_format") if flag in draft.rows))
-    if not script.layers:
-        draft.set("model.adapter.targets", ["attention"], "rank")
-        return
     if "lora_alpha" in draft.rows and draft.fits("lora_alpha"):
         draft.set("model.adapter.alpha", float(draft.whole("lora_alpha")), "lora_alpha")
+    if "lora_layers" not in draft.rows:
+        return
     texts, layers = _trained_texts(draft, script), _layers(draft, script)
     # as peft finds a layer: by the end of its path, from the outermost level on or behind any dot
     outer, in_both = script.outer.split(), script.in_both.split()
@@ -159,27 +152,18 @@ def _rate(draft: Draft) -> None:
         draft.refuse("learning_rate", f"must be above 1e-07, where polynomial ends, got {rate:g}", code="E1017")
     floor = _POLYNOMIAL_END / rate if kind == "polynomial" and rate > 0 else 0.0
     draft.set("optim.schedule.floor", floor, "lr_scheduler")
-    for path, flag, value in (("cycles", "lr_num_cycles", 1), ("power", "lr_power", 1.0)):
-        if flag not in draft.rows:
-            draft.set(f"optim.schedule.{path}", value, "lr_scheduler")
 
 
 def _optimizer(draft: Draft, script: Script) -> None:
     """Optimizer, clipping, average; text encoders have a rate and a decay of their own."""
     betas = [draft.number("adam_beta1"), draft.number("adam_beta2")]
     draft.set("optim.optimizer.betas", betas, "adam_beta1", "adam_beta2")
-    if "use_8bit_adam" not in draft.rows:
-        draft.set("optim.optimizer.kind", "adamw", "adam_beta1")
     if "max_grad_norm" in draft.rows:
         norm = draft.number("max_grad_norm")
         if norm <= 0:
             what = f"must be above 0, got {norm:g}: it would make every gradient zero"
             draft.refuse("max_grad_norm", what, code="E1017")
-        draft.put({"optim.clip.norm": norm, "optim.clip.scope": "all"}, "max_grad_norm")
-    else:
-        draft.set("optim.clip.norm", None, "output_dir")
-    if "use_ema" not in draft.rows:
-        draft.set("optim.ema.rule", "none", "output_dir")
+        draft.set("optim.clip.norm", norm, "max_grad_norm")
     is_prodigy = str(draft.values.get("optimizer")).lower() == "prodigy"
     if is_prodigy:
         values = {"kind": "prodigy", "d_beta": draft.values["prodigy_beta3"]}
@@ -224,7 +208,6 @@ def _noise_levels(draft: Draft) -> None:
     kind = {"logit_normal": "logit-normal", "mode": "mode"}.get(scheme, "uniform")
     weighting = scheme.replace("_", "-") if scheme in ("sigma_sqrt", "cosmap") else "prediction"
     draft.put({"objective.flow.density": kind, "objective.weighting": weighting}, "weighting_scheme")
-    draft.put({"objective.flow.grid": "table", "objective.flow.shift": "table"}, "weighting_scheme")
     low, high = _MODE_SCALES
     if scheme == "logit_normal":
         draft.set("objective.flow.mean", 0.0 - draft.number("logit_mean"), "logit_mean")
@@ -244,7 +227,7 @@ def _precision(draft: Draft) -> None:
         draft.refuse("mixed_precision", f"the launcher hands over {shown(word)}", "no, fp16 and bf16 are supported")
         return
     precision = PRECISIONS[word]
-    draft.put({"run.precision": precision, "run.weight_dtype": "fp32"}, "mixed_precision")
+    draft.set("run.precision", precision, "mixed_precision")
     draft.set("run.frozen_dtype", "fp32" if word == "no" else "same", "mixed_precision")
     if handed and not own:
         draft.origin["run.precision"] = f"the launcher ({draft.launched.launcher})"

@@ -60,11 +60,6 @@ class Row(Spec):
     fixed: Mapping[str, Any] = none()
     needs: tuple[str, str] = ("", "")
 
-    @property
-    def spec(self) -> Spec:
-        """What the parser has to know of it."""
-        return self
-
 
 _FORMS: Mapping[type, Form] = {
     str: "text", list: "texts", int: "whole", float: "number", tuple: "numbers", bool: "switch",
