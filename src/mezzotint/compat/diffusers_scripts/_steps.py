@@ -287,7 +287,8 @@ def _previews(draft: Draft, script: Script) -> None:
     written, last = draft.values[flag], _final_prompt(draft)
     prompts = list(map(str, written)) if isinstance(written, tuple) else [str(written)] if written else []
     source, every = flag, None
-    if prompts and False not in [draft.fits(one) for one in counts]:
+    fitting = [draft.fits(one) for one in counts] if prompts else []
+    if prompts and all(fitting):
         source, every = when, f"{draft.whole(when)} {unit}"
         _note_times(draft, script)
     elif last and draft.fits("num_validation_images"):

@@ -401,16 +401,18 @@ def _draft(
 def _rows_into(draft: Draft) -> None:
     """What single rows decide."""
     for row in draft.rows.values():
-        is_needless = bool(row.needs[0]) and not _is_met(draft, row.needs[0])
-        if is_needless and draft.says(row.flag):
-            draft.note(row.flag, row.needs[1])
-        if row.outcome == "mapped" and not is_needless:
+        condition, sentence = row.needs
+        can_act = not condition or _is_met(draft, condition)
+        if not can_act and draft.says(row.flag):
+            draft.note(row.flag, sentence)
+        if row.outcome == "mapped" and can_act:
             draft.lay(row.flag)
         elif row.outcome in ("without effect", "refused") and draft.values[row.flag] != row.default:
             (draft.refuse if row.outcome == "refused" else draft.note)(row.flag, row.about)
 
 
 def _is_met(draft: Draft, condition: str) -> bool:
+    """condition: as in `Row.needs`."""
     flag, _, text = condition.partition("=")
     value = draft.values[flag]
     return str(value).lower() == text if text else bool(value)
