@@ -32,6 +32,7 @@ _NO_ENCODER = "no text encoder is trained, there as here"
 _AS_IT_IS = "it is settled here by the kind of bits alone"
 
 _NEW = "flux2 qwen-image z-image"
+"""Families whose scripts are newest, and share flags that older ones lack."""
 _TABLE = "dreambooth-lora-sdxl flow"
 """Scripts of a subject that take a data set in the place of a folder."""
 
