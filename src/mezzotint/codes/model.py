@@ -93,7 +93,7 @@ CODES: dict[str, str] = {
     "Neither tokenizer.json nor spiece.model exists, one is damaged, or it has more tokens than the text encoder.",
     "E1464": "A size or clip length does not suit the model.\n"
     "Denoisers that take patches of latents need sides that are multiples of a patch (16 pixels for LatteT2V).",
-    "E1465": "The denoiser's variance cannot be learnt as `objective.variance` asks.\n"
+    "E1465": "The denoiser's variance cannot be learned.\n"
     "The denoiser has no channels for it, or the schedule or prediction leaves no rule for its bounds: a schedule that "
     "ends in pure noise has no way back from its last timestep.",
     "E1466": "The packages of the extra `video` are not installed.\n"

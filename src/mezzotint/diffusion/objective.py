@@ -189,7 +189,7 @@ class Objective:
         errors. mse-huber: mse · t/T + huber · (1 − t/T) with T timesteps (EveryDream2's direction: Huber at 0);
         huber-mse: mse · (1 − t/T) + huber · t/T.
         """
-        output, v = learned_variance.parted(predicted, noised.x_t, self.settings.variance)
+        output, v = learned_variance.split_prediction(predicted, noised.x_t)
         per_sample = learned_variance.mean(self._error(output.float(), self.target(noised), noised), mask)
         level_weight = self._level_weight(noised.level)
         if v is None:

@@ -36,7 +36,7 @@ LIVE = (
 )
 """The settings, by path."""
 
-OFF_THE_PATH = ("timesteps", "timestep_bias", "noise_levels", "time_input", "variance", "zero_terminal_snr")
+OFF_THE_PATH = ("timesteps", "timestep_bias", "noise_levels", "time_input", "zero_terminal_snr")
 """Settings of `objective` that models on straight paths do not know."""
 
 SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")

@@ -19,5 +19,6 @@ ENTRY_POINTS = {
     "mezzotint.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay"},
     "mezzotint.recipe.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay_settings"},
     "mezzotint.decay_rules": {"mindone": "mezzotint.compat.mindone.decay_rule"},
+    "mezzotint.recipe.renamed": {"mindone": "mezzotint.compat.mindone.renamed"},
     "mezzotint.optimizer_files": {"mindone": "mezzotint.compat.mindone.optimizer_file"},
 }

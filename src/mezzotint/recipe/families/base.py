@@ -138,10 +138,8 @@ def is_denoiser(part: str) -> bool:
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
 _OF_ENCODERS = "its text encoders are read as the model was trained with them"
 STRAIGHT_REFUSES = {
-    "text_encoder": "its text encoders are those of its folder; model.over names files of them",
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
-    "max_tokens": _OF_ENCODERS,
     "clip_skip": _OF_ENCODERS,
     "last_layers": _OF_ENCODERS,
     "prediction": "it predicts the velocity of a straight path",
@@ -158,6 +156,11 @@ def family_spec(name: str) -> FamilySpec:
     """The facts of a family. Raises RecipeError E1010 with the nearest name when there is none."""
     spec: FamilySpec = registry.find(FOLDER, name).SPEC
     return spec
+
+
+def about_section(name: str) -> str:
+    """The help of the section `model.NAME`."""
+    return f"Of family `{name}` alone."
 
 
 def refused_by(spec: FamilySpec) -> dict[str, str]:

@@ -33,10 +33,6 @@ SPEC = FamilySpec(
     trainable=("denoiser", "text_encoder", "text_encoder_2"),
     has_new_words=True,
     latent_scale=0.13025,
-    refuses={
-        "text_encoder": "its text encoders lie in the model's own folder",
-        "max_tokens": "its text encoders read 77 tokens",
-    },
     layout="sdxl",
     file_styles=frozenset({"safetensors", "mindspore"}),
     advice="mindone",

@@ -20,6 +20,7 @@ from pydantic import (
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, OutputPath, PublishedPath, Section, Share, as_list
 from mezzotint.recipe.counting import nearest_multiples
+from mezzotint.recipe.formats import base as formats
 from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
@@ -379,6 +380,8 @@ class DataSettings(Section):
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
+        yield from spec.contradictions(self)
+        yield from self._of_other_formats()
         yield from self._about_clips()
         yield from self._about_table()
         yield from self._about_prior()
@@ -387,13 +390,20 @@ class DataSettings(Section):
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
                 "nearest, or leave data.antialias out"
             )
-        if self.cache.text and self._drawn() and self.cache.shuffles == 1:
+        if self.cache.text and self.drawn_captions() and self.cache.shuffles == 1:
             yield (
-                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that {self._drawn()[0]} "
+                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that "
+                f"{self.drawn_captions()[0]} "
                 "would draw once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
             )
 
-    def _drawn(self) -> list[str]:
+    def _of_other_formats(self) -> Iterator[str]:
+        for name, spec in formats.specs().items():
+            kind, is_used = spec.settings, name in (self.format, self.clips.images_format)
+            if kind is not None and not is_used and self.own(kind) != kind():
+                yield f"data.{formats.section_of(name)} has no effect without data.format={name}; leave it out"
+
+    def drawn_captions(self) -> list[str]:
         """The settings by which a caption is another one from visit to visit."""
         captions = self.captions
         drawn = {
@@ -402,6 +412,12 @@ class DataSettings(Section):
             "wildcards": captions.wildcards,
         }
         return [f"data.captions.{name}" for name, is_on in drawn.items() if is_on]
+
+    @property
+    def of_format(self) -> Section | None:
+        """The section that its format alone has; None where it has none."""
+        kind = format_spec(self.format).settings
+        return None if kind is None else self.own(kind)
 
     @property
     def has_clips(self) -> bool:
@@ -414,19 +430,6 @@ class DataSettings(Section):
             yield (
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
                 "or set data.format=clip-list or videofolder"
-            )
-        if self.clips.text_embeddings and not format_spec(self.format).reads_texts:
-            yield "data.clips.text_embeddings has no effect without data.format=clip-list; leave it out"
-        if self.clips.text_embeddings and not self.cache.text:
-            yield (
-                "data.clips.text_embeddings takes embeddings over into the text cache; set data.cache.text=true, or "
-                "leave it out and let the captions be encoded"
-            )
-        same = ("prefix", "trigger", "template")
-        changed = self._drawn() + [f"data.captions.{name}" for name in same if getattr(self.captions, name)]
-        if self.clips.text_embeddings and changed:
-            yield (
-                f"{changed[0]} has no effect on embeddings of files (data.clips.text_embeddings); leave out one of them"
             )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             yield (
@@ -487,3 +490,7 @@ def _default(name: str, spec: FormatSpec) -> object:
     section, _, inside = name.partition(".")
     usual = spec.usual.get(section, {})
     return usual[inside] if inside in usual else attrgetter(name)(DataSettings.model_construct())
+
+
+for _name, _spec in formats.specs().items():
+    DataSettings.add_section(formats.section_of(_name), _spec.settings, formats.about_section(_name))

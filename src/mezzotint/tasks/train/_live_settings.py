@@ -172,7 +172,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
     if recipe.objective.zero_terminal_snr != now.objective.zero_terminal_snr:
         drawn, family = recipe.sample, model.family
         objective = objective_of(recipe.objective, family.schedule, model.prediction)
-        if family.learns_variance and recipe.objective.variance != "none":
+        if family.learns_variance:
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
             check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)
