@@ -313,7 +313,6 @@ NAMED = {
         "adapters/writing.py": _LORA_FILES,
         "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
         "recipe/formats/base.py": "the default for the pictures beside clips",
-        "recipe/reading/foreign_names.py": "a program whose settings are recognised",
         "recipe/sections/data.py": "the default",
         "recipe/sections/saving.py": _LORA_FILES,
         "tasks/bench/_pictures.py": "the data set that it draws itself",
@@ -325,7 +324,6 @@ NAMED = {
         "weights/single_file/extras.py": "a key of its own JSON",
     }),
     "optimizers": (("recipe/optimizers",), {
-        "recipe/reading/foreign_names.py": "what others call ours",
         "recipe/sections/optim.py": "the default",
         "tasks/check/fitting.py": "the smallest that ships, proposed where memory is short",
     }),
@@ -335,25 +333,16 @@ NAMED = {
 
 _TRAINER = re.compile(r"mindone|everydream|open[-_]?sora|(?<![a-z])latte|mindspore", re.IGNORECASE)
 _CHECKPOINTS = "checkpoints of MindSpore are read and written beside safetensors; they move with run.export.mindspore"
-_CODES = "what `explain` says of codes that a folder of `compat` raises"
-_ADVICE = "whose advice holds for a family: documents of other trainers are its source"
 TRAINERS_NAMED = {
-    "codes/data.py": _CODES,
-    "codes/model.py": _CODES,
-    "codes/recipes.py": _CODES,
-    "recipe/advice.py": _ADVICE,
-    "recipe/families/sd.py": _ADVICE,
-    "recipe/families/sdxl.py": f"{_ADVICE}; a style of files: {_CHECKPOINTS}",
-    "recipe/optimizers/base.py": "the help of `no_decay` names a rule of MindONE's folder",
-    "recipe/reading/foreign_names.py": "a program whose settings are recognised, to answer with ours",
-    "recipe/renamed.py": "what values were called before",
+    "codes/model.py": _CHECKPOINTS,
+    "codes/recipes.py": _CHECKPOINTS,
+    "recipe/families/sdxl.py": _CHECKPOINTS,
     "recipe/sections/saving.py": _CHECKPOINTS,
     "tasks/train/exports.py": _CHECKPOINTS,
     "tasks/weights/args.py": _CHECKPOINTS,
-    "tasks/weights/_source.py": f"{_CHECKPOINTS}; LatteT2V is told that it needs no converting",
+    "tasks/weights/_source.py": _CHECKPOINTS,
     "tasks/weights/convert.py": _CHECKPOINTS,
     "tasks/weights/merge.py": _CHECKPOINTS,
-    "training/optimizers/_torch_class.py": "a remedy says how another program writes it",
     "weights/files/_headers.py": _CHECKPOINTS,
     "weights/files/mindspore.py": _CHECKPOINTS,
     "weights/files/tensor_files.py": _CHECKPOINTS,

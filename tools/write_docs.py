@@ -14,7 +14,7 @@ from typing import Any
 
 import recipe_pages
 from mezzotint import errors, registry
-from mezzotint.errors import CODES, MezzotintError
+from mezzotint.errors import MezzotintError
 from mezzotint.recipe import reference
 from mezzotint.recipe.reading.paths import settings
 from mezzotint.training.callbacks._scalars import TAGS
@@ -55,7 +55,9 @@ def pages() -> dict[Path, str]:
 
 def error_pages() -> dict[str, str]:
     """Files of docs/reference/errors: README.md with the kinds of errors, and a page for each group of codes."""
-    unknown = {code[:3] for code in CODES} - {prefix for ranges in ERROR_PAGES.values() for prefix in ranges}
+    unknown = {code[:3] for code in reference.error_codes()} - {
+        prefix for ranges in ERROR_PAGES.values() for prefix in ranges
+    }
     if unknown:
         raise ValueError(f"ERROR_PAGES has no page for the codes {sorted(unknown)}")
     return {"README.md": error_index(), **{name: error_page(ranges) for name, ranges in ERROR_PAGES.items()}}
@@ -81,8 +83,10 @@ def error_page(ranges: Mapping[str, str]) -> str:
     """The codes of some ranges. ranges: the first three characters of a code, and what such codes are about."""
     text = [f"# Error codes {', '.join(f'{prefix}..' for prefix in ranges)}", ""]
     for prefix, about in ranges.items():
-        codes = sorted(code for code in CODES if code.startswith(prefix))
-        text += [f"## {about}", "", *table(("code", "what it means"), [(f"`{c}`", _line(CODES[c])) for c in codes]), ""]
+        rows = [
+            (f"`{code}`", _line(means)) for code, means in reference.error_codes().items() if code.startswith(prefix)
+        ]
+        text += [f"## {about}", "", *table(("code", "what it means"), rows), ""]
     return "\n".join(text)
 
 

@@ -85,14 +85,10 @@ CODES: dict[str, str] = {
     "The data report names files that were left out, and why.",
     "E1454": "`data.prior.balance=pairs` needs images of one size.",
     "E1455": "A class image was to be written, and its file appeared in between.\nNothing was replaced.",
-    "E1460": "A single LatteT2V file does not say how long its clips are, and has no configuration.",
-    "E1461": "No autoencoder was found for a LatteT2V.\n"
-    "In Open-Sora-Plan v1.1.0 it is in the folder `vae`, beside those of the denoisers.",
-    "E1462": "No text encoder was found for a LatteT2V.\nIt is T5 v1.1 XXL's, which no release of LatteT2V repeats.",
     "E1463": "The tokenizer of T5 cannot be used.\n"
     "Neither tokenizer.json nor spiece.model exists, one is damaged, or it has more tokens than the text encoder.",
     "E1464": "A size or clip length does not suit the model.\n"
-    "Denoisers that take patches of latents need sides that are multiples of a patch (16 pixels for LatteT2V).",
+    "Denoisers that take patches of latents need sides that are multiples of a patch (16 pixels of many).",
     "E1465": "The denoiser's variance cannot be learned.\n"
     "The denoiser has no channels for it, or the schedule or prediction leaves no rule for its bounds: a schedule that "
     "ends in pure noise has no way back from its last timestep.",

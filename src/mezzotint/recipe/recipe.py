@@ -199,7 +199,7 @@ class Recipe(Section):
         for part in self.model.train:
             one = optim.part_optimizer.get(part, optim.optimizer)
             if one.is_of_package:
-                yield f"{why} {one.label} moves its weights together; take adamw, adafactor, lion or adacoor"
+                yield f"{why} {one.label} moves its weights together; take adamw, adafactor or lion"
 
     def _offloaded(self) -> Iterator[str]:
         """What cannot be where blocks come and go."""

@@ -32,7 +32,6 @@ SETTINGS: Mapping[str, str] = {
     "optim.schedule.decay_of_run": "optim.schedule.decay_ratio",
     "optim.schedule.warmup_share": "optim.schedule.warmup_ratio",
     "run.device_memory": "run.memory_limit",
-    "run.export.mindspore_optimizer": "run.export.optimizer_file",
     "run.float32_islands": "run.keep_in_fp32",
     "run.gradient_sums": "run.gradient_dtype",
     "run.half": "run.half_precision",

@@ -4,6 +4,7 @@ From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
 
 ENTRY_POINTS = {
+    "mezzotint.codes": {"everydream2": "mezzotint.compat.everydream2.codes"},
     "mezzotint.dialects": {"everydream2": "mezzotint.compat.everydream2.dialect"},
     "mezzotint.formats": {"everydream": "mezzotint.compat.everydream2.data_format"},
     "mezzotint.recipe.formats": {"everydream": "mezzotint.compat.everydream2.data_format_spec"},

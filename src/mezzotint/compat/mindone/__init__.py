@@ -5,6 +5,7 @@ From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
 
 ENTRY_POINTS = {
+    "mezzotint.codes": {"mindone": "mezzotint.compat.mindone.codes"},
     "mezzotint.dialects": {"mindone-sdxl": "mezzotint.compat.mindone.dialect"},
     "mezzotint.formats": {
         "mindone": "mezzotint.compat.mindone.table_format",

@@ -4,6 +4,7 @@ From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
 
 ENTRY_POINTS = {
+    "mezzotint.codes": {"open-sora-plan": "mezzotint.compat.open_sora_plan.codes"},
     "mezzotint.dialects": {"open-sora-plan": "mezzotint.compat.open_sora_plan.dialect"},
     "mezzotint.formats": {"clip-list": "mezzotint.compat.open_sora_plan.clip_list"},
     "mezzotint.recipe.formats": {"clip-list": "mezzotint.compat.open_sora_plan.clip_list_spec"},

@@ -114,7 +114,7 @@ SPEC = FamilySpec(
         "ema_weights": "its files hold no averaged copy",
     },
     settings=LatteSettings,
-    advice="open-sora-plan",
+    advice=("flips",),
     tensor_names=r"temporal_transformer_blocks\.|\.temp_block\.",
     holds=_holds,
 )

@@ -1,5 +1,6 @@
 """Text embeddings in files that a data set names: what the format does about those that are missing, before captions
-are encoded. A module of the group `mezzotint.tasks.text_files`, by the format's name, offers what `TextFiles` lists."""
+are encoded. A module of the group `mezzotint.tasks.text_files`, by the format's name, offers what `EmbeddingWriter`
+lists."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from mezzotint.weights.model_files import ModelFiles
 FOLDER = "tasks/text_files"
 
 
-class TextFiles(Protocol):
+class EmbeddingWriter(Protocol):
     """Writes the files of text embeddings that a data set of one format names."""
 
     def require(self, recipe: Recipe, words: Sequence[str]) -> None:
@@ -28,18 +29,18 @@ class TextFiles(Protocol):
 
 
 def require(recipe: Recipe, words: Sequence[str]) -> None:
-    """See TextFiles; nothing is required where no embedding comes from a file."""
+    """See EmbeddingWriter; nothing is required where no embedding comes from a file."""
     if (own := _of_format(recipe)) is not None:
         own.require(recipe, words)
 
 
 def make(recipe: Recipe, files: ModelFiles, runtime: Runtime, say: Callable[[str], None]) -> int:
-    """See TextFiles; 0 where no embedding comes from a file."""
+    """See EmbeddingWriter; 0 where no embedding comes from a file."""
     own = _of_format(recipe)
     return 0 if own is None else own.make(recipe, files, runtime, say)
 
 
-def _of_format(recipe: Recipe) -> TextFiles | None:
+def _of_format(recipe: Recipe) -> EmbeddingWriter | None:
     name = recipe.data.format
     has_files = format_spec(name).reads_texts(recipe.data) and name in registry.names(FOLDER)
-    return cast(TextFiles, registry.find(FOLDER, name)) if has_files else None
+    return cast(EmbeddingWriter, registry.find(FOLDER, name)) if has_files else None
