@@ -60,13 +60,13 @@ class FamilySpec:
     layout: of its models in one file, in `weights/layouts`; "" where none come so.
     file_styles: how parts of a model are written as one file: "safetensors", "mindspore". advice: the subjects of
     `recipe/advice.py` whose advice holds for its models. tensor_names: a pattern for names that only its single files
-    have. holds: whether a folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a
-    model of the family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
-    `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual:
-    values of settings that hold where the recipe does not write them, by section. distilled: how its distilled models
-    are told apart and sampled; None where the family has none. layers: patterns of what adapters'
-    layers are called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its
-    models cannot be trained in fp16; "" where they can.
+    have. holds: whether a folder with this model_index.json and this configuration of a denoiser, {} where there is
+    none, is a model of the family. shipped: configurations that ship. is_straight: whether its models are on straight
+    paths, see `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models.
+    usual: values of settings that hold where the recipe does not write them, by section. distilled: how its distilled
+    models are told apart and sampled; None where the family has none. layers: patterns of what adapters' layers are
+    called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its models cannot
+    be trained in fp16; "" where they can.
     """
 
     name: str
