@@ -198,8 +198,13 @@ def _line(text: str) -> str:
 
 
 def main() -> None:
-    """Writes what differs and says so."""
-    for path, text in pages().items():
+    """Writes what differs, removes pages of the reference that nothing makes any more, and says so."""
+    written = pages()
+    for path in [path for folder in ("recipe", "errors") for path in (REFERENCE / folder).glob("*.md")]:
+        if path not in written:
+            path.unlink()
+            print(f"removed {path.relative_to(DOCS.parent)}")
+    for path, text in written.items():
         if not path.exists() or path.read_text("utf-8") != text:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, "utf-8")

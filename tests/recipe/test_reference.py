@@ -64,9 +64,7 @@ def test_explain_tells_type_default_and_rule(path: str, words: list[str]) -> Non
     assert max(map(len, text.splitlines())) <= 100
 
 
-@pytest.mark.parametrize(
-    ("path", "meant"), [("learning_rat", "optim.lr"), ("optm", "optim"), ("data.flp", "data.flip")]
-)
+@pytest.mark.parametrize(("path", "meant"), [("optim.lrr", "optim.lr"), ("optm", "optim"), ("data.flp", "data.flip")])
 def test_explain_names_the_nearest(path: str, meant: str) -> None:
     with pytest.raises(RecipeError) as caught:
         reference.explain(path)

@@ -79,6 +79,33 @@ def test_explain_shows_the_setting_at_once_with_where_the_name_is_from(
     assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or a section of ours is called so"
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("optim.learning_rate", "optim.lr"), ("learningRate", "optim.lr"), ("learning_rat", "optim.lr")],
+)
+def test_a_name_is_found_in_a_section_in_another_spelling_and_with_a_letter_missing(written: str, meant: str) -> None:
+    assert nearest(written) == meant
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["train", "mini", "--mixed_precision", "no"], "write run.precision=fp32 (no is fp32)\n"),
+        (["train", "mini", "--gradient_checkpointing"], "write run.gradient_checkpointing.enabled=true\n"),
+        (["train", "--gradient_checkpointing", "mini"], "write run.gradient_checkpointing.enabled=true\n"),
+        (["train", "mini", "--train_text_encoder"], "write model.train=[denoiser, text_encoder]"),
+        (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no option --learning_rate; write optim.lr=2"),
+    ],
+)
+def test_an_option_out_of_habit_is_answered_with_the_setting(
+    line: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line) == 2
+    out, err = capsys.readouterr()
+    assert words in err
+    assert out == ""
+
+
 @pytest.mark.parametrize("word", ["adaptive_noise_scale", "--adaptive-noise-scale"])
 def test_what_has_no_counterpart_says_what_to_do(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0

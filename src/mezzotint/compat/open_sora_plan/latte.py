@@ -146,7 +146,7 @@ class Family(ModelFamily):
         schedule: Schedule,
         trained_form: Parameterization,
     ) -> None:
-        """See ModelFamily: see `families/_latte_export.py` for what lies where.
+        """See ModelFamily: see `_latte_export.py` for what lies where.
 
         Raises WeightsError E1410 when the folder is there, E1403 when a weight is not finite, StorageError E1701.
         """
