@@ -316,7 +316,6 @@ NAMED = {
         "recipe/sections/data.py": "the default",
         "recipe/sections/saving.py": _LORA_FILES,
         "tasks/bench/_pictures.py": "the data set that it draws itself",
-        "tasks/reading/foreign.py": "a program whose name may be given",
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
         "tasks/weights/adapter_files.py": _LORA_FILES,

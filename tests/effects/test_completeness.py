@@ -20,10 +20,6 @@ CORE = (*HERE.glob("test_*.py"),)
 FILES = (*CORE, *HERE.parent.glob("compat/*/effects/test_*.py"))
 OF_TRAINERS = {
     "run.export.mindspore": "only the layout mindone-sdxl writes such files",
-    "run.export.optimizer_file": "only MindONE's folder brings such a file",
-    "run.live.dialect": "only folders of trainers bring dialects",
-    "run.live.line": "only folders of trainers bring dialects",
-    "run.start.optimizer": "only MindONE's folder reads such a file",
 }
 """Settings of the core that show an effect with a folder of `compat` alone, with the reason. It only becomes
 shorter."""

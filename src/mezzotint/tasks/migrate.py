@@ -167,8 +167,8 @@ def _removal(text: str, entry: Moved, *, leaves_empty: bool) -> Edit:
 
 
 def _mapping_at(node: yaml.MappingNode, name: str) -> yaml.MappingNode | None:
-    found = next((value for key, value in node.value if key.value == name), None)
-    return found if isinstance(found, yaml.MappingNode) and found.value else None
+    value = next((value for key, value in node.value if key.value == name), None)
+    return value if isinstance(value, yaml.MappingNode) and value.value else None
 
 
 def _end_of_line(text: str, index: int) -> int:

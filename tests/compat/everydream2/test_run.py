@@ -39,9 +39,9 @@ def test_findlast_of_both_models_goes_on_with_one_run() -> None:
 def test_a_model_that_was_converted_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
-    found = translate("--resume_ckpt=sd_v1-5_vae")
-    assert flat(found.settings)["model.path"] == "ckpt_cache/sd_v1-5_vae"
-    assert any("sd_v1-5_vae is ckpt_cache/sd_v1-5_vae" in str(note) for note in found.notes)
+    translated = translate("--resume_ckpt=sd_v1-5_vae")
+    assert flat(translated.settings)["model.path"] == "ckpt_cache/sd_v1-5_vae"
+    assert any("sd_v1-5_vae is ckpt_cache/sd_v1-5_vae" in str(note) for note in translated.notes)
     (tmp_path / "sd_v1-5_vae").mkdir()
     assert flat(translate("--resume_ckpt=sd_v1-5_vae").settings)["model.path"] == "sd_v1-5_vae"
 

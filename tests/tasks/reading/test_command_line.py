@@ -53,8 +53,6 @@ FOREIGN = ["--pretrained_model_name_or_path=x", "--train_data_dir=y"]
             "there is no file nofile.yaml in the current folder; a name without .yaml is a shipped recipe, which",
         ),
         (["train", "nofile"], "there is no recipe nofile; `mezzotint ls` lists the shipped recipes"),
-        (["train", "--as", "kohya", "--", "--x=1"], "kohya's lines are not read yet"),
-        (["translate", "--as", "OneTrainer", "--", "--x=1"], "OneTrainer's lines are not read yet"),
         (["train", "mini", FOREIGN[0]], "no option --pretrained_model_name_or_path; write model.path=x\n"),
         (["check", "a.toml"], "line 3  file  E1004 this is TOML, not YAML; settings are written `optim:`"),
         (["check", "windows.yaml"], "a backslash begins a code; write the value in single quotes: 'C:\\Users\\me'"),

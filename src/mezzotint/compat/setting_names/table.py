@@ -174,3 +174,15 @@ VALUES: Mapping[str, Mapping[str, str]] = {
     "model.attention": {"sdpa": "auto", "sdp": "auto", "flash-attention": "flash", "flash-attn": "flash"},
 }  # fmt: skip
 """By setting, then by the foreign word in small letters with hyphens."""
+
+UNREAD = {
+    spelled: f"{name}'s lines are not read yet; nearest is --as diffusers-sd, and `mezzotint explain NAME` prints what "
+    f"a setting of {name} is called here"
+    for name, spellings in {
+        KOHYA: ("kohya", "kohyass", "sdscripts"),
+        ONE: ("onetrainer",),
+        SIMPLE: ("simpletuner",),
+    }.items()
+    for spelled in spellings
+}
+"""Of trainers whose lines are not read, a sentence, by the letters of their names."""

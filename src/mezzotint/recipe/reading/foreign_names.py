@@ -2,7 +2,8 @@
 
 Whole command lines of other trainers are read by `dialects`; this is for a single word that somebody has in mind. The
 tables are modules of the group `mezzotint.recipe.setting_names`: `NAMES`, a `Foreign` by its name in small letters
-with underscores, and `VALUES`, by our setting what it takes for a foreign value in small letters with hyphens.
+with underscores, and `VALUES`, by our setting what it takes for a foreign value in small letters with hyphens;
+`UNREAD`, see `unread`.
 """
 
 from __future__ import annotations
@@ -45,6 +46,13 @@ def value_of(setting: str, value: object) -> str | None:
     """What a setting takes for a word that another trainer would write there, or None: `fp32` for run.precision=no."""
     word = re.sub(r"[\s_]+", "-", str(value).strip().lower())
     return next((table.VALUES[setting][word] for table in _tables() if word in table.VALUES.get(setting, {})), None)
+
+
+def unread(trainer: str) -> str | None:
+    """A sentence on a trainer whose settings are known and whose command lines are not read; None for any other.
+    trainer: its name in any spelling."""
+    spelled = re.sub(r"[^a-z]", "", trainer.lower())
+    return next((table.UNREAD[spelled] for table in _tables() if spelled in table.UNREAD), None)
 
 
 @functools.cache
