@@ -6,6 +6,7 @@ another value.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -69,9 +70,11 @@ class Section(BaseModel):
         yield from ()
 
     @classmethod
-    def add_section(cls, name: str, kind: type[Section] | None, about: str) -> None:
-        """Adds the settings that one choice has, such as `model.flux` of a family; None are none."""
+    def add_section(cls, name: str, kind: type[Section] | None) -> None:
+        """Adds the settings that one choice has, such as `model.flux` of a family; their docstring is the section's
+        help. None are none."""
         if kind is not None:
+            about = inspect.cleandoc(kind.__doc__ or "")
             info = FieldInfo.from_annotated_attribute(kind, Field(default=kind(), description=about))
             cls.__pydantic_fields__[name] = info
             cls.model_rebuild(force=True)

@@ -42,7 +42,11 @@ class TilingSettings(Section):
 
 
 class LatteSettings(Section):
-    """Of family `latte` alone: its text, what its network is to be beyond what its files say, and its autoencoder."""
+    """Of family `latte` alone, LatteT2V of Open-Sora-Plan v1.1: its text, what its network is to be beyond what its
+    files say, and its autoencoder. `model.path` is a folder as it was released (config.json and weights; `vae` in it or
+    beside it), one in diffusers' layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with
+    `model.config`, since its tensors do not tell the length of its clips: `latte-17f`, `latte-65f` or `latte-221f`, or
+    a folder with config.json. With `model.weights=random`, `model.config` describes the denoiser."""
 
     text_encoder: Annotated[InputPath | None, FREE] = None
     """The folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with the folders

@@ -158,11 +158,6 @@ def family_spec(name: str) -> FamilySpec:
     return spec
 
 
-def about_section(name: str) -> str:
-    """The help of the section `model.NAME`."""
-    return f"Of family `{name}` alone."
-
-
 def refused_by(spec: FamilySpec) -> dict[str, str]:
     """Settings of `model` that have no meaning for a family, with the reason: the sections of others among them."""
     others = {s.section: f"it belongs to family {s.name}" for s in specs() if s.name != spec.name and s.settings}

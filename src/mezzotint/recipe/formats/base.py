@@ -82,11 +82,6 @@ def section_of(name: str) -> str:
     return name.replace("-", "_")
 
 
-def about_section(name: str) -> str:
-    """The help of the section `data.NAME`."""
-    return f"With `data.format={name}`."
-
-
 @cache
 def format_spec(name: str) -> FormatSpec:
     """The facts of a format; the usual ones where it has no file of its own here."""

@@ -145,20 +145,20 @@ def open_families(names: Iterable[str]) -> None:
     """Gives families that come from outside of the package their own sections, when a recipe names them."""
     for name in set(names) & set(registry.names(families.FOLDER)):
         spec = families.family_spec(name)
-        _open("model", ModelSettings, spec.section, spec.settings, families.about_section(name))
+        _open("model", ModelSettings, spec.section, spec.settings)
 
 
 def open_formats(names: Iterable[str]) -> None:
     """The same of data formats."""
     for name in set(names) & set(registry.names(formats.FOLDER)):
         own = formats.format_spec(name).settings
-        _open("data", DataSettings, formats.section_of(name), own, formats.about_section(name))
+        _open("data", DataSettings, formats.section_of(name), own)
 
 
-def _open(section: str, parent: type[Section], name: str, own: type[Section] | None, about: str) -> None:
+def _open(section: str, parent: type[Section], name: str, own: type[Section] | None) -> None:
     known = parent.model_fields.get(name)
     if own is not None and (known is None or known.annotation is not own):
-        parent.add_section(name, own, about)
+        parent.add_section(name, own)
         Recipe.model_fields[section].default = parent()
         Recipe.model_rebuild(force=True)
         for cached in (settings, sections, by_path):

@@ -56,6 +56,10 @@ class Translator(Protocol):
         """What it reads, in a few words."""
 
     @property
+    def published_loss(self) -> float | None:
+        """The loss that a published benchmark of its lines asks for after 101 steps; None where there is none."""
+
+    @property
     def config(self) -> str:
         """The option, without dashes, that names a file of settings which a run may read anew at each epoch
         (`run.live`); "" where there is none."""

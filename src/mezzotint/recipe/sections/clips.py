@@ -65,8 +65,8 @@ class ClipsSettings(Section):
     """With `images_from=images`: the lists or folders of pictures. Looked up as `data.path`."""
 
     images_format: Annotated[str | None, ALLOW] = None
-    """How the pictures of `images_path` are written down, a name of `data.format`. None: as a list of their own with
-    `data.format=clip-list`, else as a folder of pictures, `image-folder`."""
+    """How the pictures of `images_path` are written down, a name of `data.format`. None: as the clips, where
+    their format has pictures too (`clip-list`), else as a folder of pictures, `image-folder`."""
 
     images_order: Annotated[Literal["random", "groups"], ALLOW] = "random"
     """Which pictures stand beside a clip: `random`, drawn anew at each visit, or always the same: `groups` cuts them in

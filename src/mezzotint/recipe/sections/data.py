@@ -183,15 +183,11 @@ class DataSettings(Section):
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `kohya` takes folders `10_name`, whose names say how often an epoch visits their
-    pictures; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
-    its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
-    `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache,
-    over into the cache of latents (`content=sample`) and text, which is on then;
-    `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
-    takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
-    of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `clip-list` takes a list file
-    as Open-Sora-Plan's, lines of folder and annotation; `videofolder` a folder of clips, captions beside them or in
-    metadata.jsonl or .csv."""
+    pictures; `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar);
+    `metadata` takes those that metadata.jsonl, .csv or .parquet name or parquet or arrow files hold, or a data set of
+    the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `videofolder` takes a folder
+    of clips, captions beside them or in metadata.jsonl or .csv. `mezzotint ls formats` lists these and those of other
+    trainers, see `docs/guides/data-formats.md`."""
 
     prior: PriorSettings = PriorSettings()
     """Class pictures beside those of a subject."""
@@ -200,7 +196,8 @@ class DataSettings(Section):
     """Which parts of pictures are learnt."""
 
     clips: ClipsSettings = ClipsSettings()
-    """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
+    """With a format of clips, such as `data.format=videofolder`: frames, choice and sizes of clips, pictures beside
+    them."""
 
     columns: ColumnSettings = ColumnSettings()
     """With `data.format=metadata`: which columns are read; with `webdataset`, which value of a .json is the caption."""
@@ -429,7 +426,7 @@ class DataSettings(Section):
         if not self.has_clips and self.clips != ClipsSettings():
             yield (
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
-                "or set data.format=clip-list or videofolder"
+                "or set data.format=videofolder"
             )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             yield (
@@ -463,7 +460,7 @@ class DataSettings(Section):
         is_square = all(height == width for _, height, width in self.clips.buckets)
         if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
             yield (
-                f"data.resize={self.resize} makes squares of clips; set data.format=clip-list or videofolder and "
+                f"data.resize={self.resize} makes squares of clips; set data.format=videofolder and "
                 "data.buckets.shape=square, or another data.resize"
             )
         if self.crop != "center":
@@ -493,4 +490,4 @@ def _default(name: str, spec: FormatSpec) -> object:
 
 
 for _name, _spec in formats.specs().items():
-    DataSettings.add_section(formats.section_of(_name), _spec.settings, formats.about_section(_name))
+    DataSettings.add_section(formats.section_of(_name), _spec.settings)

@@ -24,28 +24,25 @@ class ModelSettings(Section):
 
     family: Annotated[str, NEVER] = "sd"
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
-    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video; of models on straight paths see
-    `docs/guides/flow.md`."""
+    its refiner; of models on straight paths see `docs/guides/flow.md`. `mezzotint ls families` lists all."""
 
     path: Annotated[ModelPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
     one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
-    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. Of
-    family `latte`: a folder as it was released (config.json and weights; `vae` in it or beside it), one in diffusers'
-    layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with `model.config`."""
+    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. A
+    family may read other folders and files, see its section."""
 
     config: Annotated[ModelPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
     takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of models on straight paths it
-    is needed, and has the parts that the file lacks, see `docs/guides/flow.md`. Of family `latte` the length of
-    its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
-    `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
-    of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""
+    is needed, and has the parts that the file lacks, see `docs/guides/flow.md`. With
+    `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations.
+    Beside a folder whose weights are read it has no effect."""
 
     vae: Annotated[InputPath | None, FREE] = None
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
-    export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it. Of models on
+    export has. None keeps the model's. Of models on
     straight paths a file may also have its makers' names, as ComfyUI's `ae.safetensors`, see `docs/guides/flow.md`."""
 
     over: Annotated[Paths, FREE] = ()
@@ -164,4 +161,4 @@ class ModelSettings(Section):
 
 
 for _spec in families.specs():
-    ModelSettings.add_section(_spec.section, _spec.settings, families.about_section(_spec.name))
+    ModelSettings.add_section(_spec.section, _spec.settings)

@@ -128,7 +128,7 @@ Codec = Literal["h264", "mpeg4"]
 
 
 class ClipSampleSettings(Section):
-    """Clips of models that draw them (families `latte`, `wan`, `ltx`). Each is an .mp4, and a strip of its frames on
+    """Clips of models that draw them (families such as `wan` and `ltx`). Each is an .mp4, and a strip of its frames on
     the contact sheet."""
 
     frames: Annotated[Annotated[int, Field(gt=0, le=10**5)] | None, FREE] = None

@@ -29,7 +29,7 @@ from mezzotint.tasks.bench import _data, _gpu, _page, _pictures, _stock
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops
 from mezzotint.tasks.bench._run import BLOCK, Measured, RowLength, measure
 from mezzotint.tasks.bench.origin import origin
-from mezzotint.tasks.reading import settling
+from mezzotint.tasks.reading import foreign, settling
 from mezzotint.tasks.reading.arguments import parse_with
 from mezzotint.tasks.reading.command_line import CommandLine
 from mezzotint.tasks.reading.commands import REPLACE
@@ -37,9 +37,6 @@ from mezzotint.tasks.reading.commands import REPLACE
 _FILES = ("bench.json", "bench.txt", "bench.png")
 MOST_STEPS = 101
 """Steps of a run whose length says nothing else: those of the published protocol."""
-
-PUBLISHED_TARGETS = {"diffusers-sd": 0.0456}
-"""By dialect, the loss that a published benchmark asks for after its 101 steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +286,8 @@ def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
     """What the switches say. words: of the whole line. A foreign line has a second row, and the target of the protocol
     that is published for it."""
     target = line.number("--target")
+    if target is None and line.dialect is not None:
+        target = foreign.dialect(line.dialect).published_loss
     return Options(
         words=tuple(words),
         steps=line.whole("--steps", 1),
@@ -300,7 +299,7 @@ def _options(line: CommandLine, words: Sequence[str] = ()) -> Options:
         gpu="--gpu" in line,
         dry_run="--dry-run" in line,
         stand_in=line.whole("--stand-in", 1),
-        target=PUBLISHED_TARGETS.get(line.dialect or "") if target is None else target,
+        target=target,
         as_json="--json" in line,
         out=line.path("--out"),
         replaces=REPLACE.name in line,

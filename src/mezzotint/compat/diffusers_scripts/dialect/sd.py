@@ -101,4 +101,5 @@ DIALECT = Dialect(
     compute=compute,
     scripts=(SD,),
     other_scripts=_common.others(SD),
+    published_loss=0.0456,
 )
