@@ -315,7 +315,11 @@ def test_the_first_steps_show_the_message_as_it_is() -> None:
 # --- examples ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "body"), blocks("python"))
+OF_NOTEBOOK = "docs/guides/python.md"
+"""Its examples follow each other: `tests/api/test_guide.py` runs them."""
+
+
+@pytest.mark.parametrize(("words", "body"), [one for one in blocks("python") if not one.id.startswith(OF_NOTEBOOK)])
 def test_every_example_runs(load: Load, words: str, body: str) -> None:
     assert words.split()[1:2] == ["run"]
     load("example", body)
@@ -401,7 +405,7 @@ def test_the_observer_example_names_spikes_and_goes_on_after_a_resume(load: Load
                 remembered = json.loads(json.dumps(callback.state()))
                 callback = page.Spikes(path, 3.0)
                 callback.load(remembered)
-            assert callback.due(Progress(step=step + 1, last_step=6)) is False  # it follows, every step
+            assert callback.follows
             callback.on_step(report(step, loss), Progress(step=step + 1, last_step=6))
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 

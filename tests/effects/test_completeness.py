@@ -18,11 +18,6 @@ from mezzotint.recipe.reading.read import read_text
 HERE = Path(__file__).parent
 CORE = (*HERE.glob("test_*.py"),)
 FILES = (*CORE, *HERE.parent.glob("compat/*/effects/test_*.py"))
-OF_TRAINERS = {
-    "run.export.mindspore": "only the layout mindone-sdxl writes such files",
-}
-"""Settings of the core that show an effect with a folder of `compat` alone, with the reason. It only becomes
-shorter."""
 
 
 def rows_in(source: str) -> set[str]:
@@ -80,9 +75,7 @@ def leaves(schema: dict[str, Any]) -> set[str]:
 def test_every_setting_has_a_row() -> None:
     shown = set[str]().union(*(rows_in(path.read_text()) for path in FILES))
     settings = {setting.path for setting in paths.settings()}
-    assert settings - shown - OF_TRAINERS.keys() == set(), (
-        "settings without a row: write a test with @pytest.mark.effect that shows it"
-    )
+    assert settings - shown == set(), "settings without a row: write a test with @pytest.mark.effect that shows it"
     assert shown - settings == set(), "rows of settings that are not there"
 
 
@@ -94,7 +87,7 @@ def test_settings_of_the_core_have_their_row_without_any_folder_of_a_trainer() -
         for name in names_of_trainers(kind)
     )
     of_core = {setting.path for setting in paths.settings() if not setting.path.startswith(sections)}
-    assert of_core - shown == OF_TRAINERS.keys()
+    assert of_core - shown == set()
 
 
 def test_every_row_says_what_would_break_it() -> None:

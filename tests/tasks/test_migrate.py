@@ -19,6 +19,7 @@ run:
   half: "products"   # half
   precision: bf16
   recompute: {enabled: true, exempt: 2}
+  export: {trained_file: none}
   spikes: null
 data:
   on_broken: weight-0
@@ -31,6 +32,7 @@ run:
   half_precision: matmuls   # half
   precision: bf16
   gradient_checkpointing: {enabled: true, skip_first: 2}
+  export: {trained_file: null}
   spike_factor: null
 data:
   on_corrupt: zero_weight
@@ -47,7 +49,7 @@ def test_names_and_values_change_and_nothing_else(tmp_path: Path, capsys: pytest
     assert path.read_text() == OLD
     shown = capsys.readouterr().out
     assert f"{path}:3: run.half is run.half_precision\n" in shown
-    assert f"{path}:8: data.on_corrupt: 'weight-0' is 'zero_weight'\n" in shown
+    assert f"{path}:9: data.on_corrupt: 'weight-0' is 'zero_weight'\n" in shown
     assert main(["migrate", str(path)]) == 0
     assert path.read_text() == NEW
     read_text(NEW)

@@ -45,7 +45,6 @@ CODES: dict[str, str] = {
     "E1416": "A weight is too large for the requested type.\nfp16 ends at 65504; bf16 has the range of fp32.",
     "E1417": "`optim.ema.start` names a model with other weights than those that are trained.\n"
     "A model that this recipe has exported fits.",
-    "E1420": "A MindSpore checkpoint (.ckpt) is damaged.\nNothing was loaded; fetch or save it again.",
     "E1430": "The file holds no adapter.\n"
     "None of its tensors has the ending of a LoRA, DoRA, LoHa or LoKr (`lora_A.weight`, `lora_down.weight`, "
     "`hada_w1_a`, "

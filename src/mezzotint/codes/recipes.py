@@ -92,13 +92,18 @@ CODES: dict[str, str] = {
     "SDXL's refiner goes with SDXL's base model.",
     "E1091": "`sample.image` is no image that can be read, or cannot be used here.",
     "E1092": "The run would export files that models of this family are not written as.\n"
-    "`run.export.mindspore` is for SDXL; `run.export.parts: trained` for families that are shared as single files.",
+    "A format other than safetensors (`run.export.file_format`) needs a layout of the family's models in it; "
+    "`run.export.parts: trained` is for families that are shared as single files.",
     "E1093": "`model.flux2.text_layers` names a layer that the text encoder does not have.\n"
     "The model's own pipeline reads layers 9, 18 and 27.",
     "E1094": "`run.compile`: torch's compiler failed.\n"
     "There may be no C++ compiler, the code may not fit this processor, or what an interrupted run left in the "
     "compiler's folder (TORCHINDUCTOR_CACHE_DIR, otherwise torchinductor_NAME in the folder of temporary files) may be "
     "damaged: empty that folder. Without run.compile results are the same up to rounding.",
+    "E1095": "A callback or loss function given to `mezzotint.train` cannot be used.",
+    "E1096": "A Python object given as data set cannot be used.\n"
+    "It is a sequence of (image, caption). For caches, checkpoints and several processes it also names its samples: "
+    "`key(index)` and `content_hash(index)`.",
     "E1110": "data.path names a cache folder, which holds no images.\n"
     "A cache is found by what was encoded: data.path stays the folder of the images.",
     "E1150": "data.format=kohya found no folder that it reads.\n"

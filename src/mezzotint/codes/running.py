@@ -38,6 +38,9 @@ CODES: dict[str, str] = {
     "E1521": "An older, unreleased version wrote the run folder or the checkpoint.\n"
     "Older formats are not converted. Check out the commit that the message names to continue or export the run; a new "
     "run here can start from the exported weights (`model.path`).",
+    "E1522": "The callbacks or the loss function are not those that the checkpoint was trained with.\n"
+    "They are recorded by name and by a hash of their source. Changed ones can be accepted with "
+    "`run.allow_change=[code]`.",
     "E1600": "Training diverged, or a part that is to be trained does not move.\n"
     "The newest checkpoint was written before it happened.",
     "E1601": "A part is to be trained, but no gradient reaches it.",
@@ -110,7 +113,6 @@ CODES: dict[str, str] = {
     "Each process writes its part of a checkpoint (`run.save.sharded`).",
     "E1860": "`mezzotint bench --against=stock` cannot compare this recipe.\n"
     "The recipe asks for what the loop of diffusers' train_text_to_image.py does not do.",
-    "E1861": "`mezzotint bench --gpu` needs a GPU, and torch sees none.",
     "E1880": "`run.shard.group` does not divide the number of processes.\nEach group holds the model once.",
     "E1881": "`run.whole_epochs` needs room for an epoch within `run.steps`.",
     "E1900": "A signal stopped the run after it had saved.\nThe printed command continues it.",

@@ -60,6 +60,7 @@ VALUES: Mapping[str, Mapping[Any, Any]] = {
     "data.original_size": {"turned": "oriented"},
     "data.verify": {"start": "on_start", "use": "on_first_use"},
     "optim.schedule.after_decay": {"wave": "cosine"},
+    "run.export.trained_file": {"none": None},
     "run.half_precision": {"products": "matmuls"},
     "run.weight_dtype": {"alone": "pure"},
 }

@@ -7,6 +7,6 @@ CODES: dict[str, str] = {
     "It becomes one torchrun line for each server, so both have to name the same servers and cards.",
     "E1370": "A file of a cache that MindONE made cannot be used.\n"
     "Its latents, texts and vectors are in latent_cache, crossattn_cache and vector_cache, under one name; a vector "
-    "ends "
-    "in six sizes.",
+    "ends in six sizes.",
+    "E1420": "A MindSpore checkpoint (.ckpt) is damaged.\nNothing was loaded; fetch or save it again.",
 }

@@ -58,7 +58,7 @@ class FamilySpec:
     `model` that have no meaning here, with the reason.
     settings: the section `model.NAME`, which this family alone has.
     layout: of its models in one file, in `weights/layouts`; "" where none come so.
-    file_styles: how parts of a model are written as one file: "safetensors", "mindspore". advice: the subjects of
+    advice: the subjects of
     `recipe/advice.py` whose advice holds for its models. tensor_names: a pattern for names that only its single files
     have. holds: whether a folder with this model_index.json and this configuration of a denoiser, {} where there is
     none, is a model of the family. shipped: configurations that ship. is_straight: whether its models are on straight
@@ -81,7 +81,6 @@ class FamilySpec:
     refuses: Mapping[str, str] = field(default_factory=dict)
     settings: type[Section] | None = None
     layout: str = ""
-    file_styles: frozenset[str] = frozenset()
     advice: tuple[str, ...] = ()
     tensor_names: str = ""
     holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False

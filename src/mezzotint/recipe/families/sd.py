@@ -26,7 +26,6 @@ SPEC = FamilySpec(
     latent_scale=0.18215,
     layout="sd",
     is_stock=True,
-    file_styles=frozenset({"safetensors"}),
     advice=("rates", "pictures", "noise", "averages"),
     tensor_names=r"^cond_stage_model\.",
     holds=_holds,

@@ -34,7 +34,6 @@ SPEC = FamilySpec(
     has_new_words=True,
     latent_scale=0.13025,
     layout="sdxl",
-    file_styles=frozenset({"safetensors", "mindspore"}),
     advice=("gamma", "half-precision"),
     tensor_names=r"^conditioner\.embedders\.",
     holds=_holds,

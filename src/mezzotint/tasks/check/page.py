@@ -1,4 +1,4 @@
-"""What `check` shows: a page of text that fits 100 columns, or the same as one JSON document."""
+"""What `check` prints: a page of text, 100 columns wide, or the same as one JSON document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from operator import getitem
 from pathlib import Path
 from typing import Any
 
-from mezzotint.data import findings
 from mezzotint.data.files.listing import is_remote
 from mezzotint.recipe.advice import less_memory
 from mezzotint.recipe.counting import counted, duration, size
@@ -25,10 +24,9 @@ from mezzotint.tasks.check.memory import Memory
 
 WIDTH = 100
 NOT_COUNTED = (
-    "not counted: what kernels need while they run, the batches in flight, frozen encoders at work, previews, buffers "
-    "of libraries for exchange between processes, what the allocator cannot use. Going on reads a checkpoint into the "
-    "host's memory. An export takes a tensor at a time, and of the "
-    "host's memory parts that are read anew for it, such as frozen ones of a model in one file"
+    "not counted: workspaces of kernels, prefetched batches, frozen encoders while they run, previews, communication "
+    "buffers, fragmentation. Resuming reads a checkpoint into host memory. Exporting holds one tensor at a time, and "
+    "in host memory the parts that are read again for it, such as the frozen ones of a single-file model"
 )
 
 
@@ -37,9 +35,8 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
     sections = {
         "recipe": _recipe(checked, every_setting),
         "files": _files(checked),
-        "parameters": _parameters(checked),
-        "data": _data(checked),
-        "length": _length(checked),
+        **{title: iter([text]) for title, text in checked.description},
+        "by bucket": _buckets(checked),
         "memory": _memory(checked),
         "disk": _disk(checked),
         "time": _time(checked),
@@ -49,7 +46,7 @@ def page(checked: Checked, *, every_setting: bool = False) -> list[str]:
     for title, section in sections.items():
         for number, line in enumerate(section):
             margin = f"{title if number == 0 else '':<12}"
-            # settings stay on their line, so that their origin stands beside them
+            # settings stay on one line, with their origin
             lines += [margin + line] if title == "recipe" else _wrapped(margin, line)
     return lines + ([] if checked.problems else _verdict(checked))
 
@@ -126,9 +123,6 @@ def _value(value: object) -> str:
 
 
 def _files(checked: Checked) -> Iterator[str]:
-    model = checked.recipe.model
-    random = "; every weight is drawn at random, those in files are not read" if model.weights == "random" else ""
-    yield f"{model.family} at {model.described_by}{random}"
     rows = [
         [
             one.name,
@@ -139,50 +133,20 @@ def _files(checked: Checked) -> Iterator[str]:
         ]
         for one in checked.files
     ]
-    yield from _table(rows, "<<>><")
+    yield from _table(rows, "<<>><", "")
     for path in checked.recipe.data.path:
-        what = "clips" if checked.recipe.data.has_clips else "pictures"
-        yield f"{what} in {path}{'' if is_remote(path) or path.exists() else ': not there'}"
+        if not is_remote(path) and not path.exists():
+            yield f"{path} does not exist"
 
 
-def _parameters(checked: Checked) -> Iterator[str]:
-    rows = []
-    for part in checked.memory.parts if checked.memory is not None else ():
-        moves = "frozen" if part.loaded else "frozen, not loaded: what it makes is cached"
-        if part.trained:
-            rest = part.parameters - part.trained
-            of_adapter = f" ({checked.memory.adapter})" if checked.memory and checked.memory.adapter else ""
-            moves = f"{part.trained:,} of them trained{of_adapter}, {rest:,} frozen" if rest else "trained"
-        rows.append([part.name, f"{part.parameters:,}", moves])
-    yield from _table(rows, "<><", indent="")
-
-
-def _data(checked: Checked) -> Iterator[str]:
+def _buckets(checked: Checked) -> Iterator[str]:
     if checked.dataset is None:
         return
-    word = "clip" if checked.recipe.data.has_clips else "picture"
-    dataset = checked.dataset
-    yield findings.count_samples(
-        dataset.catalogue, checked.recipe.data, rows=dataset.rows, held=dataset.held,
-        sets={name: len(one.rows) for name, one in dataset.sets.items()},
-    )  # fmt: skip
-    yield from _stills(checked)
-    bucket = "w×h×frames" if checked.recipe.data.has_clips else "bucket"
-    head = [bucket, f"{word}s", "visits", "batches", "left over", "activations"]
-    yield from _table([head, *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>")
+    clips = checked.recipe.data.has_clips
+    head = ["w×h×frames" if clips else "bucket", "clips" if clips else "pictures", "visits", "batches", "left over"]
+    yield from _table([[*head, "activations"], *(_bucket_row(checked, row) for row in checked.buckets)], "<>>><>", "")
     if checked.names:
-        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>")
-
-
-def _stills(checked: Checked) -> Iterator[str]:
-    clips = checked.recipe.data.clips
-    if not clips.images or checked.dataset is None:
-        return
-    stills = checked.dataset.catalogue.stills
-    if stills is None:
-        yield f"beside each {counted(clips.images, 'frame')} of its own, as pictures"
-        return
-    yield f"beside each {clips.images} of {counted(len(stills), 'picture')}, {clips.images_order}"
+        yield from _table([list(batch_report.HEAD), *map(list, checked.names)], "<<>>>>", "")
 
 
 def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
@@ -195,63 +159,49 @@ def _bucket_row(checked: Checked, row: BucketRow) -> list[str]:
     return [str(row.bucket), f"{row.pictures:,}", f"{row.visits:,}", f"{row.batches:,}", rest, activations]
 
 
-def _length(checked: Checked) -> Iterator[str]:
-    length, recipe = checked.length, checked.recipe
-    if length is None:
-        return
-    joined = f" × {recipe.optim.accumulation} accumulated" if recipe.optim.accumulation > 1 else ""
-    yield (
-        f"an epoch has {counted(length.batches_an_epoch, 'batch')} of {recipe.data.batch_size}{joined}, "
-        f"{counted(length.steps_an_epoch, 'step')}; the run has {counted(length.steps, 'step')}, "
-        f"{length.epochs:,.1f} epochs"
-    )
-
-
 def _memory(checked: Checked) -> Iterator[str]:
     memory = checked.memory
     if memory is None:
         return
     many = f", one of {checked.processes} processes" if checked.processes > 1 else ""
-    yield f"of {checked.device}{many}, at a step's peak"
+    yield f"of {checked.device}{many}, at the peak of a step"
     rows = [[name, size(count), note] for name, count, note in _memory_rows(checked, memory)]
     yield from _table(rows, "<><")
     yield f"  {NOT_COUNTED}"
 
 
-_SURE = "of this: weights, masters, gradients, states are counted, tensor by tensor"
+_EXACT = "of these, counted tensor by tensor; activations are an estimate"
 
 
 def _memory_rows(checked: Checked, memory: Memory) -> Iterator[tuple[str, int, str]]:
-    run, apart = checked.recipe.run, "in the host's memory, not in the sum"
-    there = "all loaded parts"
+    run, apart = checked.recipe.run, "in host memory, not in the total"
+    loaded = "all loaded parts"
     if memory.on_host:
-        there += f"; of {len(memory.blocks)} blocks those that are there at once"
-    yield "weights", memory.weights, there
+        loaded += f"; of the {len(memory.blocks)} blocks those that are on the device at once"
+    yield "weights", memory.weights, loaded
     if memory.masters:
-        what = (
-            "this process's rows, float32" if run.runtime == "fsdp" else f"float32, beside weights in {run.precision}"
-        )
+        what = "this process's shard, float32" if run.runtime == "fsdp" else f"float32, with weights in {run.precision}"
         yield "masters", memory.masters, apart if memory.update_is_apart else what
-    comes = "" if memory.gradients_stand else "they come while activations go"
-    yield "gradients", memory.gradients, apart if memory.update_is_apart else comes
+    overlap = "" if memory.gradients_stand else "allocated while activations are freed"
+    yield "gradients", memory.gradients, apart if memory.update_is_apart else overlap
     yield "optimizer", memory.optimizer, apart if memory.update_is_apart else _state_words(checked.recipe)
     if memory.ema:
-        yield "average", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
+        yield "EMA", memory.ema, apart if memory.ema_is_apart or memory.update_is_apart else ""
     if memory.on_host:
-        yield "host", memory.on_host, "of the host's memory, for what is not on the device: run.offload"
+        yield "host", memory.on_host, "host memory for what is offloaded (run.offload)"
     if memory.activations:
         bucket, worst = max(memory.activations.items(), key=lambda item: item[1].bytes)
-        again = f", {size(worst.again)} of it for a block computed again" if worst.again else ""
-        what = f"of the worst bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
+        again = f", {size(worst.again)} of it to recompute a block" if worst.again else ""
+        what = f"of the largest bucket, {bucket}, {counted(worst.samples, 'sample')} at once{again}"
         yield "activations", worst.bytes, what
     yield "update", memory.update, _update_words(checked.recipe)
-    yield "loading", memory.loading, "all that lies there before the first pass, gradients and passes not yet"
-    at_hand = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
+    yield "loading", memory.loading, "peak before the first step: without gradients and activations"
+    free = f"{size(checked.at_hand)} are free" if checked.at_hand is not None else ""
     if memory.copy:
-        yield "save", memory.copy, "of the host's memory while a checkpoint is written, not in the sum"
+        yield "saving", memory.copy, "host memory while a checkpoint is written, not in the total"
     if memory.activations:
-        yield "sure", memory.steady, f"{_SURE}; activations are an estimate"
-    yield "together", memory.peak, at_hand if memory.activations else f"without activations; {at_hand}"
+        yield "exact", memory.steady, _EXACT
+    yield "total", memory.peak, free if memory.activations else f"without activations; {free}"
 
 
 def _rules(recipe: Recipe) -> list[Optimizer]:
@@ -259,7 +209,7 @@ def _rules(recipe: Recipe) -> list[Optimizer]:
 
 
 def _update_words(recipe: Recipe) -> str:
-    words = ["copies and intermediate results, while nothing of the passes is kept"]
+    words = ["temporary tensors of the optimizer step"]
     words += [f"of {rule.label} an estimate" for rule in _rules(recipe) if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 
@@ -267,7 +217,7 @@ def _update_words(recipe: Recipe) -> str:
 def _state_words(recipe: Recipe) -> str:
     rules = _rules(recipe)
     words = [rule.state_words or f"the state of {rule.label}" for rule in rules]
-    words += [f"the host waits for the device once a step of {rule.label}" for rule in rules if rule.is_of_package]
+    words += [f"each step of {rule.label} synchronizes with the device" for rule in rules if rule.is_of_package]
     return "; ".join(dict.fromkeys(words))
 
 
@@ -282,11 +232,11 @@ def _disk(checked: Checked) -> Iterator[str]:
 
 
 def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
-    there = f", {disk.there} there already" if disk.there else ""
+    existing = f", {disk.there} exist already" if disk.there else ""
     yield ["a checkpoint", size(disk.checkpoint), ""]
-    yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{there}"]
-    averaged = "weights and their average, " if checked.recipe.optim.ema.rule != "none" else ""
-    count = "how many is not known" if disk.exports is None else f"{disk.exports} in the run"
+    yield ["checkpoints", size(disk.checkpoints), f"{disk.kept} kept, and the one being written{existing}"]
+    averaged = "weights and their EMA, " if checked.recipe.optim.ema.rule != "none" else ""
+    count = "an unknown number of them" if disk.exports is None else f"{disk.exports} in the run"
     export = checked.recipe.run.export
     of_file = export.single_file_dtype or export.dtype
     types: str = of_file if export.parts == "trained" else export.dtype
@@ -294,7 +244,7 @@ def _disk_rows(checked: Checked, disk: Disk) -> Iterator[list[str]]:
         types += f", and one file, {of_file}"
     yield ["an export", size(disk.export), f"{averaged}{types}; {count}"]
     for need in checked.caches:
-        present = "too many to look for" if need.present is None else f"{need.present:,} there"
+        present = "too many to look up" if need.present is None else f"{need.present:,} exist"
         yield [f"{need.kind} cache", size(need.bytes), f"{counted(need.entries, 'entry')}, {present}"]
 
 
@@ -309,7 +259,7 @@ def _time(checked: Checked) -> Iterator[str]:
     )
     if dry.memory:
         yield f"peak of the device's memory {size(dry.memory)}"
-    yield "not counted: filling a cache, saving, exporting, previews, held-out loss, waiting for other processes"
+    yield "not counted: filling caches, saving, exporting, previews, held-out loss, waiting for other processes"
 
 
 def _table(rows: list[list[str]], sides: str, indent: str = "  ") -> Iterator[str]:
@@ -326,6 +276,7 @@ def document(checked: Checked) -> dict[str, Any]:
     return {
         "recipe": {"name": checked.reading.name, "digest": checked.reading.digest,
                    "settings": values_of(checked.recipe), "origin": origin_of_settings(checked.reading)},
+        "description": dict(checked.description),
         "files": [_plain(component) for component in checked.files],
         "parts": [_plain(part) for part in memory.parts] if memory else None,
         "skipped": _files_of(checked, "skipped"), "left_out": _files_of(checked, "left_out"),
