@@ -318,11 +318,9 @@ NAMED = {
         "api/datasets.py": "the form in which data sets that are Python objects are written",
         "board/reading/data_sets.py": "a folder that no recipe names, looked at as plain clips",
         "recipe/formats/base.py": "the default for the pictures beside clips",
-        "recipe/reading/foreign_names.py": "a program whose settings are recognised",
         "recipe/sections/data.py": "the default",
         "recipe/sections/saving.py": _LORA_FILES,
         "tasks/bench/synthetic.py": "the data set that it writes itself",
-        "tasks/reading/foreign.py": "a program whose name may be given",
         "tasks/reading/commands.py": _LORA_FILES,
         "tasks/train/exports.py": _LORA_FILES,
         "tasks/weights/adapter_files.py": _LORA_FILES,
@@ -330,7 +328,6 @@ NAMED = {
         "weights/single_file/extras.py": "a key of its own JSON",
     }),
     "optimizers": (("recipe/optimizers",), {
-        "recipe/reading/foreign_names.py": "what others call ours",
         "recipe/sections/optim.py": "the default",
         "tasks/check/fitting.py": "the smallest that ships, proposed where memory is short",
     }),
@@ -339,22 +336,6 @@ NAMED = {
 
 
 _TRAINER = re.compile(r"mindone|everydream|open[-_]?sora|(?<![a-z])latte|mindspore", re.IGNORECASE)
-_CODES = "what `explain` says of codes that a folder of `compat` raises"
-_ADVICE = "whose advice holds for a family: documents of other trainers are its source"
-TRAINERS_NAMED = {
-    "codes/data.py": _CODES,
-    "codes/model.py": _CODES,
-    "codes/recipes.py": _CODES,
-    "recipe/advice.py": _ADVICE,
-    "recipe/families/sd.py": _ADVICE,
-    "recipe/families/sdxl.py": _ADVICE,
-    "recipe/optimizers/base.py": "the help of `no_decay` names a rule of MindONE's folder",
-    "recipe/reading/foreign_names.py": "a program whose settings are recognised, to answer with ours",
-    "recipe/renamed.py": "what values were called before",
-    "tasks/weights/_source.py": "LatteT2V is told that it needs no converting",
-    "training/optimizers/_torch_class.py": "a remedy says how another program writes it",
-}
-"""The files outside of `compat` that name another trainer in code, with the reason. It only becomes shorter."""
 
 
 def names_a_trainer(source: str) -> bool:
@@ -381,7 +362,7 @@ def test_no_core_file_names_another_trainer_in_code() -> None:
         for path in FILES
         if _TRAINER.search(path.read_text("utf-8")) and names_a_trainer(path.read_text("utf-8"))
     }
-    assert {name for name in named if not name.startswith("compat/")} == TRAINERS_NAMED.keys()
+    assert {name for name in named if not name.startswith("compat/")} == set()
 
 
 @pytest.mark.parametrize(

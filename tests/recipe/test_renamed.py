@@ -12,17 +12,17 @@ from mezzotint.recipe.reading.read import read_text
 
 def test_each_new_name_exists_and_no_old_one_does() -> None:
     known = {*by_path(), *sections()}
-    assert set(renamed.SETTINGS.values()) <= known
-    assert not renamed.SETTINGS.keys() & known
-    assert renamed.VALUES.keys() <= by_path().keys()
-    for path, values in renamed.VALUES.items():
+    assert set(renamed.settings().values()) <= known
+    assert not renamed.settings().keys() & known
+    assert renamed.values().keys() <= by_path().keys()
+    for path, values in renamed.values().items():
         choices = by_path()[path].shape.choices
         assert not choices or (set(values.values()) <= set(choices) and not values.keys() & set(choices)), path
 
 
-@pytest.mark.parametrize("old", sorted(renamed.SETTINGS))
+@pytest.mark.parametrize("old", sorted(renamed.settings()))
 def test_an_old_name_is_refused_with_the_new_one_and_explained(old: str) -> None:
-    new = renamed.SETTINGS[old]
+    new = renamed.settings()[old]
     with pytest.raises(RecipeError) as caught:
         read_text("schema: 1", overrides=[f"{old}=1"])
     assert f"it is called {new}" in str(caught.value) or f"it is called {new}." in str(caught.value)

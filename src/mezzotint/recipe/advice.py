@@ -1,6 +1,6 @@
-"""What those who have trained many models advise, by setting: for `mezzotint explain`, and for `mezzotint check`, which
-says so when a recipe leaves it. Never an error. Taken from EveryDream2's documents, which speak of Stable Diffusion,
-and MindONE's of SDXL.
+"""What is advised, by setting, with the reason where one is known: for `mezzotint explain`, and for `mezzotint check`,
+which says so when a recipe leaves it. Never an error. Taken from EveryDream2's documents, which speak of Stable
+Diffusion, and MindONE's of SDXL.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ ADVICE: Mapping[str, str] = {
     "the rate that is printed.",
     "optim.accumulation": "With batches of 6 to 8, more than 1 lowers quality.",
     "optim.clip.norm": "Fine-tuning seldom needs it: fp16 with a loss scale keeps gradients in bounds.",
-    "optim.optimizer.kind": "adacoor is for batches of 8 and less, with its eps left at 1e-8. prodigy finds the "
-    "rate, and optim.lr is a factor of it: leave it at 1.",
-    "optim.optimizer.eps": "A larger one calms gradients that explode. For adacoor leave it at 1e-8.",
+    "optim.optimizer.kind": "prodigy finds the rate, and optim.lr is a factor of it: leave it at 1.",
+    "optim.optimizer.eps": "A larger one calms gradients that explode.",
     "data.captions.dropout": "0.04 in general, 0.10 for large models, 0.15 to force a style; more bleeds "
     "into everything.",
     "data.flip": "Not for faces, asymmetric outfits, or captions with left and right; of clips, not where a "
@@ -90,9 +89,11 @@ def notes(
     steps, memory, prediction: as of `Seen`; a prediction that the recipe names comes first."""
     if recipe.model.weights == "random":
         return []
-    rules = _RULES.get(family_spec(recipe.model.family).advice, ())
+    names, optimizer = family_spec(recipe.model.family).advice, recipe.optim.optimizer
     seen = Seen(recipe, steps, memory, recipe.model.prediction or prediction)
-    return [f"{path} {words}; advised: {ADVICE[path]}" for rule in rules for path, words in rule(seen)]
+    left = [f"{path} {words}; advised: {ADVICE[path]}" for name in names for path, words in _RULES[name](seen)]
+    of_optimizer = optimizer.advice(recipe.data.batch_size) if "rates" in names else ()
+    return left + [f"optim.optimizer.kind {words}; advised: {optimizer.advised}" for words in of_optimizer]
 
 
 def less_memory(recipe: Recipe) -> str:
@@ -130,7 +131,6 @@ def _of_rates(seen: Seen) -> _Notes:
         yield "optim.lr_batch_power", f"multiplies a rate of {optim.lr:g}"
     if optim.accumulation > 1 and data.batch_size >= 6:
         yield "optim.accumulation", f"is {optim.accumulation} with batches of {data.batch_size}"
-    yield from (("optim.optimizer.kind", words) for words in optim.optimizer.advice(data.batch_size))
 
 
 def _of_pictures(seen: Seen) -> _Notes:
@@ -186,10 +186,14 @@ def _of_averages(seen: Seen) -> _Notes:
         yield "optim.ema.device", f"is cpu on {size(memory)}"
 
 
-def _of_sdxl(seen: Seen) -> _Notes:
-    run, gamma = seen.recipe.run, seen.recipe.objective.min_snr_gamma
+def _of_gamma(seen: Seen) -> _Notes:
+    gamma = seen.recipe.objective.min_snr_gamma
     if gamma is not None and gamma != 5.0:
         yield "objective.min_snr_gamma", f"is {gamma:g}"
+
+
+def _of_half_precision(seen: Seen) -> _Notes:
+    run = seen.recipe.run
     kept = run.vae_dtype or run.frozen_dtype
     is_half = kept == "fp16" or (run.precision == "fp16" and kept == "same")
     if is_half and seen.recipe.model.vae is None:
@@ -198,9 +202,13 @@ def _of_sdxl(seen: Seen) -> _Notes:
         yield "run.weight_dtype", "is same, and run.precision is fp16"
 
 
-_RULES: Mapping[str, tuple[Callable[[Seen], _Notes], ...]] = {
-    "everydream2": (_of_rates, _of_pictures, _of_noise, _of_averages),
-    "mindone": (_of_sdxl,),
-    "open-sora-plan": (_of_flips,),
+_RULES: Mapping[str, Callable[[Seen], _Notes]] = {
+    "rates": _of_rates,
+    "pictures": _of_pictures,
+    "flips": _of_flips,
+    "noise": _of_noise,
+    "averages": _of_averages,
+    "gamma": _of_gamma,
+    "half-precision": _of_half_precision,
 }
-"""By whose documents they are: what a family's `SPEC.advice` names."""
+"""By subject: what a family's `SPEC.advice` names."""

@@ -6,6 +6,7 @@ another value.
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic.fields import FieldInfo
 
 S = TypeVar("S", bound="Section")
 ChangeKind = Literal["free", "recorded", "allow", "never"]
@@ -66,6 +68,20 @@ class Section(BaseModel):
     def contradictions(self) -> Iterator[str]:
         """What does not fit together in it, a sentence each. The first one is shown."""
         yield from ()
+
+    @classmethod
+    def add_section(cls, name: str, kind: type[Section] | None) -> None:
+        """Adds the settings that one choice has, such as `model.flux` of a family; their docstring is the section's
+        help. None are none."""
+        if kind is not None:
+            about = inspect.cleandoc(kind.__doc__ or "")
+            info = FieldInfo.from_annotated_attribute(kind, Field(default=kind(), description=about))
+            cls.__pydantic_fields__[name] = info
+            cls.model_rebuild(force=True)
+
+    def own(self, kind: type[S]) -> S:
+        """The section that one choice has, by its class."""
+        return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
 
 
 def change_of(section: type[Section], field: str) -> ChangeKind:

@@ -36,7 +36,7 @@ LIVE = (
 )
 """The settings, by path."""
 
-OFF_THE_PATH = ("timesteps", "timestep_bias", "noise_levels", "time_input", "variance", "zero_terminal_snr")
+OFF_THE_PATH = ("timesteps", "timestep_bias", "noise_levels", "time_input", "zero_terminal_snr")
 """Settings of `objective` that models on straight paths do not know."""
 
 SINCE_ZERO = ("objective.zero_terminal_snr", "sample.guidance_rescale")
@@ -199,7 +199,7 @@ class Recipe(Section):
         for part in self.model.train:
             one = optim.part_optimizer.get(part, optim.optimizer)
             if one.is_of_package:
-                yield f"{why} {one.label} moves its weights together; take adamw, adafactor, lion or adacoor"
+                yield f"{why} {one.label} moves its weights together; take adamw, adafactor or lion"
 
     def _offloaded(self) -> Iterator[str]:
         """What cannot be where blocks come and go."""

@@ -3,6 +3,7 @@ the only place where a setting is written down; everything here is read off them
 
 from __future__ import annotations
 
+import functools
 import json
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,8 @@ from typing import Any, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
+from mezzotint import registry
+from mezzotint.codes import SEE_MESSAGE
 from mezzotint.errors import RecipeError
 from mezzotint.recipe.advice import ADVICE
 from mezzotint.recipe.base import ChangeKind, Every, Section
@@ -52,6 +55,21 @@ def explain(path: str) -> str:
     meant = nearest(path)
     hint = f"did you mean {meant}?" if meant else "`mezzotint explain recipe` lists all settings"
     raise RecipeError(f"there is no setting {path}; {hint}", code="E1013")
+
+
+@functools.cache
+def error_codes() -> Mapping[str, str]:
+    """What every code means, in order: those of `mezzotint.codes`, of folders of `compat` and of packages; see
+    `codes`."""
+    tables = [registry.find("codes", name).CODES for name in registry.names("codes", skip_unimported=True)]
+    return dict(sorted((code, text) for table in tables for code, text in table.items()))
+
+
+def explain_code(code: str) -> str | None:
+    """What `mezzotint explain` prints of a code: its title, a line break, and its paragraph. None when there is no such
+    code."""
+    text = error_codes().get(code.upper())
+    return text if text is None or "\n" in text else f"{text}\n{SEE_MESSAGE}"
 
 
 def explain_name(path: str) -> str | None:

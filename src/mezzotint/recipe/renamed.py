@@ -1,10 +1,16 @@
 """Names that settings and their values had in earlier commits. Nothing reads the old names: an unknown-key error and
-`mezzotint explain` name the new one, and `mezzotint migrate` rewrites a recipe."""
+`mezzotint explain` name the new one, and `mezzotint migrate` rewrites a recipe. Modules of the group
+`mezzotint.recipe.renamed` add `SETTINGS` and `VALUES` of their own."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
+
+from mezzotint import registry
+
+FOLDER = "recipe/renamed"
 
 SETTINGS: Mapping[str, str] = {
     "data.clips.begin": "data.clips.start",
@@ -13,7 +19,6 @@ SETTINGS: Mapping[str, str] = {
     "data.clips.stills_kind": "data.clips.images_format",
     "data.clips.stills_order": "data.clips.images_order",
     "data.clips.stills_path": "data.clips.images_path",
-    "data.clips.texts": "data.clips.text_embeddings",
     "data.discount": "data.remainder_power",
     "data.holdout.share": "data.holdout.fraction",
     "data.on_broken": "data.on_corrupt",
@@ -27,8 +32,6 @@ SETTINGS: Mapping[str, str] = {
     "optim.schedule.decay_of_run": "optim.schedule.decay_ratio",
     "optim.schedule.warmup_share": "optim.schedule.warmup_ratio",
     "run.device_memory": "run.memory_limit",
-    "run.export.mindspore": "run.export.file_format",
-    "run.export.mindspore_optimizer": "run.export.optimizer_file",
     "run.float32_islands": "run.keep_in_fp32",
     "run.gradient_sums": "run.gradient_dtype",
     "run.half": "run.half_precision",
@@ -47,20 +50,16 @@ SETTINGS: Mapping[str, str] = {
     "sample.framing": "sample.micro_conditioning",
     "sample.spacing": "sample.timestep_spacing",
 }
-"""Old path → new path of a setting or a section. Only the last name of a path changes, apart from that of its
-section."""
+"""Old path → new path of a setting or a section."""
 
 VALUES: Mapping[str, Mapping[Any, Any]] = {
     "data.captions.lines": {"choose": "random"},
     "data.clips.images_order": {"drawn": "random"},
-    "data.clips.start": {"anywhere": "random", "open-sora-plan": "not-last"},
+    "data.clips.start": {"anywhere": "random"},
     "data.on_corrupt": {"weight-0": "zero_weight"},
     "data.original_size": {"turned": "oriented"},
-    "data.resize": {"open-sora-plan": "square-then-bilinear", "open-sora-plan-port": "bicubic-then-square"},
     "data.verify": {"start": "on_start", "use": "on_first_use"},
     "optim.schedule.after_decay": {"wave": "cosine"},
-    "run.export.file_format": {True: "mindspore", False: "safetensors"},
-    "run.export.optimizer_file": {True: "mindone", False: None},
     "run.export.trained_file": {"none": None},
     "run.half_precision": {"products": "matmuls"},
     "run.weight_dtype": {"alone": "pure"},
@@ -68,14 +67,38 @@ VALUES: Mapping[str, Mapping[Any, Any]] = {
 """New path of a setting → its old values and what they are called now."""
 
 
+@functools.cache
+def settings() -> Mapping[str, str]:
+    """SETTINGS, and those that folders of `compat` and packages add."""
+    merged: dict[str, str] = {}
+    for table in (*_tables("SETTINGS"), SETTINGS):
+        merged |= table
+    return merged
+
+
+@functools.cache
+def values() -> Mapping[str, Mapping[Any, Any]]:
+    """VALUES, and those that folders of `compat` and packages add."""
+    merged: dict[str, dict[Any, Any]] = {}
+    for table in (*_tables("VALUES"), VALUES):
+        for path, names in table.items():
+            merged[path] = merged.get(path, {}) | names
+    return merged
+
+
+def _tables(name: str) -> list[Mapping[str, Any]]:
+    modules = (registry.find(FOLDER, choice) for choice in registry.names(FOLDER, skip_unimported=True))
+    return [getattr(module, name, {}) for module in modules]
+
+
 def new_path(path: str) -> str | None:
     """What a setting or a section is called now; None where its name has not changed."""
     of_part = path.split(".")
     if path.startswith("optim.part_schedule.") and len(of_part) == 4:  # as optim.schedule, for one part of the model
-        renamed = SETTINGS.get(f"optim.schedule.{of_part[3]}")
+        renamed = settings().get(f"optim.schedule.{of_part[3]}")
         return None if renamed is None else ".".join((*of_part[:3], renamed.rpartition(".")[2]))
-    if path in SETTINGS:
-        return SETTINGS[path]
+    if path in settings():
+        return settings()[path]
     section, _, name = path.rpartition(".")
     renamed = new_path(section) if section else None
     return None if renamed is None else f"{renamed}.{name}"
@@ -86,6 +109,6 @@ def new_value(path: str, value: Any) -> Any:
     if path.startswith("optim.part_schedule."):
         path = f"optim.schedule.{path.rpartition('.')[2]}"
     try:
-        return VALUES.get(path, {}).get(value, value)
+        return values().get(path, {}).get(value, value)
     except TypeError:  # a list or a mapping
         return value

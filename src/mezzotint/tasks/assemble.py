@@ -223,12 +223,11 @@ def open_caches(recipe: Recipe, files: ModelFiles) -> Caches:
 def only_texts_of_files(recipe: Recipe) -> bool:
     """Whether every embedding of the run comes from files that another trainer has made, so that the text encoder is
     not even looked at: no caption is dropped, no prompt is drawn."""
-    clips = recipe.data.clips
     is_other = recipe.data.captions.dropout > 0 or recipe.run.preview.every is not None
-    is_other |= (
-        clips.images_from == "images" and not format_spec(catalogues.stills_settings(recipe.data).format).reads_texts
-    )
-    return clips.text_embeddings and not is_other
+    if recipe.data.clips.images_from == "images":
+        stills = catalogues.stills_settings(recipe.data)
+        is_other |= not format_spec(stills.format).reads_texts(stills)
+    return format_spec(recipe.data.format).reads_texts(recipe.data) and not is_other
 
 
 def encoders(recipe: Recipe, files: ModelFiles, device: torch.device) -> Callable[[Encodes], ModelFamily]:

@@ -36,6 +36,16 @@ def test_findlast_of_both_models_goes_on_with_one_run() -> None:
     assert (moved["model.path"], moved["run.resume"], "optim.ema.start" in moved) == (PATH, "latest", False)
 
 
+def test_a_model_that_was_converted_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ckpt_cache" / "sd_v1-5_vae").mkdir(parents=True)
+    translated = translate("--resume_ckpt=sd_v1-5_vae")
+    assert flat(translated.settings)["model.path"] == "ckpt_cache/sd_v1-5_vae"
+    assert any("sd_v1-5_vae is ckpt_cache/sd_v1-5_vae" in str(note) for note in translated.notes)
+    (tmp_path / "sd_v1-5_vae").mkdir()
+    assert flat(translate("--resume_ckpt=sd_v1-5_vae").settings)["model.path"] == "sd_v1-5_vae"
+
+
 def test_settings_laid_over_a_line_are_kept_from_the_file_that_is_read_at_each_epoch() -> None:
     Path("train.json").write_text('{"load_settings_every_epoch": true}')
     reading = foreign.reading("everydream2", [*BAREST, FILE], ["objective.noise_offset=0.07"], ALONE)

@@ -11,12 +11,11 @@ from mezzotint.recipe.reading.paths import settings
 @pytest.mark.parametrize(
     ("written", "meant"),
     [
-        ("learning_rate", "optim.lr"), ("optim.learning_rate", "optim.lr"), ("learningRate", "optim.lr"),
-        ("lr", "optim.lr"), ("epochs", "run.epochs"), ("batch", "data.batch_size"),
+        ("optim.lrr", "optim.lr"), ("lr", "optim.lr"), ("epochs", "run.epochs"), ("batch", "data.batch_size"),
         ("train_batch_size", "data.batch_size"), ("data.batchsize", "data.batch_size"),
         ("data.resoluton", "data.resolution"), ("run.precison", "run.precision"), ("run.step", "run.steps"),
         ("max_train_steps", "run.steps"), ("gradient_accumulation_steps", "optim.accumulation"),
-        ("gradient_checkpointing", "run.gradient_checkpointing.enabled"), ("mixed_precision", "run.precision"),
+        ("mixed_precision", "run.precision"),
         ("snr_gamma", "objective.min_snr_gamma"), ("weight_decay", "optim.optimizer.weight_decay"),
         ("max_grad_norm", "optim.clip.norm"), ("ema_decay", "optim.ema.decay"), ("ema", "optim.ema"),
         ("lr_warmup_steps", "optim.schedule.warmup_steps"), ("optim.warmup_steps", "optim.schedule.warmup_steps"),

@@ -64,7 +64,7 @@ def test_later_options_win_and_a_group_keeps_what_it_does_not_name() -> None:
         ("--lr", "--lr", "E1008", "is not written key=value"),
         ("=5", "=5", "E1008", "is not written key=value"),
         ("opti.lr=1", "opti.lr", "E1001", "did you mean optim.lr?"),
-        ("learning_rate=1", "learning_rate", "E1001", "did you mean optim.lr?"),
+        ("resoluton=1", "resoluton", "E1001", "did you mean data.resolution?"),
         ("optim.lr.x=1", "optim.lr.x", "E1001", "leads into a single value"),
         ("sample.prompts.7=x", "sample.prompts.7", "E1008", "to append, write sample.prompts+=VALUE"),
         ("sample.prompts.first=x", "sample.prompts.first", "E1008", "entries count from 0"),

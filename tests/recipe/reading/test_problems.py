@@ -20,15 +20,13 @@ LATER = f"the recipe is for a later Mezzotint than this one ({__version__}); upd
 
 
 def test_the_report_has_the_documented_form() -> None:
-    text = (
-        "model:\n  family: sd\noptim:\n  accumulation: 2\n  learning_rate: 1\nrun:\n  name: x\ndata:\n  batch_size: 0\n"
-    )
+    text = "model:\n  family: sd\noptim:\n  accumulation: 2\n  lrr: 1\nrun:\n  name: x\ndata:\n  batch_size: 0\n"
     with pytest.raises(RecipeError) as caught:
         read_text(text, "sdxl.yaml")
     assert str(caught.value) == (
         "sdxl.yaml has 2 problems\n"
-        "  line 5  optim.learning_rate  E1001 unknown key; did you mean optim.lr?\n"
-        "  line 9  data.batch_size      E1007 must be greater than 0, got 0"
+        "  line 5  optim.lrr        E1001 unknown key; did you mean optim.lr?\n"
+        "  line 9  data.batch_size  E1007 must be greater than 0, got 0"
     )
 
 
@@ -37,7 +35,7 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
         "model:\n"
         "  train: [denoiser, text_encoder]\n"
         "optim:\n"
-        "  learning_rate: 1\n"
+        "  lrr: 1\n"
         "  clip: {scope: prat}\n"
         "data:\n"
         "  batch_size: many\n"
@@ -47,7 +45,7 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
     )
     wrong = [(p.line, p.where, p.code) for p in problems_of(text, "run.seed=-2", "run.sed=3", "steps")]
     assert wrong == [
-        (4, "optim.learning_rate", "E1001"),
+        (4, "optim.lrr", "E1001"),
         (5, "optim.clip.scope", "E1007"),
         (7, "data.batch_size", "E1002"),
         (8, "data.batch_size", "E1005"),
@@ -60,7 +58,7 @@ def test_problems_of_all_kinds_come_in_one_pass_in_the_order_of_the_file() -> No
 
 
 def test_a_check_of_two_sections_speaks_up_beside_a_mistyped_key() -> None:
-    wrong = problems_of("run: {steps: 10, epochs: 2}\noptim: {learning_rate: 1}\n")
+    wrong = problems_of("run: {steps: 10, epochs: 2}\noptim: {lrr: 1}\n")
     assert [p.code for p in wrong] == ["E1003", "E1001"]
     assert wrong[0].what == "run.steps and run.epochs are both set; give one of them"
     assert wrong[0].line == 1

@@ -192,7 +192,7 @@ def test_every_shipped_recipe_reads_and_carries_the_schema_line() -> None:
 
 
 def test_reading_imports_no_torch_and_answers_within_two_seconds(tmp_path: Path) -> None:
-    (tmp_path / "bad.yaml").write_text("optim: {learning_rate: 1}\n")
+    (tmp_path / "bad.yaml").write_text("optim: {lrr: 1}\n")
     code = (
         "import sys\nfrom mezzotint.cli import main\nstatus = main(['train', 'bad.yaml'])\n"
         "heavy = {'torch', 'diffusers', 'transformers', 'PIL'} & set(sys.modules)\n"

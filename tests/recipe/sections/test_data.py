@@ -15,7 +15,6 @@ from contradictions import contradiction
         (["data.buckets.shape=table", "data.resolution=520"], "has no sizes; write one of 256"),
         (["data.split=test"], "set data.format=metadata"),
         (["data.clips.frames=5"], "whose samples are pictures"),
-        (["data.format=videofolder", "data.clips.text_embeddings=true"], "without data.format=clip-list"),
         (["data.antialias=false"], "is not for data.resize=lanczos"),
         (["data.cache.text=true", "data.captions.shuffle_tags=true"], "would draw once and never again"),
         (["data.resize=square-then-bilinear"], "makes squares of clips"),

@@ -9,7 +9,7 @@ from contradictions import contradiction
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        (["model.max_tokens=77"], "its text encoder reads 77 tokens; leave it out"),
+        (["model.flux.guidance=3"], "it belongs to family flux; leave it out"),
         (["model.over=[a]", "model.weights=random"], "leave one of them out"),
     ],
 )

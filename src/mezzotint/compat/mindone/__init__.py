@@ -5,6 +5,7 @@ From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
 
 ENTRY_POINTS = {
+    "mezzotint.codes": {"mindone": "mezzotint.compat.mindone.codes"},
     "mezzotint.dialects": {"mindone-sdxl": "mezzotint.compat.mindone.dialect"},
     "mezzotint.formats": {
         "mindone": "mezzotint.compat.mindone.table_format",
@@ -21,5 +22,6 @@ ENTRY_POINTS = {
     "mezzotint.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay"},
     "mezzotint.recipe.optimizers": {"adam-weight-decay": "mezzotint.compat.mindone.adam_weight_decay_settings"},
     "mezzotint.decay_rules": {"mindone": "mezzotint.compat.mindone.decay_rule"},
+    "mezzotint.recipe.renamed": {"mindone": "mezzotint.compat.mindone.renamed"},
     "mezzotint.optimizer_files": {"mindone": "mezzotint.compat.mindone.optimizer_file"},
 }

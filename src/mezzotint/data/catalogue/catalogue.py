@@ -345,9 +345,8 @@ def stills_settings(settings: DataSettings) -> DataSettings:
     """The section for the pictures beside clips: their paths and format, one frame each, everything else as it is."""
     clips = settings.clips
     usual = format_spec(settings.format).stills_format
-    of_stills = ClipsSettings(frames=1, missing=clips.missing, text_embeddings=clips.text_embeddings)
-    update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,), "clips": of_stills}
-    return with_values(settings, {**update, "prior": PriorSettings()})
+    update = {"path": clips.images_path, "format": clips.images_format or usual, "repeats": (1.0,)}
+    return with_values(settings, {**update, "clips": ClipsSettings(frames=1), "prior": PriorSettings()})
 
 
 def _reopen(

@@ -57,15 +57,16 @@ class FamilySpec:
     latent_scale: between the autoencoder's latents and the denoiser's, where no file says it. refuses: settings of
     `model` that have no meaning here, with the reason.
     settings: the section `model.NAME`, which this family alone has.
-    layout: of its models in one file, in `weights/layouts`; "" where none come so. advice: whose advice holds for its
-    models, see `recipe/advice.py`. tensor_names: a pattern for names that only its single files have. holds: whether a
-    folder with this model_index.json and this configuration of a denoiser, {} where there is none, is a model of the
-    family. shipped: configurations that ship. is_straight: whether its models are on straight paths, see
-    `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models. usual:
-    values of settings that hold where the recipe does not write them, by section. distilled: how its distilled models
-    are told apart and sampled; None where the family has none. layers: patterns of what adapters'
-    layers are called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its
-    models cannot be trained in fp16; "" where they can.
+    layout: of its models in one file, in `weights/layouts`; "" where none come so.
+    advice: the subjects of
+    `recipe/advice.py` whose advice holds for its models. tensor_names: a pattern for names that only its single files
+    have. holds: whether a folder with this model_index.json and this configuration of a denoiser, {} where there is
+    none, is a model of the family. shipped: configurations that ship. is_straight: whether its models are on straight
+    paths, see `FlowSettings`. is_stock: whether the loop of diffusers' `train_text_to_image.py` trains its models.
+    usual: values of settings that hold where the recipe does not write them, by section. distilled: how its distilled
+    models are told apart and sampled; None where the family has none. layers: patterns of what adapters' layers are
+    called beside those in `adapters/targets.py`, by role: "attention", "mlp", "outer". no_fp16: why its models cannot
+    be trained in fp16; "" where they can.
     """
 
     name: str
@@ -80,7 +81,7 @@ class FamilySpec:
     refuses: Mapping[str, str] = field(default_factory=dict)
     settings: type[Section] | None = None
     layout: str = ""
-    advice: str = ""
+    advice: tuple[str, ...] = ()
     tensor_names: str = ""
     holds: Callable[[Mapping[str, Any], Mapping[str, Any]], bool] = lambda index, config: False
     shipped: tuple[ShippedConfig, ...] = ()
@@ -136,10 +137,8 @@ def is_denoiser(part: str) -> bool:
 _OF_FOLDERS = "its models are read from folders in diffusers' layout, with all their parts"
 _OF_ENCODERS = "its text encoders are read as the model was trained with them"
 STRAIGHT_REFUSES = {
-    "text_encoder": "its text encoders are those of its folder; model.over names files of them",
     "ema_weights": _OF_FOLDERS,
     "depth": _OF_FOLDERS,
-    "max_tokens": _OF_ENCODERS,
     "clip_skip": _OF_ENCODERS,
     "last_layers": _OF_ENCODERS,
     "prediction": "it predicts the velocity of a straight path",

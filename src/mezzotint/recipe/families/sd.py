@@ -24,13 +24,9 @@ SPEC = FamilySpec(
     trainable=("denoiser", "text_encoder"),
     has_new_words=True,
     latent_scale=0.18215,
-    refuses={
-        "text_encoder": "the text encoder lies in the model's own folder",
-        "max_tokens": "its text encoder reads 77 tokens",
-    },
     layout="sd",
     is_stock=True,
-    advice="everydream2",
+    advice=("rates", "pictures", "noise", "averages"),
     tensor_names=r"^cond_stage_model\.",
     holds=_holds,
     shipped=(

@@ -33,12 +33,8 @@ SPEC = FamilySpec(
     trainable=("denoiser", "text_encoder", "text_encoder_2"),
     has_new_words=True,
     latent_scale=0.13025,
-    refuses={
-        "text_encoder": "its text encoders lie in the model's own folder",
-        "max_tokens": "its text encoders read 77 tokens",
-    },
     layout="sdxl",
-    advice="mindone",
+    advice=("gamma", "half-precision"),
     tensor_names=r"^conditioner\.embedders\.",
     holds=_holds,
     shipped=(ShippedConfig("sdxl", 2048, 320), ShippedConfig("sdxl-refiner", 1280, 384)),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mezzotint import registry
+from mezzotint.recipe.base import Section
+
+if TYPE_CHECKING:
+    from mezzotint.recipe.sections.data import DataSettings
 
 FOLDER = "recipe/formats"
 
@@ -23,8 +27,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormatSpec:
-    """The facts of a format. has_clips: its samples are clips, so that pixels have frames. reads_texts: it can name
-    files of text embeddings (`data.clips.text_embeddings`). reads_masks: masks may lie beside its pictures. own_masks:
+    """The facts of a format. settings: the section `data.NAME`, which this format alone has. contradictions: what does
+    not fit together in a section `data` of this format, a sentence each. has_clips: its samples are clips, so that
+    pixels have frames. reads_texts: whether the text embeddings of its samples come from files that it names, so that
+    their captions are not encoded. reads_masks: masks may lie beside its pictures. own_masks:
     where else it has masks, in words for its reader. is_encoded: its samples are latents and embeddings already, as its
     `FORMAT` says. has_folder_words: names of folders may be words of captions. takes_drawn: a picture that is drawn
     into its folder is a sample. hints_at_repeats: it takes every picture once, so that folders whose names look like
@@ -33,8 +39,10 @@ class FormatSpec:
     the recipe says so. usual: values of settings that hold where the recipe does not write them, by section of `data`.
     fixed: settings that it does not look at, in the order in which they are looked at."""
 
+    settings: type[Section] | None = None
+    contradictions: Callable[[DataSettings], Iterator[str]] = lambda data: iter(())
     has_clips: bool = False
-    reads_texts: bool = False
+    reads_texts: Callable[[DataSettings], bool] = lambda data: False
     reads_masks: bool = False
     own_masks: str = ""
     is_encoded: bool = False
@@ -62,6 +70,16 @@ NO_CAPTION_SOURCE = Fixed(
     "data.captions.source has no effect with data.format={name}, where captions have their place; "
     "leave it out, or set data.format=image-folder",
 )
+
+
+def specs() -> dict[str, FormatSpec]:
+    """The facts of each format that has a file here; of those that other packages bring, of the imported ones."""
+    return {name: format_spec(name) for name in registry.names(FOLDER, skip_unimported=True)}
+
+
+def section_of(name: str) -> str:
+    """The name of a format's own section in `data`."""
+    return name.replace("-", "_")
 
 
 @cache

@@ -35,9 +35,9 @@ NoDecay = Annotated[
     Names,
     Field(
         description="Parameters without weight decay, by name pattern, such as `*.bias` or `*norm*`, or by a rule with "
-        "a name, which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias, `@mindone` those "
-        "that MindONE's trainer leaves out by the names that MindSpore gives them. A pattern after `~` may match "
-        "nothing, which a note then says. Empty decays all, as diffusers does."
+        "a name, which YAML wants in quotes: `@norm-and-bias` is all of norm layers and every bias; folders of other "
+        "trainers add rules of theirs. A pattern after `~` may match nothing, which a note then says. Empty decays "
+        "all, as diffusers does."
     ),
     ALLOW,
 ]
@@ -59,6 +59,8 @@ class Optimizer(Section):
     """Whether `optim.lr` and its schedule act on it."""
     takes_usual_rates: ClassVar[bool] = False
     """Whether the rates that are advised for AdamW hold for it."""
+    advised: ClassVar[str] = ""
+    """How it is to be used, for the notes of `advice`."""
     state_words: ClassVar[str] = ""
     """What it keeps of each parameter, for the page of `check`."""
 

@@ -13,7 +13,7 @@ import functools
 import re
 from collections.abc import Sequence
 
-from mezzotint.recipe.reading.foreign_names import FOREIGN_NAMES, foreign
+from mezzotint.recipe.reading.foreign_names import foreign, foreign_names
 from mezzotint.recipe.reading.paths import Setting, by_path, first_sentence, sections, settings
 from mezzotint.recipe.renamed import new_path
 
@@ -56,7 +56,7 @@ def nearest(path: str) -> str | None:
     if new_path(path) is not None:
         return new_path(path)
     name = path.rpartition(".")[2]
-    known = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, FOREIGN_NAMES, 1, _MISSPELLED)), ""))
+    known = foreign(name) or foreign(next(iter(difflib.get_close_matches(name, foreign_names(), 1, _MISSPELLED)), ""))
     if known is not None:
         return known.path
     scored = [(_score(path, name, setting), -index, setting.path) for index, setting in enumerate(settings())]

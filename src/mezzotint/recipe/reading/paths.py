@@ -19,7 +19,9 @@ from pydantic.fields import FieldInfo
 from mezzotint import registry
 from mezzotint.recipe.base import ChangeKind, Section, as_intervals, as_list, change_of
 from mezzotint.recipe.families import base as families
+from mezzotint.recipe.formats import base as formats
 from mezzotint.recipe.recipe import Recipe
+from mezzotint.recipe.sections.data import DataSettings
 from mezzotint.recipe.sections.model import ModelSettings
 
 
@@ -143,13 +145,24 @@ def open_families(names: Iterable[str]) -> None:
     """Gives families that come from outside of the package their own sections, when a recipe names them."""
     for name in set(names) & set(registry.names(families.FOLDER)):
         spec = families.family_spec(name)
-        known = ModelSettings.model_fields.get(spec.section)
-        if spec.settings is not None and (known is None or known.annotation is not spec.settings):
-            ModelSettings.add_section(spec)
-            Recipe.model_fields["model"].default = ModelSettings()
-            Recipe.model_rebuild(force=True)
-            for cached in (settings, sections, by_path):
-                cached.cache_clear()
+        _open("model", ModelSettings, spec.section, spec.settings)
+
+
+def open_formats(names: Iterable[str]) -> None:
+    """The same of data formats."""
+    for name in set(names) & set(registry.names(formats.FOLDER)):
+        own = formats.format_spec(name).settings
+        _open("data", DataSettings, formats.section_of(name), own)
+
+
+def _open(section: str, parent: type[Section], name: str, own: type[Section] | None) -> None:
+    known = parent.model_fields.get(name)
+    if own is not None and (known is None or known.annotation is not own):
+        parent.add_section(name, own)
+        Recipe.model_fields[section].default = parent()
+        Recipe.model_rebuild(force=True)
+        for cached in (settings, sections, by_path):
+            cached.cache_clear()
 
 
 def owner(path: str) -> tuple[Setting, tuple[str, ...]] | None:

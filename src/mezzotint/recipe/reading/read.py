@@ -23,7 +23,7 @@ from mezzotint.recipe.families.base import family_spec
 from mezzotint.recipe.reading import yaml_rules
 from mezzotint.recipe.reading._overrides import apply
 from mezzotint.recipe.reading._problems import Issue, check, dotted
-from mezzotint.recipe.reading.paths import Shape, by_path, open_families, shape_of
+from mezzotint.recipe.reading.paths import Shape, by_path, open_families, open_formats, shape_of
 from mezzotint.recipe.reading.yaml_rules import Document
 from mezzotint.recipe.recipe import Recipe
 from mezzotint.recipe.sections.data import CacheSettings
@@ -258,7 +258,8 @@ def _absolute(path: Path) -> Path:
 
 def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) -> Reading:
     document = yaml_rules.load(text, name)
-    open_families(_families(document.tree, overrides))
+    open_families(_named(document.tree, overrides, "model", "family"))
+    open_formats(_named(document.tree, overrides, "data", "format"))
     applied = apply(document.tree, overrides)
     recipe, issues = check(applied.tree)
     problems = _secret_problems(text, document, applied.tree, applied.paths)
@@ -274,11 +275,11 @@ def _reading(text: str, name: str, path: Path | None, overrides: Sequence[str]) 
     return Reading(recipe, name, path, _origin(document, applied.paths), digest_of(recipe))
 
 
-def _families(tree: dict[str, Any], overrides: Sequence[str]) -> Iterator[str]:
-    """The families that a recipe and its overrides name."""
-    model = tree.get("model")
-    yield str(model.get("family", "")) if isinstance(model, dict) else ""
-    yield from (word.partition("=")[2] for word in overrides if word.startswith("model.family="))
+def _named(tree: dict[str, Any], overrides: Sequence[str], section: str, key: str) -> Iterator[str]:
+    """The values of a setting, such as `model.family`, that a recipe and its overrides name."""
+    written = tree.get(section)
+    yield str(written.get(key, "")) if isinstance(written, dict) else ""
+    yield from (word.partition("=")[2] for word in overrides if word.startswith(f"{section}.{key}="))
 
 
 def _problem(issue: Issue, document: Document, typed: frozenset[str]) -> Problem:

@@ -55,6 +55,15 @@ class Translator(Protocol):
     def about(self) -> str:
         """What it reads, in a few words."""
 
+    @property
+    def published_loss(self) -> float | None:
+        """The loss that a published benchmark of its lines asks for after 101 steps; None where there is none."""
+
+    @property
+    def config(self) -> str:
+        """The option, without dashes, that names a file of settings which a run may read anew at each epoch
+        (`run.live`); "" where there is none."""
+
     def translate(self, arguments: Sequence[str], launched: Launched, *, ahead: bool = False) -> Translation:
         """Translates a command line, with or without its launcher and script. ahead: read a line that starts several
         processes as if they were running, and list the lines to type. Raises RecipeError with every problem in the

@@ -47,8 +47,8 @@ class CaptionSettings(Section):
 
     clean: Annotated[bool, ALLOW] = False
     """Cleans captions by the rules of DeepFloyd IF, twice, as Open-Sora-Plan does before T5 reads them: lower case,
-    without addresses, markup, file names, long numbers and CJK ideographs. It holds for prompts, too. For family
-    `latte`, whose released models were trained so. Needs the extra `video`."""
+    without addresses, markup, file names, long numbers and CJK ideographs. It holds for prompts, too. For models
+    that were trained so. Needs the extra `video`."""
 
     dropout: Annotated[Share, ALLOW] = 0.0
     """The chance, at each visit, that the caption is replaced by the empty one; it teaches the model what

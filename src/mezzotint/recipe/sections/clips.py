@@ -54,15 +54,6 @@ class ClipsSettings(Section):
     max_aspect: Annotated[Annotated[float, Field(ge=1.0)] | None, ALLOW] = None
     """A clip more elongated than this, longer side over shorter, is left out."""
 
-    missing: Annotated[Literal["skip", "count"], ALLOW] = "skip"
-    """What a list names and is not there, a clip, a picture or an embedding: `skip` leaves its entry out, and says how
-    many; `count` counts it among the files that cannot be used, of which `data.max_skipped` lets pass a few."""
-
-    text_embeddings: Annotated[bool, ALLOW] = False
-    """With `data.format=clip-list`, each line of a list has three paths, the second the folder of text embeddings that
-    Open-Sora-Plan made (.npz). With `data.cache.text` they are taken over instead of being made; that they belong to
-    the model's text encoder cannot be checked."""
-
     images: Annotated[int, Field(ge=0, le=10**5), ALLOW] = 0
     """Pictures that are trained beside each clip, in the same step and at its noise level; 4 is usual."""
 
@@ -74,8 +65,8 @@ class ClipsSettings(Section):
     """With `images_from=images`: the lists or folders of pictures. Looked up as `data.path`."""
 
     images_format: Annotated[str | None, ALLOW] = None
-    """How the pictures of `images_path` are written down, a name of `data.format`. None: as a list of their own with
-    `data.format=clip-list`, else as a folder of pictures, `image-folder`."""
+    """How the pictures of `images_path` are written down, a name of `data.format`. None: as the clips, where
+    their format has pictures too (`clip-list`), else as a folder of pictures, `image-folder`."""
 
     images_order: Annotated[Literal["random", "groups"], ALLOW] = "random"
     """Which pictures stand beside a clip: `random`, drawn anew at each visit, or always the same: `groups` cuts them in

@@ -20,6 +20,7 @@ from pydantic import (
 
 from mezzotint.recipe.base import ALLOW, FREE, DataPath, OutputPath, PublishedPath, Section, Share, as_list
 from mezzotint.recipe.counting import nearest_multiples
+from mezzotint.recipe.formats import base as formats
 from mezzotint.recipe.formats.base import FormatSpec, format_spec
 from mezzotint.recipe.sections.captions import CaptionSettings as CaptionSettings
 from mezzotint.recipe.sections.captions import ColumnSettings as ColumnSettings
@@ -182,15 +183,11 @@ class DataSettings(Section):
     format: Annotated[str, ALLOW] = "image-folder"
     """How the data set is written down: a file name in `data/formats/`. `image-folder` takes every picture below the
     folder, captions beside it; `kohya` takes folders `10_name`, whose names say how often an epoch visits their
-    pictures; `everydream` takes a folder as EveryDream2 reads it, with its yaml and txt files, or
-    its manifest, a .json file; `mindone` takes those that the .csv files of a folder name, columns `dir` and `text`;
-    `mindone-cache` takes what MindONE has encoded, from its folders latent_cache, vector_cache and crossattn_cache,
-    over into the cache of latents (`content=sample`) and text, which is on then;
-    `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar); `metadata`
-    takes the pictures that metadata.jsonl, .csv or .parquet name, those that parquet or arrow files hold, or a data set
-    of the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `clip-list` takes a list file
-    as Open-Sora-Plan's, lines of folder and annotation; `videofolder` a folder of clips, captions beside them or in
-    metadata.jsonl or .csv."""
+    pictures; `webdataset` takes the pictures inside tar shards (`data.path` may name them: shards/{000..011}.tar);
+    `metadata` takes those that metadata.jsonl, .csv or .parquet name or parquet or arrow files hold, or a data set of
+    the Hugging Face hub (`data.path=OWNER/NAME`; extra `data`). Clips (extra `video`): `videofolder` takes a folder
+    of clips, captions beside them or in metadata.jsonl or .csv. `mezzotint ls formats` lists these and those of other
+    trainers, see `docs/guides/data-formats.md`."""
 
     prior: PriorSettings = PriorSettings()
     """Class pictures beside those of a subject."""
@@ -199,7 +196,8 @@ class DataSettings(Section):
     """Which parts of pictures are learnt."""
 
     clips: ClipsSettings = ClipsSettings()
-    """With `data.format=clip-list` or `videofolder`: frames, choice and sizes of clips, pictures beside them."""
+    """With a format of clips, such as `data.format=videofolder`: frames, choice and sizes of clips, pictures beside
+    them."""
 
     columns: ColumnSettings = ColumnSettings()
     """With `data.format=metadata`: which columns are read; with `webdataset`, which value of a .json is the caption."""
@@ -379,6 +377,8 @@ class DataSettings(Section):
         for fixed in spec.fixed:
             if any(attrgetter(name)(self) != _default(name, spec) for name in fixed.settings):
                 yield fixed.sentence.format(name=self.format)
+        yield from spec.contradictions(self)
+        yield from self._of_other_formats()
         yield from self._about_clips()
         yield from self._about_table()
         yield from self._about_prior()
@@ -387,13 +387,20 @@ class DataSettings(Section):
                 f"data.antialias=false is not for data.resize={self.resize}; set data.resize to bicubic, bilinear or "
                 "nearest, or leave data.antialias out"
             )
-        if self.cache.text and self._drawn() and self.cache.shuffles == 1:
+        if self.cache.text and self.drawn_captions() and self.cache.shuffles == 1:
             yield (
-                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that {self._drawn()[0]} "
+                f"data.cache.text keeps data.cache.shuffles=1 variant of each caption, so that "
+                f"{self.drawn_captions()[0]} "
                 "would draw once and never again; set data.cache.shuffles above 1, or data.cache.text=false"
             )
 
-    def _drawn(self) -> list[str]:
+    def _of_other_formats(self) -> Iterator[str]:
+        for name, spec in formats.specs().items():
+            kind, is_used = spec.settings, name in (self.format, self.clips.images_format)
+            if kind is not None and not is_used and self.own(kind) != kind():
+                yield f"data.{formats.section_of(name)} has no effect without data.format={name}; leave it out"
+
+    def drawn_captions(self) -> list[str]:
         """The settings by which a caption is another one from visit to visit."""
         captions = self.captions
         drawn = {
@@ -402,6 +409,12 @@ class DataSettings(Section):
             "wildcards": captions.wildcards,
         }
         return [f"data.captions.{name}" for name, is_on in drawn.items() if is_on]
+
+    @property
+    def of_format(self) -> Section | None:
+        """The section that its format alone has; None where it has none."""
+        kind = format_spec(self.format).settings
+        return None if kind is None else self.own(kind)
 
     @property
     def has_clips(self) -> bool:
@@ -413,20 +426,7 @@ class DataSettings(Section):
         if not self.has_clips and self.clips != ClipsSettings():
             yield (
                 f"data.clips has no effect with data.format={self.format}, whose samples are pictures; leave it out, "
-                "or set data.format=clip-list or videofolder"
-            )
-        if self.clips.text_embeddings and not format_spec(self.format).reads_texts:
-            yield "data.clips.text_embeddings has no effect without data.format=clip-list; leave it out"
-        if self.clips.text_embeddings and not self.cache.text:
-            yield (
-                "data.clips.text_embeddings takes embeddings over into the text cache; set data.cache.text=true, or "
-                "leave it out and let the captions be encoded"
-            )
-        same = ("prefix", "trigger", "template")
-        changed = self._drawn() + [f"data.captions.{name}" for name in same if getattr(self.captions, name)]
-        if self.clips.text_embeddings and changed:
-            yield (
-                f"{changed[0]} has no effect on embeddings of files (data.clips.text_embeddings); leave out one of them"
+                "or set data.format=videofolder"
             )
         if self.has_clips and self.clips.buckets and (self.buckets != BucketSettings() or self.resolution != 512):
             yield (
@@ -460,7 +460,7 @@ class DataSettings(Section):
         is_square = all(height == width for _, height, width in self.clips.buckets)
         if not self.has_clips or not is_square or not (self.clips.buckets or self.buckets.shape == "square"):
             yield (
-                f"data.resize={self.resize} makes squares of clips; set data.format=clip-list or videofolder and "
+                f"data.resize={self.resize} makes squares of clips; set data.format=videofolder and "
                 "data.buckets.shape=square, or another data.resize"
             )
         if self.crop != "center":
@@ -487,3 +487,7 @@ def _default(name: str, spec: FormatSpec) -> object:
     section, _, inside = name.partition(".")
     usual = spec.usual.get(section, {})
     return usual[inside] if inside in usual else attrgetter(name)(DataSettings.model_construct())
+
+
+for _name, _spec in formats.specs().items():
+    DataSettings.add_section(formats.section_of(_name), _spec.settings)

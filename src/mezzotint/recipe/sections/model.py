@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
-from pydantic.fields import FieldInfo
 
 from mezzotint import registry
 from mezzotint.recipe.base import ALLOW, FREE, NEVER, InputPath, ModelPath, Section, as_list
@@ -18,7 +17,6 @@ from mezzotint.recipe.sections.tokens import TokenSettings
 
 Names = Annotated[tuple[str, ...], BeforeValidator(as_list)]
 Paths = Annotated[tuple[InputPath, ...], BeforeValidator(as_list)]
-Own = TypeVar("Own", bound=Section)
 
 
 class ModelSettings(Section):
@@ -26,28 +24,25 @@ class ModelSettings(Section):
 
     family: Annotated[str, NEVER] = "sd"
     """The kind of model: a file name in `families/`. `sd` is Stable Diffusion 1.x and 2.x, `sdxl` SDXL's base model and
-    its refiner, `latte` LatteT2V of Open-Sora-Plan v1.1, text to video; of models on straight paths see
-    `docs/guides/flow.md`."""
+    its refiner; of models on straight paths see `docs/guides/flow.md`. `mezzotint ls families` lists all."""
 
     path: Annotated[ModelPath, FREE] = Path("tiny-sd")
     """A folder in diffusers' layout (model_index.json, unet/, vae/, text_encoder/, tokenizer/, scheduler/), a model in
     one file (.safetensors, .ckpt, .pt, .bin), or the name of a model that ships with Mezzotint. Relative paths are
-    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. Of
-    family `latte`: a folder as it was released (config.json and weights; `vae` in it or beside it), one in diffusers'
-    layout (transformer/), or a file (.safetensors, .pt, .ckpt of torch or MindSpore) with `model.config`."""
+    looked up beside the recipe, then in the current folder. What counts on resume is the content, not the path. A
+    family may read other folders and files, see its section."""
 
     config: Annotated[ModelPath | None, FREE] = None
     """For a model in one file: a folder with its configurations, tokenizer and scheduler, in diffusers' layout. None
     takes those that ship and fit the file's tensors: SD 1.x, SD 2.x, SDXL, its refiner. Of models on straight paths it
-    is needed, and has the parts that the file lacks, see `docs/guides/flow.md`. Of family `latte` the length of
-    its clips is not told by its tensors: `latte-17f`, `latte-65f` or `latte-221f`, or a folder with config.json. With
-    `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations;
-    of family `latte` the denoiser. Beside a folder whose weights are read it has no effect."""
+    is needed, and has the parts that the file lacks, see `docs/guides/flow.md`. With
+    `weights=random` it takes the place of the folder that `path` names: the networks are those of its configurations.
+    Beside a folder whose weights are read it has no effect."""
 
     vae: Annotated[InputPath | None, FREE] = None
     """An autoencoder that takes the place of the model's own: its folder (config.json and weights), another model's
     folder, or its .safetensors file. For SDXL one that is repaired for half precision (fp16-fix). It is also what an
-    export has. None keeps the model's; of family `latte` that of the folder `vae` in it or beside it. Of models on
+    export has. None keeps the model's. Of models on
     straight paths a file may also have its makers' names, as ComfyUI's `ae.safetensors`, see `docs/guides/flow.md`."""
 
     over: Annotated[Paths, FREE] = ()
@@ -55,14 +50,6 @@ class ModelSettings(Section):
     such as the denoiser that a run has trained (`run.export.parts: trained`), or of all. `mezzotint merge` lays them
     over in the same way, and writes the result. Exports have them. Of families `sd` and `sdxl`; of models on straight
     paths whole text encoders in files, such as `t5xxl_fp16.safetensors`, each known by its tensors."""
-
-    text_encoder: Annotated[InputPath | None, FREE] = None
-    """Of family `latte`: the folder of T5 v1.1 XXL's encoder with its tokenizer (DeepFloyd/t5-v1_1-xxl), or one with
-    the folders text_encoder/ and tokenizer/. None takes those of the model's own folder. Exports do not repeat it."""
-
-    max_tokens: Annotated[Annotated[int, Field(ge=2, le=4096)] | None, NEVER] = None
-    """Of family `latte`: how many tokens of a caption the model is shown, the end among them; longer captions lose
-    their end, shorter ones are filled up and masked. None takes what the model's configuration says: 300."""
 
     ema_weights: Annotated[Literal["ignore", "use"], NEVER] = "ignore"
     """For a model in one file that holds an averaged copy of its denoiser besides (`model_ema.*`): `ignore` trains from
@@ -122,19 +109,6 @@ class ModelSettings(Section):
         is_config = self.weights == "random" and self.config is not None and not self.path.is_file()
         return self.config if is_config and self.config is not None else self.path
 
-    @classmethod
-    def add_section(cls, spec: families.FamilySpec) -> None:
-        """Gives a family the section `model.NAME` of its own settings, if it has any."""
-        if spec.settings is not None:
-            about = f"Of family `{spec.name}` alone."
-            info = FieldInfo.from_annotated_attribute(spec.settings, Field(default=spec.settings(), description=about))
-            cls.__pydantic_fields__[spec.section] = info
-            cls.model_rebuild(force=True)
-
-    def own(self, kind: type[Own]) -> Own:
-        """The section that one family alone has, by its class."""
-        return next((value for value in self.__dict__.values() if isinstance(value, kind)), kind())
-
     def contradictions(self) -> Iterator[str]:
         if self.family in registry.names(families.FOLDER):
             yield from self._of_others()
@@ -187,4 +161,4 @@ class ModelSettings(Section):
 
 
 for _spec in families.specs():
-    ModelSettings.add_section(_spec)
+    ModelSettings.add_section(_spec.section, _spec.settings)

@@ -73,12 +73,6 @@ class ObjectiveSettings(Section):
     """What the network is told of the level of noise: the number of the `timestep`, or ¼ ln σ (`log-sigma`). `auto` is
     the latter for the predictions `edm` and `v-edm`."""
 
-    variance: Annotated[Literal["none", "learned-range"] | None, ALLOW] = None
-    """Of a denoiser whose output has twice the channels of its latents: `learned-range` teaches the second half how the
-    variance of a step back lies between its two bounds, by a variational term that is added to the loss (Nichol and
-    Dhariwal 2021, arXiv:2102.09672; no weight of timesteps multiplies it); `none` leaves that half alone. None is
-    learned-range where the model has the channels, as LatteT2V has."""
-
     posterior: Annotated[Literal["sample", "mean"], ALLOW] = "sample"
     """What of an autoencoder's answer is a picture's latents: a `sample`, drawn anew at each visit, or its `mean`, as
     diffusers' scripts for FLUX.2 Klein and Z-Image take. The two differ by less than noise of the lowest level."""

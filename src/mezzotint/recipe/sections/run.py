@@ -178,7 +178,7 @@ class LiveFileSettings(Section):
     """The file: a recipe with some of these settings, or the file of another trainer. None reads none."""
 
     dialect: Annotated[str | None, FREE] = None
-    """How the file is written: None is a recipe of ours, `everydream2` a train.json."""
+    """How the file is written: None is a recipe of ours, else a name of `mezzotint ls dialects`."""
 
     fixed: Annotated[Names, FREE] = ()
     """Settings that the file does not change, by path. Of a foreign line, those that were laid over it."""

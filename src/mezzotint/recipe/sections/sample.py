@@ -81,7 +81,7 @@ _SOLVER_NAMES: dict[str, SolverName] = {
 """Names of A1111, ComfyUI and kohya for solvers, in small letters with hyphens; those of ours are not repeated."""
 
 
-def _short(value: Any) -> Any:
+def solver_named(value: Any) -> Any:
     """Our name for a class of diffusers, or for a solver as user interfaces call it; anything else as it is."""
     if not isinstance(value, str):
         return value
@@ -94,9 +94,9 @@ def _parted(values: Any) -> Any:
     """`solver: DPM++ 2M Karras` as a solver and its levels of noise."""
     name = values.get("solver") if isinstance(values, dict) else None
     match = re.fullmatch(r"(.+?)[\s_-]+karras", name.strip(), re.IGNORECASE) if isinstance(name, str) else None
-    if match is None or _short(match[1]) not in get_args(SolverName):
+    if match is None or solver_named(match[1]) not in get_args(SolverName):
         return values
-    return {"sigmas": "karras", **values, "solver": _short(match[1])}
+    return {"sigmas": "karras", **values, "solver": solver_named(match[1])}
 
 
 def size_named(value: Any) -> Any:
@@ -128,7 +128,7 @@ Codec = Literal["h264", "mpeg4"]
 
 
 class ClipSampleSettings(Section):
-    """Clips of models that draw them (families `latte`, `wan`, `ltx`). Each is an .mp4, and a strip of its frames on
+    """Clips of models that draw them (families such as `wan` and `ltx`). Each is an .mp4, and a strip of its frames on
     the contact sheet."""
 
     frames: Annotated[Annotated[int, Field(gt=0, le=10**5)] | None, FREE] = None
@@ -237,7 +237,7 @@ class SampleSettings(Section):
     """How far the guided output is brought back to the contrast of the unguided one, against overexposure (Lin et al.
     2023, arXiv:2305.08891, section 3.4); 0.7 is usual with zero terminal SNR, 0 leaves it."""
 
-    solver: Annotated[SolverName, BeforeValidator(_short), FREE] = "ddim"
+    solver: Annotated[SolverName, BeforeValidator(solver_named), FREE] = "ddim"
     """The sampler, by short name, by the name of diffusers' class, or as user interfaces call it (`DPM++ 2M Karras`
     sets `sigmas` as well): DDIM (Song et al. 2021), DDPM (Ho et al. 2020),
     Euler and Heun in sigma space (Karras et al. 2022), `euler-a` with fresh noise at each step, LMS, PNDM (Liu et al.

@@ -128,7 +128,10 @@ class LiveSettings:
         live = self.recipe.run.live
         if live.dialect is None:
             return read(path)
-        return foreign.reading(live.dialect, [*live.line, "--config", str(path)], (), Launched())
+        option = foreign.dialect(live.dialect).config
+        if not option:
+            raise RecipeError(f"run.live.dialect: lines of {live.dialect} name no file of settings", code="E1007")
+        return foreign.reading(live.dialect, [*live.line, f"--{option}", str(path)], (), Launched())
 
     def _others(self, reading: Reading, paths: Sequence[str]) -> list[str]:
         """What the file gives otherwise than the run was started with, and cannot change, each in its own words."""
@@ -172,7 +175,7 @@ def require_possible(recipe: Recipe, now: Recipe, model: TrainableModel, caches:
     if recipe.objective.zero_terminal_snr != now.objective.zero_terminal_snr:
         drawn, family = recipe.sample, model.family
         objective = objective_of(recipe.objective, family.schedule, model.prediction)
-        if family.learns_variance and recipe.objective.variance != "none":
+        if family.learns_variance:
             LearnedRange(objective.schedule, model.prediction)
         if recipe.run.preview.every is not None:
             check_solver(drawn.solver, objective.schedule, objective.parameterization.solved, drawn)

@@ -5,35 +5,28 @@ from __future__ import annotations
 import pytest
 
 from mezzotint.cli import main
+from mezzotint.compat.setting_names.table import EVERY, KOHYA, NAMES, ONE, SIMPLE
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.foreign_names import (
-    EVERY,
-    FOREIGN_NAMES,
-    KOHYA,
-    ONE,
-    SIMPLE,
-    foreign,
-    value_of,
-)
+from mezzotint.recipe.reading.foreign_names import foreign, value_of
 from mezzotint.recipe.reading.nearest import advice, nearest
 from mezzotint.recipe.reading.paths import by_path, sections
 from mezzotint.recipe.reading.read import read_text
 
 
 def test_every_name_leads_to_something_that_there_is_or_says_what_to_do() -> None:
-    for name, known in FOREIGN_NAMES.items():
+    for name, known in NAMES.items():
         assert known.path in by_path() or known.path in sections() or (known.path is None and known.note), name
         assert name == name.lower().replace("-", "_"), name
         assert not known.note.endswith("."), name
         assert len(known.note) < 120, name
     for trainer in (KOHYA, "diffusers", ONE, SIMPLE, EVERY):
-        assert sum(trainer in known.origins for known in FOREIGN_NAMES.values()) >= 15, trainer
-    assert len(FOREIGN_NAMES) >= 80
+        assert sum(trainer in known.origins for known in NAMES.values()) >= 15, trainer
+    assert len(NAMES) >= 80
 
 
 def test_no_name_is_one_of_our_paths_and_means_another() -> None:
     """A name that is a whole path of ours is read as that path, never as the foreign one."""
-    assert set(FOREIGN_NAMES) & (set(by_path()) | set(sections())) == set()
+    assert set(NAMES) & (set(by_path()) | set(sections())) == set()
 
 
 @pytest.mark.parametrize(
@@ -86,12 +79,41 @@ def test_explain_shows_the_setting_at_once_with_where_the_name_is_from(
     assert nearest(f"run.{written}") in (meant, f"run.{written}"), "or a section of ours is called so"
 
 
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("optim.learning_rate", "optim.lr"), ("learningRate", "optim.lr"), ("learning_rat", "optim.lr")],
+)
+def test_a_name_is_found_in_a_section_in_another_spelling_and_with_a_letter_missing(written: str, meant: str) -> None:
+    assert nearest(written) == meant
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (["train", "mini", "--mixed_precision", "no"], "write run.precision=fp32 (no is fp32)\n"),
+        (["train", "mini", "--gradient_checkpointing"], "write run.gradient_checkpointing.enabled=true\n"),
+        (["train", "--gradient_checkpointing", "mini"], "write run.gradient_checkpointing.enabled=true\n"),
+        (["train", "mini", "--train_text_encoder"], "write model.train=[denoiser, text_encoder]"),
+        (["bench", "mini", "--learning_rate", "2"], "mezzotint bench has no option --learning_rate; write optim.lr=2"),
+        (["train", "--as", "kohya", "--", "--x=1"], "kohya's lines are not read yet"),
+        (["translate", "--as", "OneTrainer", "--", "--x=1"], "OneTrainer's lines are not read yet"),
+    ],
+)
+def test_an_option_out_of_habit_is_answered_with_the_setting(
+    line: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(line) == 2
+    out, err = capsys.readouterr()
+    assert words in err
+    assert out == ""
+
+
 @pytest.mark.parametrize("word", ["adaptive_noise_scale", "--adaptive-noise-scale"])
 def test_what_has_no_counterpart_says_what_to_do(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", word]) == 0
     assert "has no counterpart here: " in capsys.readouterr().out
     assert nearest(word) is None
-    assert advice(word) == FOREIGN_NAMES["adaptive_noise_scale"].note
+    assert advice(word) == NAMES["adaptive_noise_scale"].note
 
 
 @pytest.mark.parametrize("spelled", ["--learning_rate", "learning-rate", "learningRate", "LEARNING_RATE"])
