@@ -12,8 +12,8 @@ import pytest
 from mezzotint import errors, registry
 from mezzotint.codes import SEE_MESSAGE
 from mezzotint.errors import MezzotintError, Problem, RecipeError, Stopped
-from mezzotint.recipe.reading.paths import owner, sections
-from mezzotint.recipe.reference import error_codes, explain_code
+from mezzotint.settings.reading.paths import owner, sections
+from mezzotint.settings.reference import error_codes, explain_code
 
 SOURCE = Path(errors.__file__).parent
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MezzotintError)]

@@ -18,8 +18,8 @@ from typing import Any
 import recipe_pages
 from mezzotint import errors, registry
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading.paths import settings
+from mezzotint.settings import reference
+from mezzotint.settings.reading.paths import settings
 from mezzotint.tasks.reading import foreign
 from mezzotint.training.callbacks._scalars import TAGS
 

@@ -15,7 +15,7 @@ from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.diffusion.prediction import add_noise
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings
 from mezzotint.stages import Noised
 
 SCHEDULE = Schedule.linear()

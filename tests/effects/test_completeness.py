@@ -11,9 +11,9 @@ import pytest
 from installed import names_of_trainers
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading import paths
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings import reference
+from mezzotint.settings.reading import paths
+from mezzotint.settings.reading.read import read_text
 
 HERE = Path(__file__).parent
 CORE = (*HERE.glob("test_*.py"),)
@@ -83,7 +83,7 @@ def test_settings_of_the_core_have_their_row_without_any_folder_of_a_trainer() -
     shown = set[str]().union(*(rows_in(path.read_text()) for path in CORE))
     sections = tuple(
         f"{section}.{name.replace('-', '_')}."
-        for section, kind in (("model", "recipe/families"), ("data", "recipe/formats"))
+        for section, kind in (("model", "settings/families"), ("data", "settings/formats"))
         for name in names_of_trainers(kind)
     )
     of_core = {setting.path for setting in paths.settings() if not setting.path.startswith(sections)}

@@ -31,7 +31,7 @@ def write(folder, update, family, rates):
 """
 DIALECT = """
 import json
-from mezzotint.recipe.reading.translation import Translation
+from mezzotint.settings.reading.translation import Translation
 
 class Toy:
     name, about, config = "toy", "a toy", "settings"

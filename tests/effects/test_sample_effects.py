@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.sample import SolverName
 from mezzotint.sampling.pictures import recorded_in
+from mezzotint.settings.sections.sample import SolverName
 from mezzotint.training.callbacks.previews import Previews
 from mezzotint.training.callbacks.progress_line import LiveLine
 from mezzotint.training.progress import Progress

@@ -17,8 +17,8 @@ from hostile.entry import Entry, file, write
 from hostile.trial import problems
 
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.reference import error_codes
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reference import error_codes
 
 pytestmark = pytest.mark.exhaustive
 

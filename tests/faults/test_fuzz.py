@@ -28,10 +28,10 @@ from mezzotint.data.files.memo import Memo
 from mezzotint.data.media import decoding
 from mezzotint.data.media.clip_files import decoder
 from mezzotint.errors import MezzotintError
-from mezzotint.recipe.reading.read import read_text
-from mezzotint.recipe.reference import error_codes
 from mezzotint.reports import curves
 from mezzotint.run_folder import RunFolder
+from mezzotint.settings.reading.read import read_text
+from mezzotint.settings.reference import error_codes
 from mezzotint.weights.files import new_words
 
 pytestmark = pytest.mark.exhaustive

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from supported import CAPTIONS, draw, require_checked_cached_and_trained, table, words
 
 from mezzotint.cli import main
-from mezzotint.recipe.reference import error_codes
+from mezzotint.settings.reference import error_codes
 from mezzotint.weights.layouts.sd import LAYOUT
 
 here = supported.here

@@ -10,8 +10,8 @@ import yaml
 
 from mezzotint.cli import main
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import renamed
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings import renamed
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.migrate import migrate
 
 OLD = """schema: 1  # a recipe of an earlier commit

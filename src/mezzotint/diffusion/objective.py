@@ -21,7 +21,7 @@ from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.prediction import expand_to
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.sections.objective import ObjectiveSettings, TimestepBiasSettings
+from mezzotint.settings.sections.objective import ObjectiveSettings, TimestepBiasSettings
 from mezzotint.stages import Loss, Noised
 
 

@@ -16,8 +16,8 @@ from mezzotint.diffusion.objective import StepDraws
 from mezzotint.diffusion.parameterization import Parameterization
 from mezzotint.diffusion.schedule import Schedule
 from mezzotint.errors import WeightsError
-from mezzotint.recipe.families.base import FamilySpec, is_denoiser
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import FamilySpec, is_denoiser
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, Condition, Framing, Noised, TextEmbedding
 from mezzotint.weights.folder.components import DTypeName

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, NoReturn, cast, get_args
 
 from mezzotint import outside, registry
 from mezzotint.errors import RecipeError, did_you_mean
-from mezzotint.recipe.reading import yaml_rules
-from mezzotint.recipe.reading.yaml_rules import Place
-from mezzotint.recipe.sections.sample import SolverName, solver_named
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.yaml_rules import Place
+from mezzotint.settings.sections.sample import SolverName, solver_named
 
 NEW_EACH_TIME = -1
 """A seed that stands for another one at each drawing."""

@@ -13,9 +13,9 @@ import torch
 from mezzotint.data import findings
 from mezzotint.data.buckets import buckets
 from mezzotint.data.findings.captions import LostWords
-from mezzotint.recipe.counting import counted, listed, size
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Launch
+from mezzotint.settings.counting import counted, listed, size
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import description_notes
 from mezzotint.tasks.assemble import Dataset
 from mezzotint.tasks.resolving import rate_factor, resolve

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import reference
-from mezzotint.recipe.reading.nearest import search
+from mezzotint.settings import reference
+from mezzotint.settings.reading.nearest import search
 from mezzotint.tasks.reading import command_line
 
 

@@ -12,10 +12,10 @@ import yaml
 
 from mezzotint import durable
 from mezzotint.errors import RecipeError
-from mezzotint.recipe import renamed
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.reading import yaml_rules
-from mezzotint.recipe.reading.wording import shown
+from mezzotint.settings import renamed
+from mezzotint.settings.counting import counted
+from mezzotint.settings.reading import yaml_rules
+from mezzotint.settings.reading.wording import shown
 from mezzotint.tasks.reading import command_line
 
 

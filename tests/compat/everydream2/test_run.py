@@ -10,7 +10,7 @@ from dialect_cases.everydream2 import BAREST, FILE, LINES, ON, PATH
 from everydream_files import problems, translate, written
 from foreign_lines import ALONE, flat
 
-from mezzotint.recipe.reading.paths import by_path, sections
+from mezzotint.settings.reading.paths import by_path, sections
 from mezzotint.tasks.reading import foreign
 
 changed = LINES.changed

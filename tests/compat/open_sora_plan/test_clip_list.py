@@ -15,7 +15,7 @@ from mezzotint.compat.open_sora_plan.clip_list_spec import ClipListSettings
 from mezzotint.data.buckets.clip_buckets import out_of_limits
 from mezzotint.data.files.overrides import Marked
 from mezzotint.data.formats.base import Skipped
-from mezzotint.recipe.sections.clips import ClipsSettings
+from mezzotint.settings.sections.clips import ClipsSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 

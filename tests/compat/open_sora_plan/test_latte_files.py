@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 from mezzotint.assets import MODELS
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import MezzotintError, WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings import weights_formats
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights.files import formats
 from mezzotint.weights.files.tensor_files import read_header
 from mezzotint.weights.folder.model_folder import shipped

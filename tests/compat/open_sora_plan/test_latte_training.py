@@ -15,9 +15,9 @@ from trainers import batch_of, step_batches, trainer_over
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.diffusion.objective import Objective, StepDraws
 from mezzotint.families.base import latents_of
-from mezzotint.recipe.sections.objective import ObjectiveSettings
-from mezzotint.recipe.sections.run import RecomputeSettings
 from mezzotint.runtimes.base import recompute_blocks
+from mezzotint.settings.sections.objective import ObjectiveSettings
+from mezzotint.settings.sections.run import RecomputeSettings
 from mezzotint.stages import Batch, TextEmbedding
 
 

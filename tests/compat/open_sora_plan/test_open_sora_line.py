@@ -25,7 +25,7 @@ from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.base import EmbeddingFile
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.bench import bench
 
 OURS = ("data.cache.path=cache", "data.workers=0", "run.threads=1", "run.tensorboard=false")

@@ -26,7 +26,7 @@ from mezzotint.data.loading.worker import read_frames, to_pixels
 from mezzotint.diffusion import noise
 from mezzotint.errors import CacheError
 from mezzotint.families.base import Encodes, Grid, ModelFamily
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Batch, TextEmbedding
 from mezzotint.tasks import assemble

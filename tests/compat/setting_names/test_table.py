@@ -7,10 +7,10 @@ import pytest
 from mezzotint.cli import main
 from mezzotint.compat.setting_names.table import EVERY, KOHYA, NAMES, ONE, SIMPLE
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.foreign_names import foreign, value_of
-from mezzotint.recipe.reading.nearest import advice, nearest
-from mezzotint.recipe.reading.paths import by_path, sections
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.foreign_names import foreign, value_of
+from mezzotint.settings.reading.nearest import advice, nearest
+from mezzotint.settings.reading.paths import by_path, sections
+from mezzotint.settings.reading.read import read_text
 
 
 def test_every_name_leads_to_something_that_there_is_or_says_what_to_do() -> None:

@@ -18,7 +18,7 @@ import torch
 from PIL import Image, PngImagePlugin
 
 from mezzotint.assets import ASSETS, MODELS
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.training.checkpoints import state
 from mezzotint.training.progress import Progress
 

@@ -11,7 +11,7 @@ from hostile import doors, judge, trainers
 from hostile.doors import Ended, Outcome
 from hostile.entry import Entry
 from mezzotint.errors import MezzotintError, visible
-from mezzotint.recipe.reference import error_codes
+from mezzotint.settings.reference import error_codes
 
 DOORS = doors.DOORS | {name: door for trainer in trainers.modules() for name, door in trainer.DOORS.items()}
 

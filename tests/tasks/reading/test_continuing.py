@@ -9,7 +9,7 @@ from runs import run_at
 
 from mezzotint.cli import main
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.reading import continuing
 
 Captured = pytest.CaptureFixture[str]

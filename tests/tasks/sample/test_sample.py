@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from mezzotint.errors import MezzotintError, RecipeError
 from mezzotint.families.sd import Family
-from mezzotint.recipe.sections.model import ModelSettings
-from mezzotint.recipe.sections.sample import SampleSettings
 from mezzotint.sampling.requests import Request, Sampling
 from mezzotint.sampling.sample import sample
+from mezzotint.settings.sections.model import ModelSettings
+from mezzotint.settings.sections.sample import SampleSettings
 from mezzotint.shapes import Size
 from mezzotint.tasks.sample import sample as verb
 from mezzotint.weights.files import new_words

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import PositiveFloat
 
-from mezzotint.recipe.base import ALLOW, NEVER
-from mezzotint.recipe.optimizers.base import KIND, Optimizer
+from mezzotint.settings.base import ALLOW, NEVER
+from mezzotint.settings.optimizers.base import KIND, Optimizer
 
 
 class AdaCoor(Optimizer):

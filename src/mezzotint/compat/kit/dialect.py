@@ -18,7 +18,7 @@ from mezzotint.compat.kit import launchers, reading, setting_files
 from mezzotint.compat.kit.launchers import ParsedCommand
 from mezzotint.compat.kit.reading import Form, Parsed, Spec, Value
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.reading.translation import Launched, Note, Translation, flag_name
+from mezzotint.settings.reading.translation import Launched, Note, Translation, flag_name
 
 Outcome = Literal["mapped", "computed", "without effect", "refused"]
 

@@ -1,4 +1,4 @@
-"""Earlier names of settings and values that only users of MindONE need; see `recipe/renamed.py`."""
+"""Earlier names of settings and values that only users of MindONE need; see `settings/renamed.py`."""
 
 SETTINGS = {
     "run.export.mindspore": "run.export.file_format",

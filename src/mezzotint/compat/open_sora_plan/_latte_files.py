@@ -22,8 +22,8 @@ from mezzotint.compat.open_sora_plan.latte_spec import CLASSES, SPEC, LatteSetti
 from mezzotint.compat.open_sora_plan.nets.causal_vae import CausalVAE, CausalVAEConfig
 from mezzotint.compat.open_sora_plan.nets.latte import Latte, LatteConfig
 from mezzotint.errors import WeightsError
-from mezzotint.recipe import weights_formats
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings import weights_formats
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.weights import kinds, low_bit
 from mezzotint.weights.files import fingerprint, pickled
 from mezzotint.weights.files.tensor_files import InFile, Stored

@@ -25,9 +25,9 @@ from mezzotint.data.formats.base import Format, Item, Skipped, Source
 from mezzotint.data.formats.shared.captions import kind_of
 from mezzotint.data.media import clip_files, decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.counting import counted, listed
-from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted, listed
+from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 

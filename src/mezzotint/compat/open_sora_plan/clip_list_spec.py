@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from mezzotint.recipe.base import ALLOW, Section
-from mezzotint.recipe.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
+from mezzotint.settings.base import ALLOW, Section
+from mezzotint.settings.formats.base import NO_CAPTION_SOURCE, NO_TABLES, FormatSpec
 
 if TYPE_CHECKING:
-    from mezzotint.recipe.sections.data import DataSettings
+    from mezzotint.settings.sections.data import DataSettings
 
 
 class ClipListSettings(Section):

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt
 
-from mezzotint.recipe.base import ALLOW, FREE, NEVER, RECORDED, InputPath, Section
-from mezzotint.recipe.families.base import FamilySpec
+from mezzotint.settings.base import ALLOW, FREE, NEVER, RECORDED, InputPath, Section
+from mezzotint.settings.families.base import FamilySpec
 
 
 class TilingSettings(Section):

@@ -1,4 +1,4 @@
-"""Earlier names of settings that only users of Open-Sora-Plan need; see `recipe/renamed.py`."""
+"""Earlier names of settings that only users of Open-Sora-Plan need; see `settings/renamed.py`."""
 
 SETTINGS = {
     "data.clips.missing": "data.clip_list.missing",

@@ -16,9 +16,9 @@ from mezzotint.data.catalogue.catalogue import stills_settings
 from mezzotint.data.files.caption_cleaning import cleaner
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.errors import CacheError
-from mezzotint.recipe.counting import counted
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.counting import counted
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks import assemble
 from mezzotint.weights.model_files import ModelFiles
 

@@ -4,4 +4,4 @@ OneTrainer, SimpleTuner, EveryDream2.
 From outside: nothing; the registry reads `ENTRY_POINTS`.
 """
 
-ENTRY_POINTS = {"mezzotint.recipe.setting_names": {"trainers": "mezzotint.compat.setting_names.table"}}
+ENTRY_POINTS = {"mezzotint.settings.setting_names": {"trainers": "mezzotint.compat.setting_names.table"}}

@@ -1,10 +1,10 @@
-"""Names and values that other trainers give to settings of ours; see `recipe/reading/foreign_names.py`."""
+"""Names and values that other trainers give to settings of ours; see `settings/reading/foreign_names.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mezzotint.recipe.reading.foreign_names import Foreign
+from mezzotint.settings.reading.foreign_names import Foreign
 
 KOHYA, DIFFUSERS, ONE, SIMPLE, EVERY = "kohya", "diffusers", "OneTrainer", "SimpleTuner", "EveryDream2"
 _ORIGINS = {"K": KOHYA, "D": DIFFUSERS, "O": ONE, "S": SIMPLE, "E": EVERY}

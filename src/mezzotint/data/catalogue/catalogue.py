@@ -34,11 +34,11 @@ from mezzotint.data.files.memo import Memo
 from mezzotint.data.files.overrides import SampleOverrides
 from mezzotint.data.media import decoding
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings, HoldoutSettings
-from mezzotint.recipe.sections.subjects import PriorSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.data import DataSettings, HoldoutSettings
+from mezzotint.settings.sections.subjects import PriorSettings
 from mezzotint.shapes import Size
 
 ALWAYS_LET_PASS = 20

@@ -32,9 +32,9 @@ from mezzotint.data.files.tags import first_of_each, prefixed, templated
 from mezzotint.data.formats.base import Noted, Skipped, Source, format_of
 from mezzotint.data.media import clip_files, decoding, patience
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.sections.clips import ClipsSettings
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.base import with_values
+from mezzotint.settings.sections.clips import ClipsSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.shapes import Size
 from mezzotint.stages import Sample
 

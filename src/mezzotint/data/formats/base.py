@@ -16,7 +16,7 @@ from mezzotint.data.files.masks import Masks
 from mezzotint.data.files.remembered_texts import RememberedTexts
 from mezzotint.data.files.remote import NearFiles, files_below
 from mezzotint.errors import DatasetError
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import Sample
 
 FOLDER = "data/formats"
@@ -100,7 +100,7 @@ class Format:
     CacheError with the reason that it cannot be used. own_flips: pictures may have a chance of their own to be
     mirrored, so that a cache keeps several placements of them. reads_remote: it opens files by `Source.file` alone, so
     that they may lie on object storage. What the recipe has to know of a format stands in
-    `recipe/formats/NAME.py`.
+    `settings/formats/NAME.py`.
     """
 
     read_samples: Callable[[Source], Iterator[Item]]

@@ -15,12 +15,12 @@ import torch
 
 from mezzotint import durable
 from mezzotint.errors import MezzotintError, RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import Reading, located
-from mezzotint.recipe.recipe import Recipe
-from mezzotint.recipe.sections.run import is_on
 from mezzotint.reports.plots import BenchRun, plot_bench
 from mezzotint.runtimes.base import Launch, Runtime, open_runtime
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import Reading, located
+from mezzotint.settings.recipe import Recipe
+from mezzotint.settings.sections.run import is_on
 from mezzotint.shapes import Size
 from mezzotint.tasks.bench import _page, _stock, synthetic
 from mezzotint.tasks.bench._flops import flops_of_samples, peak_flops

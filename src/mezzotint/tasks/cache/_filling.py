@@ -30,8 +30,8 @@ from mezzotint.data.formats.base import format_of
 from mezzotint.data.loading.worker import BROKEN, read_frames, read_picture, to_pixels
 from mezzotint.errors import DatasetError
 from mezzotint.families.base import Encodes, ModelFamily, drawn_latents
-from mezzotint.recipe.counting import counted, size
-from mezzotint.recipe.sections.data import DataSettings
+from mezzotint.settings.counting import counted, size
+from mezzotint.settings.sections.data import DataSettings
 from mezzotint.stages import TextEmbedding
 from mezzotint.tasks.cache import _mask_filling, import_cache, inventory
 from mezzotint.tasks.cache._complete import Complete, Record

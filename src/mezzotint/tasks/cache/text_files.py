@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from mezzotint import registry
-from mezzotint.recipe.formats.base import format_spec
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.base import Runtime
+from mezzotint.settings.formats.base import format_spec
+from mezzotint.settings.recipe import Recipe
 from mezzotint.weights.model_files import ModelFiles
 
 FOLDER = "tasks/text_files"

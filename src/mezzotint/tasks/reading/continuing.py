@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from mezzotint.errors import CheckpointError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, locate, read
-from mezzotint.recipe.recipe import LIVE, Recipe, live_values, with_live
 from mezzotint.run_folder import refuse_older_run
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading, locate, read
+from mezzotint.settings.recipe import LIVE, Recipe, live_values, with_live
 from mezzotint.tasks.reading import stamps
 
 

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from mezzotint import registry
 from mezzotint.errors import Problem, RecipeError
-from mezzotint.recipe.base import with_values
-from mezzotint.recipe.reading.foreign_names import unread
-from mezzotint.recipe.reading.read import COMMAND_LINE, Reading, read_text
-from mezzotint.recipe.reading.translation import Launched, Translation, Translator
-from mezzotint.recipe.reading.writing import as_yaml
-from mezzotint.recipe.recipe import Recipe
 from mezzotint.runtimes.shared.launch import Launch
+from mezzotint.settings.base import with_values
+from mezzotint.settings.reading.foreign_names import unread
+from mezzotint.settings.reading.read import COMMAND_LINE, Reading, read_text
+from mezzotint.settings.reading.translation import Launched, Translation, Translator
+from mezzotint.settings.reading.writing import as_yaml
+from mezzotint.settings.recipe import Recipe
 from mezzotint.tasks.reading.commands import REPLACE
 
 

@@ -13,14 +13,14 @@ from typing import Any
 from mezzotint.diffusion.flow_objective import objective_of
 from mezzotint.diffusion.learned_variance import LearnedRange
 from mezzotint.errors import MezzotintError, RecipeError
-from mezzotint.recipe.reading.read import Reading, located, read
-from mezzotint.recipe.reading.translation import Launched
-from mezzotint.recipe.reading.wording import shown
-from mezzotint.recipe.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
-from mezzotint.recipe.resume_rules import differences
 from mezzotint.run_folder import RunFolder
 from mezzotint.runtimes.base import Runtime
 from mezzotint.sampling.sample import check_solver
+from mezzotint.settings.reading.read import Reading, located, read
+from mezzotint.settings.reading.translation import Launched
+from mezzotint.settings.reading.wording import shown
+from mezzotint.settings.recipe import LIVE, SINCE_ZERO, Recipe, live_values, with_live
+from mezzotint.settings.resume_rules import differences
 from mezzotint.tasks.assemble import Caches
 from mezzotint.tasks.reading import continuing, foreign, hub, settling
 from mezzotint.training.model import TrainableModel

@@ -13,8 +13,8 @@ from mezzotint import registry
 from mezzotint.errors import RecipeError, WeightsError
 from mezzotint.families.base import ModelFamily
 from mezzotint.families.shared.flow_files import FlowFiles
-from mezzotint.recipe.families.base import family_spec, is_denoiser
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.families.base import family_spec, is_denoiser
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.tasks.weights.args import ConvertArgs
 from mezzotint.weights import kinds
 from mezzotint.weights.files import formats, pickled, tensor_files

@@ -11,8 +11,8 @@ from foreign_lines import ALONE, flat
 
 from mezzotint.compat.everydream2.dialect import DIALECT
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Translation
-from mezzotint.recipe.reference import error_codes
+from mezzotint.settings.reading.translation import Translation
+from mezzotint.settings.reference import error_codes
 
 
 def written(name: str, content: Any) -> str:

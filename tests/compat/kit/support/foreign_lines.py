@@ -13,8 +13,8 @@ import pytest
 from mezzotint.cli import main
 from mezzotint.compat.kit.dialect import Dialect, Row
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.translation import Launched, Translation
-from mezzotint.recipe.reference import error_codes
+from mezzotint.settings.reading.translation import Launched, Translation
+from mezzotint.settings.reference import error_codes
 from mezzotint.tasks.reading import foreign
 
 ALONE = Launched()

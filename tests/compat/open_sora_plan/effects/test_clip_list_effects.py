@@ -16,7 +16,7 @@ from mezzotint.compat.open_sora_plan import text_files as text_cache_npz
 from mezzotint.data.cache.entries import Caches, TextCache
 from mezzotint.data.formats.base import EmbeddingFile
 from mezzotint.errors import CacheError, DatasetError, RecipeError
-from mezzotint.recipe.reading.read import read_text
+from mezzotint.settings.reading.read import read_text
 from mezzotint.tasks.cache._filling import Worker, fill
 
 Make = Callable[..., Any]

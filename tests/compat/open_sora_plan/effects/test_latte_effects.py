@@ -19,8 +19,8 @@ from torch import Tensor
 from mezzotint.cli import main
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.errors import RecipeError
-from mezzotint.recipe.reading.read import located, read_text
-from mezzotint.recipe.recipe import Recipe
+from mezzotint.settings.reading.read import located, read_text
+from mezzotint.settings.recipe import Recipe
 from mezzotint.stages import Condition, Noised, TextEmbedding
 from mezzotint.tasks import assemble
 from mezzotint.weights.folder.model_folder import shipped

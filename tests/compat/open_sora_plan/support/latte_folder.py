@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mezzotint.compat.open_sora_plan.latte import Family
 from mezzotint.compat.open_sora_plan.latte_spec import LatteSettings
-from mezzotint.recipe.sections.model import ModelSettings
+from mezzotint.settings.sections.model import ModelSettings
 from mezzotint.stages import Noised
 from mezzotint.weights.folder.model_folder import shipped
 
