@@ -86,7 +86,7 @@ def test_pictures_of_other_settings_are_reported(shared_world: Any, tmp_path: Pa
         image.save(folder / "mine.png")
         image.save(folder / "class-00009.png")
     sentence = class_pictures.of_other_settings(recipe_of(shared_world, folder))
-    assert "2 class pictures there were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
+    assert "2 class pictures in it were generated with other settings (prompt 'a fox', now 'a picture')" in sentence
     assert class_pictures.as_checked(recipe_of(shared_world, folder))[1][-1] == sentence
     assert not class_pictures.of_other_settings(recipe_of(shared_world, folder, data__prior__num_class_images=0))
 

@@ -48,7 +48,7 @@ def test_the_first_filling_makes_everything_and_the_second_nothing(root: Path) -
     second = filled(root)
     assert second.encoders == []  # no part of the model was loaded
     assert (second.summary.present, second.summary.new, second.summary.why) == (13, 0, ())
-    assert "nothing to make" in second.summary.lines()[-1]
+    assert "nothing to add" in second.summary.lines()[-1]
     assert str(root / "cache") in second.summary.lines()[0]
     assert second.summary.bytes > 0
 
@@ -70,7 +70,7 @@ def test_an_edited_caption_and_an_edited_picture_are_made_again_and_nothing_else
     assert after.captions == ["something else"]
     assert after.summary.why == ("1 picture changed", "1 caption changed")
     assert after.summary.lines()[-1].startswith(
-        "cache: 13 entries, 11 were there, made 2: 1 picture changed, 1 caption changed"
+        "cache: 13 entries, 11 present, 2 added: 1 picture changed, 1 caption changed"
     )
     whole, fresh = take(after), take(filled(root, data(root, cache={"path": root / "other"})))
     assert whole.keys() == fresh.keys()

@@ -74,7 +74,7 @@ def test_advice_for_less_memory_leaves_out_what_the_recipe_has(settings: list[st
 @pytest.mark.parametrize(
     ("word", "code", "said"),
     [
-        ("model.path=missing", "E1401", "missing is not there"),
+        ("model.path=missing", "E1401", "missing does not exist"),
         ("data.path=missing", "E1201", "missing: does not exist"),
         ("model.path=x.gguf", "E1402", "it is a GGUF file"),
         ("model.path=plain", "E1406", "plain: is a folder without model_index.json"),

@@ -1,4 +1,4 @@
-"""Models and adapters in another form, or made of others: the commands `convert`, `merge`, `extract`, `resize`.
+"""The commands that convert and combine models and adapters: `convert`, `merge`, `extract`, `resize`, `check-adapter`.
 
 From outside: nothing but the commands, and `convert.single_file_of`.
 """

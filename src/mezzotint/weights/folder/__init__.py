@@ -1,4 +1,4 @@
-"""A model folder in diffusers' layout: what lies in it, its networks, and how it is written.
+"""Model folders in diffusers' layout: reading, the networks in them, and writing.
 
 From outside: every file.
 """

@@ -1,4 +1,4 @@
-"""A whole model in one file, both ways, and what such a file has besides.
+"""Single-file checkpoints: reading, writing, and the further content of such files.
 
 From outside: every file.
 """
